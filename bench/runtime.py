@@ -43,6 +43,8 @@ def measure() -> Iterator[Row]:
         with Stack(place / "two") as stack:
             yield from _fan_outs(stack)
             yield from _jobs(stack, repeats=3)
+        with Stack(place / "three") as stack:
+            yield _fan_out_after_analyze(stack)
         with Stack(place / "two") as stack:
             yield Row("dagmaster dev, to ready, old data directory", stack.ready_seconds, "s")
 
@@ -219,6 +221,28 @@ def _fan_outs(stack: Stack) -> Iterator[Row]:
     for name in ("orchestrator", "worker"):
         peak = process_usage.memory(stack.pids[name])["VmHWM"]
         yield Row(f"fan-out of 100,000, peak memory of the {name}", peak / MB, "MB")
+
+
+def _fan_out_after_analyze(stack: Stack) -> Row:
+    """Measure fan-outs before and after the queue is analyzed while it is empty: then its estimated rows are 0."""
+    count, repeats = 20_000, 3
+    asyncio.run(_fan_out(stack.dsn, 1_000))
+    fresh = _FanOuts(stack, None, count, repeats=repeats)
+    asyncio.run(_analyze_empty_queue(stack.dsn))
+    analyzed = _FanOuts(stack, None, count, repeats=repeats)
+    return Row(
+        f"fan-out of {count:,} after analyze while empty, to fresh", fresh.rate / analyzed.rate, "x", at_most=1.2
+    )
+
+
+async def _analyze_empty_queue(dsn: str) -> None:
+    connection = await connect(dsn)
+    try:
+        await connection.execute("ANALYZE dag_task_queue")
+        statistics = "SELECT relpages > 0 AND reltuples = 0 FROM pg_class WHERE relname = 'dag_task_queue'"
+        assert await connection.fetchval(statistics), "the queue is not empty, or was truncated"
+    finally:
+        await connection.close()
 
 
 def _fan_out_round(stack: Stack) -> Iterator[Row]:

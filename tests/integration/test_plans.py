@@ -19,6 +19,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
@@ -111,31 +112,61 @@ async def test_no_statement_of_a_service_reads_more_rows_than_it_needs(world, st
     await check_plans(world, statistics)
 
 
+@pytest.mark.parametrize("world", ["pooled", "older postgres"], indirect=True)
 @in_world
 async def test_no_statement_needs_the_settings_of_the_planner(world, monkeypatch):
     monkeypatch.setattr("dagmaster.store.postgres.connection._PLANS", {})
     await check_plans(world, "of empty tables")
 
 
+@pytest.mark.parametrize("world", ["direct"], indirect=True)
+@in_world
+async def test_a_reader_of_a_job_does_not_read_the_whole_queue(world):
+    await analyze_empty_tables(world, were_full=False)
+    plans = Plans(world)
+    played = await begin(world, plans)
+    await played.worker.claim(BATCH)
+    reader = await world.reader()
+    await plans.watch()
+    job_id = played.job_id
+    nodes = await reader.list_nodes(NodeFilter(job_id=job_id), limit=BATCH)
+    assert len(nodes) == BATCH
+    assert len(await reader.nodes(job_id, [node.node_id for node in nodes])) == BATCH
+    assert (await reader.child_counts(job_id, ["f"]))["f"].counts
+    await reader.node_values(job_id, "f__1")
+    assert len(await reader.attempts(job_id, "f__1")) == 1
+    assert sum(queue.tasks for queue in await reader.backlog(job_id)) == 400
+    assert {name for name, _ in plans.large()} == set(), plans.large()
+
+
 async def check_plans(world: PostgresWorld, statistics: str) -> None:
     """Let services work among many rows, and check the plans of all their statements."""
     if statistics != "of full tables":
         await analyze_empty_tables(world, were_full=statistics == "of tables that were full")
-    orchestrator = await world.orchestrator()
-    await fill(world, owner=orchestrator.owner_id, crowd=CROWD)
-    if statistics == "of full tables":
-        await world._admin.execute("ANALYZE")
-    await Plans.watch(world)
-    played = await Played.begin(world, FAN_OUT, orchestrator)
+    plans = Plans(world)
+    played = await begin(world, plans, analyze=statistics == "of full tables")
     await world._admin.execute(UNOWNED.replace("$crowd", str(CROWD)))
-    plans = await Plans.watch(world)
     tasks = await work_on_tasks(world, played)
     await run_turns(world, played, tasks)
     await end_turns(world, played)
     await read_jobs(world, played)
+    await world.client()
+    await plans.watch()
     await serve_clients(world, played)
     await lose_workers(world, played)
     plans.check()
+
+
+async def begin(world: PostgresWorld, plans: Plans, *, analyze: bool = False) -> Played:
+    """Start a fan-out beside many other jobs of the same orchestrator."""
+    orchestrator = await world.orchestrator()
+    await fill(world, owner=orchestrator.owner_id, crowd=CROWD)
+    if analyze:
+        await world._admin.execute("ANALYZE")
+    await plans.watch()
+    played = await Played.begin(world, FAN_OUT, orchestrator)
+    await plans.watch()
+    return played
 
 
 async def analyze_empty_tables(world: PostgresWorld, *, were_full: bool) -> None:
@@ -263,8 +294,7 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
 
 
 async def serve_clients(world: PostgresWorld, played: Played) -> None:
-    client = await world.client()
-    await Plans.watch(world)
+    client: Any = world._stores[-1]
     graph = played.held.job.graph
     jobs = [a_job(world, graph, idempotency_key=f"new {number % 50}", body_hash="h") for number in range(BATCH)]
     assert sum(accepted.is_new for accepted in await client.submit(jobs)) == 50
@@ -294,44 +324,45 @@ NAMES[_REPORT_ONE.sql] = _REPORT_ONE.name
 class Plans:
     """The plans of all statements that stores executed: the rows that the parts of each handled."""
 
-    def __init__(self) -> None:
+    def __init__(self, world: PostgresWorld) -> None:
         self.rows: list[tuple[str, float, str]] = []
         self.texts: list[str] = []
-        self.watched: list[Any] = []
+        self._world = world
+        self._watched: list[Any] = []
 
-    @classmethod
-    async def watch(cls, world: PostgresWorld) -> Plans:
+    async def watch(self) -> None:
         """Watch every connection of the stores that are open."""
-        plans: Plans = world.__dict__.setdefault("plans", cls())
-        for session in (each for store in world._stores for each in _sessions(store)):
+        for session in (each for store in self._world._stores for each in _sessions(store)):
             await session.open()
             driver: Any = session._connection
-            if driver in plans.watched:
+            if driver in self._watched:
                 continue
-            plans.watched.append(driver)
+            self._watched.append(driver)
             await driver.execute(
                 "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;"
                 " SET auto_explain.log_timing = off; SET auto_explain.log_format = json;"
                 " SET auto_explain.log_level = notice; SET client_min_messages = notice"
             )
-            driver.add_log_listener(plans.note)
-        return plans
+            driver.add_log_listener(self.note)
 
     def note(self, _connection: object, message: Any) -> None:
         """Note the plan of a statement."""
-        head, found, text = message.message.partition("plan:\n")
-        if not found or not head.startswith("duration:"):
+        head, _, text = message.message.partition("plan:\n")
+        if not head.startswith("duration:"):
             return
         document = json.loads(text)
         statement = document["Query Text"]
-        name = NAMES.get(statement, "turn" if "owned AS (" in statement else "")
-        if name:
-            self.texts.append(statement)
-            self.rows += [(name, *part) for part in handled(document["Plan"])]
+        name = NAMES.get(statement, "turn" if "owned AS (" in statement else statement)
+        self.texts.append(statement)
+        self.rows += [(name, *part) for part in handled(document["Plan"])]
+
+    def large(self) -> dict[tuple[str, str], float]:
+        """Return the parts that handled too many rows, by statement and part."""
+        return {(name, part): rows for name, rows, part in self.rows if rows > MOST}
 
     def check(self) -> None:
         """Check that no part of a plan handled too many rows, and that every statement was executed."""
-        large = {(name, part): rows for name, rows, part in self.rows if rows > MOST}
+        large = self.large()
         assert {name for name, _ in large} <= SCANS, large
         assert max(large.values()) <= 3 * CROWD, large
         executed = {name for name, _, _ in self.rows}

@@ -23,7 +23,8 @@ SELECT n.node_id, n.status, n.skip_reason, n.attempt, n.failed_attempts, n.lost_
        extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at
 FROM dag_node_states n
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
+                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 WHERE n.job_id = :job_id
 
 -- name: attempts

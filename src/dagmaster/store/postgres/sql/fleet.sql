@@ -51,8 +51,8 @@ WHERE (w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs =>
 -- The statuses of the nodes whose tasks dead workers left.
 SELECT l.worker_id, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status, count(*) AS nodes
 FROM unnest(:worker_ids::bigint[], :job_ids::bigint[], :node_ids::text[]) AS l (worker_id, job_id, node_id)
-JOIN dag_node_states n ON n.job_id = l.job_id AND n.node_id = l.node_id
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id
+CROSS JOIN LATERAL (SELECT * FROM dag_node_states n WHERE n.job_id = l.job_id AND n.node_id = l.node_id LIMIT 1) n
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id LIMIT 1) q ON true
 GROUP BY 1, 2
 
 -- name: claimed

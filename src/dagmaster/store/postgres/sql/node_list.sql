@@ -13,7 +13,8 @@ SELECT n.job_id, n.node_id, dag_displayed_node_status(n.status, q.worker_id, q.s
 
 -- name: task
 -- The task of a node while it is in flight.
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
+                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 
 -- name: of_job
 -- The nodes of one job.

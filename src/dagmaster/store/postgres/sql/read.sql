@@ -1,5 +1,6 @@
 -- What readers ask about one job, about nodes and tasks across jobs, events, logs and workflows. Nothing here writes.
 -- Lists of jobs are in job_list.sql, the fleet in fleet.sql, the facts of a diagnosis in diagnosis.sql.
+-- Tasks are looked up one by one, here and there: statistics of the queue say nothing (see the head of worker.sql).
 
 -- name: newest_job
 -- The newest job that is not a child job.
@@ -24,7 +25,8 @@ SELECT n.parent_node_id AS fan_out, dag_displayed_node_status(n.status, q.worker
 FROM unnest(:fan_outs::text[]) AS f (id)
 JOIN dag_node_states n ON n.job_id = :job_id AND n.node_id >= f.id || '__' AND n.node_id < f.id || '_`'
                       AND n.parent_node_id = f.id AND n.skip_reason IS DISTINCT FROM 'superseded'
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
+                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 GROUP BY 1, 2
 
 -- name: footprints
@@ -44,7 +46,8 @@ SELECT n.node_id, i.fan_out, i.number, n.attempt, n.error,
 FROM items i
 JOIN dag_node_states n ON n.job_id = :job_id AND n.parent_node_id = i.fan_out AND n.fan_out_index = i.number
                       AND n.skip_reason IS DISTINCT FROM 'superseded'
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
+                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 WHERE json_typeof(i.item) = 'object' OR n.output -> 'bbox' IS NOT NULL OR n.output #> '{item,bbox}' IS NOT NULL
 ORDER BY i.fan_out, i.number
 
@@ -52,7 +55,8 @@ ORDER BY i.fan_out, i.number
 -- The output of a node, and the params of its task while that is in flight.
 SELECT n.output, n.output_ref, q.params, q.secrets
 FROM dag_node_states n
-LEFT JOIN dag_task_queue q ON q.task_id = n.task_id AND n.status = 'DISPATCHED'
+LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
+                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
 WHERE n.job_id = :job_id AND n.node_id = :node_id
 
 -- name: item
@@ -78,7 +82,7 @@ SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id
        w.host || ':' || w.pid, NULL, NULL, q.progress, extract(epoch FROM q.dispatched_at)::float8,
        extract(epoch FROM q.claimed_at)::float8, extract(epoch FROM q.started_at)::float8, NULL
 FROM dag_node_states n
-JOIN dag_task_queue q ON q.task_id = n.task_id
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id LIMIT 1) q
 LEFT JOIN dag_workers w ON w.worker_id = q.worker_id
 WHERE n.job_id = :job_id AND n.node_id = :node_id AND n.status = 'DISPATCHED'
 ORDER BY attempt, completed_at
