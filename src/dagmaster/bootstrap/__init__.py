@@ -18,7 +18,7 @@ from dagmaster.settings import Settings, load_settings
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
@@ -159,16 +159,23 @@ async def wire_application(
         )
 
 
-async def audit_database(config: DatabaseConfig, settings: Settings, job_ids: Sequence[str] | None = None) -> AuditView:
-    """Check the invariants of all jobs of a database, or of some."""
+async def audit_database(
+    config: DatabaseConfig,
+    settings: Settings,
+    job_id: str | None = None,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> AuditView:
+    """Check the invariants of all jobs of a database, or of one. `on_progress`: the jobs checked so far, and all."""
     from dagmaster.application.views import AuditView, ViolationView
     from dagmaster.store.postgres.audit import audit_at
 
     audit = await audit_at(
         config,
-        job_ids=job_ids,
+        job_id=job_id,
         lease_seconds=settings.orchestrator_lease_seconds,
         worker_lease_seconds=settings.worker_lease_seconds,
+        on_progress=on_progress,
     )
     return AuditView(
         is_valid=not audit.violations,

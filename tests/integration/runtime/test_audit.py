@@ -12,7 +12,8 @@ import asyncpg
 import pytest
 
 from dagmaster.cli.main import main
-from dagmaster.store.postgres.audit import INVARIANTS, audit, check_invariants
+from dagmaster.store.postgres.audit import INVARIANTS, audit
+from dagmaster.store.postgres.named_queries import queries
 from tests.integration.runtime.runtime_world import owner_of
 
 if TYPE_CHECKING:
@@ -226,6 +227,34 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         {"idempotency_keys_are_unique"},
     ),
     "a job that is gone": ("DELETE FROM dag_jobs WHERE id = {child}", {"no_orphaned_rows"}),
+    "an event of a job that never was": (
+        "INSERT INTO dag_job_events (job_id, seq, type, at, by) VALUES (1, 7, 'JobFinished', clock(), 'ada')",
+        {"events_are_in_order", "no_orphaned_rows"},
+    ),
+    "a task of a job that never was": (
+        "UPDATE dag_task_queue SET job_id = 9000000000000000000 WHERE node_id = 'q'",
+        {"tasks_are_stored_once", "open_nodes_can_progress", "queued_tasks_match_nodes", "no_orphaned_rows"},
+    ),
+    "a report of a job that never was": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " VALUES (1, 'n', 1, 1, 'q', 'LOST', clock(), clock())"
+        ),
+        {"no_orphaned_rows"},
+    ),
+    "a task and a report of a job that is over": (
+        (
+            "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
+            " VALUES ({done}, 'p', 1, 1, 'q', 'LOST', clock(), clock());"
+            " UPDATE dag_task_queue SET job_id = {done}, node_id = 'p' WHERE node_id = 'q'"
+        ),
+        {
+            "tasks_are_stored_once",
+            "open_nodes_can_progress",
+            "queued_tasks_match_nodes",
+            "finished_jobs_are_consistent",
+        },
+    ),
     "a child of no fan-out": (
         "UPDATE dag_node_states SET parent_node_id = 'g' WHERE job_id = {done} AND node_id = 's'",
         {"no_orphaned_rows"},
@@ -316,7 +345,10 @@ async def violated_after(world: World, done: dict[str, str]) -> dict[str, set[st
             await transaction.start()
             await connection.execute("SET LOCAL session_replication_role = replica")
             await connection.execute(statements.format(**jobs))
-            found[what] = {each.invariant for each in (await check_invariants(connection)).violations}
+            violations = [(await audit(connection, jobs_at_once=size)).violations for size in (1, 1000)]
+            together, one_by_one = ({each.invariant for each in some} for some in violations)
+            assert together == one_by_one, what
+            found[what] = together
             await transaction.rollback()
     finally:
         await connection.close()
@@ -338,6 +370,52 @@ def test_every_invariant_has_a_corruption_that_violates_it_alone(invariant):
     assert {invariant} in [invariants for _, invariants in CORRUPTIONS.values()]
 
 
+async def test_an_audit_takes_jobs_in_batches_each_in_a_transaction_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    await populate(world)
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    steps: list[tuple[int, int]] = []
+
+    def note(done: int, total: int) -> None:
+        assert not connection.is_in_transaction()
+        steps.append((done, total))
+
+    try:
+        await audit(connection, jobs_at_once=3, on_progress=note)
+        assert steps == [(3, 4), (4, 4)]
+        steps.clear()
+        # A batch has a bounded number of events, too, but at least one job.
+        monkeypatch.setattr("dagmaster.store.postgres.audit.EVENTS_AT_ONCE", 1)
+        await audit(connection, on_progress=note)
+        assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    finally:
+        await connection.close()
+
+
+async def test_an_audit_lists_a_bounded_number_of_violations_of_each_invariant(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    await populate(world)
+    monkeypatch.setattr("dagmaster.store.postgres.audit.MAX_VIOLATIONS", 3)
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute("UPDATE dag_jobs SET event_seq = 99")
+        violations = (await audit(connection, jobs_at_once=2)).violations
+        assert [violation.invariant for violation in violations] == ["events_have_no_gaps"] * 3
+    finally:
+        await transaction.rollback()
+        await connection.close()
+
+
+def test_an_invariant_of_several_tables_has_one_rule():
+    files = [queries(file) for file in ("audit", "audit_queue", "audit_results")]
+    for invariant in INVARIANTS:
+        assert len({file[invariant].description for file in files if invariant in file}) == 1
+
+
 async def test_the_audit_of_one_job_reports_only_that_job(world: World):
     await world.start()
     first, second = [(await world.run("{name: n, nodes: {a: {handler: echo}}}")).job_id for _ in range(2)]
@@ -347,7 +425,7 @@ async def test_the_audit_of_one_job_reports_only_that_job(world: World):
     try:
         await connection.execute("UPDATE dag_jobs SET event_seq = 99")
         for job in (first, second):
-            (found,) = (await check_invariants(connection, job_ids=[job])).violations
+            (found,) = (await audit(connection, job_id=job)).violations
             assert (found.job_id, found.invariant) == (job, "events_have_no_gaps")
             assert str(found).startswith(
                 f"events_have_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
@@ -428,7 +506,7 @@ async def test_an_audit_that_could_not_run_reports_no_violation(
         return left.value.code
 
     with monkeypatch.context() as patched:
-        patched.setattr("dagmaster.store.postgres.audit.check_invariants", happens)
+        patched.setattr("dagmaster.store.postgres.audit.audit", happens)
         assert await asyncio.to_thread(exit_code) == code
     assert capsys.readouterr().err.startswith("Error: ")
 

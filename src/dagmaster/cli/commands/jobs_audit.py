@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING
+import sys
+import time
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,9 +17,13 @@ from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     import pathlib
+    from collections.abc import Callable, Iterator
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
+
+PROGRESS_SECONDS: Final = 5.0
+"""How often a line reports the progress of an audit where there is no terminal."""
 
 
 @click.command(
@@ -29,8 +36,8 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
     """Check the invariants of a database: of all jobs, or of one.
 
     Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost, nothing stuck,
-    no write by an orchestrator that was not the owner. The audit reads one snapshot and writes nothing; services may
-    keep running.
+    no write by an orchestrator that was not the owner. The audit takes jobs in batches, each in a short snapshot of its
+    own, and writes nothing; services may keep running. Its progress is shown on standard error.
 
     \b
     Examples:
@@ -43,8 +50,10 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
             from dagmaster.application.job_lookup import find_job
             from dagmaster.bootstrap import audit_database
 
-            job_ids = None if job_id is None else [(await find_job(app, job_id)).id]
-            return await audit_database(session.config, session.settings, job_ids)
+            if job_id is not None:
+                return await audit_database(session.config, session.settings, (await find_job(app, job_id)).id)
+            with show_progress() as on_progress:
+                return await audit_database(session.config, session.settings, on_progress=on_progress)
 
         view = session.run(query)
     if as_json:
@@ -53,6 +62,34 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
         for line in audit_lines(view):
             click.echo(line)
     return COMPLETED if view.is_valid else FAILED
+
+
+@contextlib.contextmanager
+def show_progress() -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback for the jobs checked so far, and all: a bar on a terminal, lines elsewhere."""
+    if not sys.stderr.isatty():
+        yield progress_lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("jobs audited"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def progress_lines(clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None]:
+    """Return a callback that prints a line every few seconds; nothing for an audit that takes less."""
+    printed_at = clock()
+
+    def print_line(done: int, total: int) -> None:
+        nonlocal printed_at
+        if clock() >= printed_at + PROGRESS_SECONDS:
+            printed_at = clock()
+            click.echo(f"audited {done:,} of {counted(total, 'job')}", err=True)
+
+    return print_line
 
 
 def audit_lines(view: AuditView) -> list[str]:

@@ -1,17 +1,29 @@
 -- The invariants of a database, checked on its rows alone. The comment of a query is its rule; its rows are the
--- violations: the job, the node if there is one, and a message. A consistent database has none at any moment: all
--- queries read one snapshot. Nothing here is shared with the engine, so that a bug there cannot hide here.
+-- violations: the job, the node if there is one, and a message. A consistent database has none at any moment. Nothing
+-- here is shared with the engine, so that a bug there cannot hide here.
+--
+-- Each query checks the jobs whose ids are in a range; all queries about a range read one snapshot. The ranges of an audit
+-- cover all numbers, so that rows without a job are in one, too. Tables are read by the range of job ids, an index range,
+-- and joined by hashing (see audit.py). The queue and the results have no index of jobs: they are read only for a range
+-- with open jobs. Each of their rows, of whatever job, is checked by audit_queue.sql and audit_results.sql.
+
+-- name: batch
+-- The last id of a batch that begins at an id: before the first job that is one too many, or has too many events.
+SELECT min(id) - 1 AS last
+FROM (SELECT id, row_number() OVER (ORDER BY id) AS number, sum(event_seq) OVER (ORDER BY id) AS events
+      FROM (SELECT id, event_seq FROM dag_jobs WHERE id >= :low ORDER BY id LIMIT :jobs::bigint + 1) AS n) AS j
+WHERE number > :jobs::bigint OR (number > 1 AND events > :events::bigint)
 
 -- name: events_have_no_gaps
 -- The events of a job are numbered from 1 to its event_seq, and none is missing.
 SELECT j.id AS job_id, NULL::text AS node_id,
-       format('has %s events from %s to %s, and its event_seq is %s', e.total, e.first, e.last, j.event_seq) AS message
+       format('has %s events from %s to %s, and its event_seq is %s', coalesce(e.total, 0), e.first, e.last,
+              j.event_seq) AS message
 FROM dag_jobs j
-CROSS JOIN LATERAL (
-    SELECT count(*) AS total, min(seq) AS first, max(seq) AS last FROM dag_job_events WHERE job_id = j.id
-) e
-WHERE (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
-  AND (e.total <> j.event_seq OR e.first IS DISTINCT FROM 1 OR e.last <> j.event_seq)
+LEFT JOIN (SELECT job_id, count(*) AS total, min(seq) AS first, max(seq) AS last FROM dag_job_events
+           WHERE job_id BETWEEN :low AND :high GROUP BY job_id) e ON e.job_id = j.id
+WHERE j.id BETWEEN :low AND :high
+  AND (e.total IS DISTINCT FROM j.event_seq OR e.first IS DISTINCT FROM 1 OR e.last <> j.event_seq)
 LIMIT :limit
 
 -- name: events_are_in_order
@@ -23,7 +35,7 @@ WITH events AS (
            coalesce(max(e.seq) FILTER (WHERE e.type = 'JobFinished') OVER before, 0) AS finished,
            coalesce(max(e.seq) FILTER (WHERE e.type = 'JobResumed') OVER before, 0) AS resumed
     FROM dag_job_events e
-    WHERE :job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[])
+    WHERE e.job_id BETWEEN :low AND :high
     WINDOW before AS (PARTITION BY e.job_id ORDER BY e.seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 )
 SELECT job_id, node_id, format('has %s as event %s, out of order', type, seq) AS message
@@ -41,7 +53,7 @@ WITH events AS (
     SELECT e.job_id, e.node_id, e.seq, e.type, e.by, (e.data ->> 'epoch')::integer AS epoch,
            count(*) FILTER (WHERE e.type = 'JobClaimed') OVER (PARTITION BY e.job_id ORDER BY e.seq) AS term
     FROM dag_job_events e
-    WHERE e.by LIKE 'orchestrator %' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+    WHERE e.by LIKE 'orchestrator %' AND e.job_id BETWEEN :low AND :high
       -- These name the sender of a command: the owner of a parent job, or a person, who may have any name.
       AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'CommandRejected', 'StaleReportIgnored', 'SignalReceived',
                          'JobResumed', 'Approved', 'Rejected', 'NodesAdded')
@@ -61,8 +73,8 @@ violations AS (
     UNION ALL
     SELECT j.id, NULL, format('is in epoch %s, and was claimed in epoch %s', j.owner_epoch, c.epoch)
     FROM dag_jobs j
-    CROSS JOIN LATERAL (SELECT max(epoch) AS epoch FROM claims WHERE job_id = j.id) c
-    WHERE j.owner_epoch < c.epoch
+    JOIN (SELECT job_id, max(epoch) AS epoch FROM claims GROUP BY job_id) c ON c.job_id = j.id
+    WHERE j.id BETWEEN :low AND :high AND j.owner_epoch < c.epoch
 )
 SELECT job_id, node_id, message FROM violations LIMIT :limit
 
@@ -75,15 +87,16 @@ WITH last AS (
     WHERE e.type IN ('NodeDispatched', 'NodeCompleted', 'NodeFailed', 'NodeSkipped', 'NodeCancelled', 'NodeWaiting',
                      'NodeExpanded', 'ApprovalRequested', 'ChildJobStarted', 'AttemptFailed', 'AttemptLost',
                      'AttemptReleased')
-      AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+      AND e.job_id BETWEEN :low AND :high
     ORDER BY e.job_id, e.node_id, e.seq DESC
 ),
 resumed AS (
-    SELECT job_id, max(seq) AS seq FROM dag_job_events WHERE type = 'JobResumed' GROUP BY job_id
+    SELECT job_id, max(seq) AS seq FROM dag_job_events
+    WHERE type = 'JobResumed' AND job_id BETWEEN :low AND :high GROUP BY job_id
 ),
 nodes AS (
     SELECT job_id, node_id, status, skip_reason, attempt, source_count
-    FROM dag_node_states n WHERE :job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[])
+    FROM dag_node_states n WHERE n.job_id BETWEEN :low AND :high
 )
 SELECT job_id, node_id,
        format('is %s in attempt %s, and its last event is %s%s', coalesce(n.status, 'without a row'),
@@ -117,7 +130,7 @@ WITH events AS (
     SELECT e.job_id, e.node_id, e.type,
            count(*) FILTER (WHERE e.type = 'JobResumed') OVER (PARTITION BY e.job_id ORDER BY e.seq) + 1 AS run
     FROM dag_job_events e
-    WHERE e.type IN ('NodeCompleted', 'JobResumed') AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+    WHERE e.type IN ('NodeCompleted', 'JobResumed') AND e.job_id BETWEEN :low AND :high
 ),
 violations AS (
     SELECT job_id, node_id, format('completed %s times in run %s', count(*), run) AS message
@@ -125,7 +138,7 @@ violations AS (
     UNION ALL
     SELECT job_id, min(node_id), format('finished as number %s, as %s others did', finished_seq, count(*) - 1)
     FROM dag_node_states n
-    WHERE finished_seq IS NOT NULL AND (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
+    WHERE finished_seq IS NOT NULL AND n.job_id BETWEEN :low AND :high
     GROUP BY job_id, finished_seq HAVING count(*) > 1
 )
 SELECT job_id, node_id, message FROM violations LIMIT :limit
@@ -137,27 +150,34 @@ SELECT n.job_id, n.node_id,
               CASE WHEN n.output IS NULL AND n.output_ref IS NULL THEN 'no' ELSE 'an' END,
               CASE WHEN n.error IS NULL THEN 'no' ELSE 'an' END) AS message
 FROM dag_node_states n
-WHERE (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
+WHERE n.job_id BETWEEN :low AND :high
   AND ((n.status = 'COMPLETED') <> (n.output IS NOT NULL OR n.output_ref IS NOT NULL)
        OR (n.status = 'FAILED' AND n.error IS NULL) OR (n.status IN ('COMPLETED', 'PENDING') AND n.error IS NOT NULL))
 LIMIT :limit
 
 -- name: tasks_are_stored_once
 -- Each dispatched task is stored in one table: the queue, the results or the attempts. Each stored task was dispatched.
-WITH places AS (
+WITH open_jobs AS (
+    SELECT id FROM dag_jobs WHERE id BETWEEN :low AND :high AND status IN ('PENDING', 'RUNNING')
+),
+places AS (
     SELECT job_id, node_id, attempt, 'queued' AS place FROM dag_task_queue
-    UNION ALL SELECT job_id, node_id, attempt, 'reported' FROM dag_task_results
-    UNION ALL SELECT job_id, node_id, attempt, 'finished' FROM dag_task_attempts
+    WHERE job_id IN (SELECT id FROM open_jobs) AND :has_open_jobs::boolean
+    UNION ALL
+    SELECT job_id, node_id, attempt, 'reported' FROM dag_task_results
+    WHERE job_id IN (SELECT id FROM open_jobs) AND :has_open_jobs::boolean
+    UNION ALL
+    SELECT job_id, node_id, attempt, 'finished' FROM dag_task_attempts
+    WHERE job_id BETWEEN :low AND :high
 ),
 stored AS (
     SELECT job_id, node_id, attempt, count(*) AS times, string_agg(place, ' and ' ORDER BY place) AS places
-    FROM places p WHERE :job_ids::bigint[] IS NULL OR p.job_id = ANY(:job_ids::bigint[])
-    GROUP BY job_id, node_id, attempt
+    FROM places GROUP BY job_id, node_id, attempt
 ),
 dispatched AS (
     SELECT e.job_id, e.node_id, e.attempt, count(*) AS times, max(e.seq) AS seq, max(e.at) AS at
     FROM dag_job_events e
-    WHERE e.type = 'NodeDispatched' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+    WHERE e.type = 'NodeDispatched' AND e.job_id BETWEEN :low AND :high
     GROUP BY e.job_id, e.node_id, e.attempt
 )
 SELECT job_id, node_id,
@@ -181,9 +201,9 @@ SELECT n.job_id, n.node_id,
 FROM dag_node_states n
 JOIN (SELECT e.job_id, e.node_id, count(DISTINCT e.attempt) AS times, max(e.attempt) AS last
       FROM dag_job_events e
-      WHERE e.type = 'NodeDispatched' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+      WHERE e.type = 'NodeDispatched' AND e.job_id BETWEEN :low AND :high
       GROUP BY e.job_id, e.node_id) d ON d.job_id = n.job_id AND d.node_id = n.node_id
-WHERE n.attempt <> d.times OR n.attempt <> d.last
+WHERE n.job_id BETWEEN :low AND :high AND (n.attempt <> d.times OR n.attempt <> d.last)
 LIMIT :limit
 
 -- name: attempts_match_events
@@ -194,22 +214,23 @@ WITH outcomes AS (
                        WHEN 'AttemptLost' THEN 'LOST' WHEN 'AttemptReleased' THEN 'RELEASED' END AS status
     FROM dag_job_events e
     WHERE e.type IN ('NodeCompleted', 'AttemptFailed', 'AttemptLost', 'AttemptReleased') AND e.attempt IS NOT NULL
-      AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+      AND e.job_id BETWEEN :low AND :high
 ),
 -- A child job is an attempt, too, but no task.
 ends AS (
     SELECT s.job_id, s.node_id, s.attempt, min(s.status) AS status, count(*) AS times
     FROM outcomes s
     JOIN dag_job_events d ON d.job_id = s.job_id AND d.node_id = s.node_id AND d.attempt = s.attempt
-                         AND d.type = 'NodeDispatched'
+                         AND d.type = 'NodeDispatched' AND d.job_id BETWEEN :low AND :high
     GROUP BY s.job_id, s.node_id, s.attempt
 ),
 ignored AS (
-    SELECT DISTINCT job_id, node_id, attempt FROM dag_job_events WHERE type = 'StaleReportIgnored'
+    SELECT DISTINCT job_id, node_id, attempt FROM dag_job_events
+    WHERE type = 'StaleReportIgnored' AND job_id BETWEEN :low AND :high
 ),
 attempts AS (
     SELECT job_id, node_id, attempt, status FROM dag_task_attempts a
-    WHERE :job_ids::bigint[] IS NULL OR a.job_id = ANY(:job_ids::bigint[])
+    WHERE a.job_id BETWEEN :low AND :high
 )
 SELECT job_id, node_id,
        format('attempt %s is %s, and has %s events as %s', attempt, coalesce(a.status, 'not finished'),
@@ -228,48 +249,41 @@ SELECT n.job_id, n.node_id,
        format('counts %s failed and %s lost attempts, and has %s and %s', n.failed_attempts, n.lost_attempts,
               coalesce(a.failed, 0), coalesce(a.lost, 0)) AS message
 FROM dag_node_states n
-JOIN dag_jobs j ON j.id = n.job_id AND j.run = 1
+JOIN dag_jobs j ON j.id = n.job_id AND j.run = 1 AND j.id BETWEEN :low AND :high
 LEFT JOIN (SELECT job_id, node_id, count(*) FILTER (WHERE status = 'FAILED') AS failed,
-                  count(*) FILTER (WHERE status = 'LOST' AND coalesce((error ->> 'alone')::boolean, true)) AS lost
-           FROM dag_task_attempts GROUP BY job_id, node_id) a ON a.job_id = n.job_id AND a.node_id = n.node_id
-WHERE (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
-  AND (n.failed_attempts <> coalesce(a.failed, 0) OR n.lost_attempts <> coalesce(a.lost, 0))
-LIMIT :limit
-
--- name: queued_tasks_match_nodes
--- A queued task is the current attempt of a dispatched node, has the node's task id, and its worker is registered.
-SELECT q.job_id, q.node_id,
-       format('task %s, attempt %s, is in queue %s, and the node is %s in attempt %s with task %s', q.task_id,
-              q.attempt, q.queue, coalesce(n.status, 'missing'), coalesce(n.attempt, 0), n.task_id) AS message
-FROM dag_task_queue q
-LEFT JOIN dag_node_states n ON n.job_id = q.job_id AND n.node_id = q.node_id
-LEFT JOIN dag_workers w ON w.worker_id = q.worker_id
-WHERE (:job_ids::bigint[] IS NULL OR q.job_id = ANY(:job_ids::bigint[]))
-  AND (n.status IS DISTINCT FROM 'DISPATCHED' OR n.attempt <> q.attempt OR n.task_id IS DISTINCT FROM q.task_id
-       OR (q.worker_id IS NOT NULL AND w.worker_id IS NULL))
+                  count(*) FILTER (WHERE status = 'LOST' AND coalesce((error ->> 'alone')::boolean, true)) AS lost,
+                  count(*) FILTER (WHERE status = 'LOST') AS all_lost
+           FROM dag_task_attempts WHERE job_id BETWEEN :low AND :high
+           GROUP BY job_id, node_id) a ON a.job_id = n.job_id AND a.node_id = n.node_id
+WHERE n.job_id BETWEEN :low AND :high
+  AND (n.failed_attempts <> coalesce(a.failed, 0) OR n.lost_attempts < coalesce(a.lost, 0)
+       -- After ten losses beside other tasks, further ones are charged, too.
+       OR n.lost_attempts > coalesce(a.lost, 0) + greatest(coalesce(a.all_lost - a.lost, 0) - 10, 0))
 LIMIT :limit
 
 -- name: open_nodes_can_progress
 -- Every active node of an open job has something that can make it progress, and every running job has such a node.
 WITH open_jobs AS (
     SELECT id, status FROM dag_jobs j
-    WHERE status IN ('PENDING', 'RUNNING') AND (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
+    WHERE status IN ('PENDING', 'RUNNING') AND j.id BETWEEN :low AND :high
 ),
 nodes AS (
     SELECT n.job_id, n.node_id, n.parent_node_id, n.status, n.attempt, n.task_id, n.source_count, n.wake_at
     FROM open_jobs j JOIN dag_node_states n ON n.job_id = j.id
-    WHERE n.status IN ('READY', 'DISPATCHED', 'RUNNING', 'WAITING')
+    WHERE n.job_id BETWEEN :low AND :high AND n.status IN ('READY', 'DISPATCHED', 'RUNNING', 'WAITING')
 ),
 -- What can make a node progress, besides its timer: its task, its child job, its own children, an approval or a signal.
 triggers AS (
-    SELECT job_id, node_id, attempt FROM dag_task_queue WHERE task_id IN (SELECT task_id FROM nodes)
-    UNION SELECT job_id, node_id, attempt FROM dag_task_results WHERE task_id IN (SELECT task_id FROM nodes)
+    SELECT job_id, node_id, attempt FROM dag_task_queue WHERE task_id = ANY(ARRAY(SELECT task_id FROM nodes))
+    UNION SELECT job_id, node_id, attempt FROM dag_task_results
+          WHERE task_id IN (SELECT task_id FROM nodes) AND :has_open_jobs::boolean
     UNION SELECT parent_job_id, parent_node_id, parent_attempt FROM dag_jobs
-          WHERE parent_job_id IS NOT NULL AND status IN ('PENDING', 'RUNNING')
-    UNION SELECT job_id, body ->> 'node', (body ->> 'attempt')::integer FROM dag_inbox WHERE kind = 'child_finished'
+          WHERE parent_job_id BETWEEN :low AND :high AND status IN ('PENDING', 'RUNNING')
+    UNION SELECT job_id, body ->> 'node', (body ->> 'attempt')::integer FROM dag_inbox
+          WHERE job_id BETWEEN :low AND :high AND kind = 'child_finished'
     UNION SELECT job_id, parent_node_id, 0 FROM nodes WHERE parent_node_id IS NOT NULL
     UNION SELECT e.job_id, e.node_id, 0 FROM dag_job_events e
-          WHERE e.job_id IN (SELECT id FROM open_jobs)
+          WHERE e.job_id BETWEEN :low AND :high AND e.job_id IN (SELECT id FROM open_jobs)
             AND (e.type = 'ApprovalRequested' OR (e.type = 'NodeWaiting' AND e.data ->> 'signal' <> ''))
 ),
 violations AS (
@@ -286,22 +300,14 @@ SELECT job_id, node_id, message FROM violations LIMIT :limit
 
 -- name: claims_can_expire
 -- The owner of a job and the worker of a task are alive or will be expired: none is unregistered or stopped long ago.
-WITH violations AS (
-    SELECT j.id AS job_id, NULL::text AS node_id,
-           format('is owned by orchestrator %s, which %s', j.owner_id,
-                  CASE WHEN o.owner_id IS NULL THEN 'is not registered' ELSE 'stopped at ' || o.stopped_at END) AS message
-    FROM dag_jobs j
-    LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
-    WHERE j.owner_id IS NOT NULL AND (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
-      AND (o.owner_id IS NULL OR o.stopped_at <= clock() - interval '1 hour')
-    UNION ALL
-    SELECT q.job_id, q.node_id, format('is claimed by worker %s, which stopped at %s', q.worker_id, w.stopped_at)
-    FROM dag_task_queue q
-    JOIN dag_workers w ON w.worker_id = q.worker_id
-    WHERE w.stopped_at <= clock() - make_interval(secs => 5 * :worker_lease_seconds)
-      AND (:job_ids::bigint[] IS NULL OR q.job_id = ANY(:job_ids::bigint[]))
-)
-SELECT job_id, node_id, message FROM violations LIMIT :limit
+SELECT j.id AS job_id, NULL::text AS node_id,
+       format('is owned by orchestrator %s, which %s', j.owner_id,
+              CASE WHEN o.owner_id IS NULL THEN 'is not registered' ELSE 'stopped at ' || o.stopped_at END) AS message
+FROM dag_jobs j
+LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
+WHERE j.id BETWEEN :low AND :high AND j.owner_id IS NOT NULL
+  AND (o.owner_id IS NULL OR o.stopped_at <= clock() - interval '1 hour')
+LIMIT :limit
 
 -- name: finished_jobs_are_consistent
 -- A finished job has no open node, no queued task and no pending report, and its status is that of its last JobFinished.
@@ -309,27 +315,26 @@ WITH jobs AS (
     SELECT j.id, j.status, j.run, j.error IS NOT NULL AS has_error, j.cancel_requested_at,
            j.result IS NOT NULL OR j.result_ref IS NOT NULL AS has_result,
            j.finished_at IS NOT NULL AS has_finished_at, j.status IN ('COMPLETED', 'FAILED', 'CANCELLED') AS is_finished
-    FROM dag_jobs j WHERE :job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[])
+    FROM dag_jobs j WHERE j.id BETWEEN :low AND :high
+),
+events AS (
+    SELECT job_id, max(seq) FILTER (WHERE type = 'JobResumed') AS resumed, max(seq) FILTER (WHERE type = 'JobFinished') AS finished,
+           (array_agg(data ->> 'status' ORDER BY seq DESC) FILTER (WHERE type = 'JobFinished'))[1] AS last_status,
+           count(*) FILTER (WHERE type = 'JobResumed') AS resumes
+    FROM dag_job_events
+    WHERE job_id BETWEEN :low AND :high AND type IN ('JobFinished', 'JobResumed')
+    GROUP BY job_id
 ),
 ends AS (
-    SELECT j.id, (SELECT e.data ->> 'status' FROM dag_job_events e
-                  WHERE e.job_id = j.id AND e.type = 'JobFinished'
-                    AND NOT EXISTS (SELECT FROM dag_job_events r
-                                    WHERE r.job_id = j.id AND r.type = 'JobResumed' AND r.seq > e.seq)
-                  ORDER BY e.seq DESC LIMIT 1) AS status,
-           1 + (SELECT count(*) FROM dag_job_events r WHERE r.job_id = j.id AND r.type = 'JobResumed') AS runs
-    FROM jobs j
+    SELECT j.id, CASE WHEN e.finished > coalesce(e.resumed, 0) THEN e.last_status END AS status,
+           1 + coalesce(e.resumes, 0) AS runs
+    FROM jobs j LEFT JOIN events e ON e.job_id = j.id
 ),
 violations AS (
     SELECT j.id AS job_id, n.node_id, format('is %s, and the job is %s', n.status, j.status) AS message
     FROM jobs j JOIN dag_node_states n ON n.job_id = j.id
-    WHERE j.is_finished AND n.status NOT IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')
-    UNION ALL
-    SELECT j.id, q.node_id, format('task %s is in a queue, and the job is %s', q.task_id, j.status)
-    FROM jobs j JOIN dag_task_queue q ON q.job_id = j.id WHERE j.is_finished
-    UNION ALL
-    SELECT j.id, r.node_id, format('task %s is reported, and the job is %s', r.task_id, j.status)
-    FROM jobs j JOIN dag_task_results r ON r.job_id = j.id WHERE j.is_finished
+    WHERE n.job_id BETWEEN :low AND :high
+      AND j.is_finished AND n.status NOT IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')
     UNION ALL
     SELECT j.id, NULL, format('is %s, and its last JobFinished has %s', j.status, coalesce(e.status, 'no status'))
     FROM jobs j JOIN ends e ON e.id = j.id
@@ -352,7 +357,7 @@ SELECT job_id, node_id, message FROM violations LIMIT :limit
 WITH fan_outs AS (
     SELECT n.job_id, n.node_id, n.status, n.source_count, n.expanded_count
     FROM dag_node_states n
-    WHERE n.source_count IS NOT NULL AND (:job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[]))
+    WHERE n.source_count IS NOT NULL AND n.job_id BETWEEN :low AND :high
 ),
 counted AS (
     SELECT c.job_id, c.parent_node_id AS node_id,
@@ -366,13 +371,14 @@ counted AS (
                AS open
     FROM dag_node_states c
     JOIN fan_outs f ON f.job_id = c.job_id AND f.node_id = c.parent_node_id
+    WHERE c.job_id BETWEEN :low AND :high
     GROUP BY c.job_id, c.parent_node_id
 ),
 expansions AS (
     SELECT DISTINCT ON (e.job_id, e.node_id) e.job_id, e.node_id, (e.data ->> 'total')::integer AS total,
            (e.data ->> 'first')::integer + (e.data ->> 'count')::integer AS expanded
     FROM dag_job_events e
-    WHERE e.type = 'NodeExpanded' AND (:job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[]))
+    WHERE e.type = 'NodeExpanded' AND e.job_id BETWEEN :low AND :high
     ORDER BY e.job_id, e.node_id, e.seq DESC
 )
 SELECT f.job_id, f.node_id,
@@ -389,52 +395,66 @@ LIMIT :limit
 
 -- name: child_jobs_match_events
 -- A child job is the only one of its parent's attempt, and the parent has an event of it.
+WITH children AS (
+    SELECT id, parent_job_id, parent_node_id, parent_attempt FROM dag_jobs
+    WHERE id BETWEEN :low AND :high AND parent_job_id IS NOT NULL
+),
+events AS (
+    SELECT job_id, node_id, attempt, data ->> 'job_id' AS child_id FROM dag_job_events
+    WHERE job_id = ANY(ARRAY(SELECT DISTINCT parent_job_id FROM children)) AND type = 'ChildJobStarted'
+)
 SELECT c.id AS job_id, c.parent_node_id AS node_id,
        format('was started for attempt %s of this node of job %s, whose event names %s', c.parent_attempt,
-              c.parent_job_id, coalesce('job ' || (e.data ->> 'job_id'), 'no job')) AS message
-FROM dag_jobs c
-LEFT JOIN dag_job_events e ON e.job_id = c.parent_job_id AND e.node_id = c.parent_node_id
-                          AND e.attempt = c.parent_attempt AND e.type = 'ChildJobStarted'
-WHERE c.parent_job_id IS NOT NULL AND (:job_ids::bigint[] IS NULL OR c.id = ANY(:job_ids::bigint[]))
-  AND (e.data ->> 'job_id') IS DISTINCT FROM c.id::text
+              c.parent_job_id, coalesce('job ' || e.child_id, 'no job')) AS message
+FROM children c
+LEFT JOIN events e ON e.job_id = c.parent_job_id AND e.node_id = c.parent_node_id AND e.attempt = c.parent_attempt
+WHERE e.child_id IS DISTINCT FROM c.id::text
 LIMIT :limit
 
 -- name: idempotency_keys_are_unique
 -- A submitter's idempotency key has one job.
-SELECT min(j.id) AS job_id, NULL::text AS node_id,
-       format('the key %s of %s has %s jobs', j.idempotency_key, coalesce(nullif(j.submitted_by, ''), 'an unnamed submitter'),
-              count(*)) AS message
-FROM dag_jobs j
-WHERE j.idempotency_key IS NOT NULL AND (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
-GROUP BY j.submitted_by, j.idempotency_key
-HAVING count(*) > 1
+SELECT k.id AS job_id, NULL::text AS node_id,
+       format('the key %s of %s has %s jobs', k.idempotency_key, coalesce(nullif(k.submitted_by, ''), 'an unnamed submitter'),
+              k.jobs) AS message
+FROM (SELECT j.id, j.idempotency_key, j.submitted_by,
+             (SELECT count(*) FROM dag_jobs o
+              WHERE o.idempotency_key = j.idempotency_key AND o.submitted_by = j.submitted_by) AS jobs
+      FROM dag_jobs j
+      WHERE j.id BETWEEN :low AND :high AND j.idempotency_key IS NOT NULL) AS k
+WHERE k.jobs > 1
 LIMIT :limit
 
 -- name: no_orphaned_rows
 -- Every row of a job has its job, and every child of a fan-out has its fan-out.
-WITH job_rows AS (
-    SELECT job_id, node_id, 'a node' AS kind FROM dag_node_states
-    UNION ALL SELECT job_id, node_id, 'an attempt' FROM dag_task_attempts
-    UNION ALL SELECT job_id, node_id, 'a task' FROM dag_task_queue
-    UNION ALL SELECT job_id, node_id, 'a report' FROM dag_task_results
-    UNION ALL SELECT job_id, node_id, 'a checkpoint' FROM dag_checkpoints
-    UNION ALL SELECT job_id, NULL, 'an event' FROM dag_job_events WHERE seq = 1
+WITH jobs AS (
+    SELECT id FROM dag_jobs WHERE id BETWEEN :low AND :high
+),
+nodes AS (
+    SELECT job_id, node_id, parent_node_id, source_count, skip_reason FROM dag_node_states
+    WHERE job_id BETWEEN :low AND :high
+),
+job_rows AS (
+    SELECT job_id, node_id, 'a node' AS kind FROM nodes
+    UNION ALL
+    SELECT job_id, node_id, 'an attempt' FROM dag_task_attempts WHERE job_id BETWEEN :low AND :high
+    UNION ALL
+    SELECT job_id, node_id, 'a checkpoint' FROM dag_checkpoints WHERE job_id BETWEEN :low AND :high
+    UNION ALL
+    SELECT DISTINCT job_id, NULL, 'an event' FROM dag_job_events WHERE job_id BETWEEN :low AND :high
 ),
 orphans AS (
     SELECT r.job_id, r.node_id, format('%s exists, and the job does not', r.kind) AS message
-    FROM job_rows r LEFT JOIN dag_jobs j ON j.id = r.job_id
+    FROM job_rows r LEFT JOIN jobs j ON j.id = r.job_id
     WHERE j.id IS NULL
     UNION ALL
     SELECT c.job_id, c.node_id, format('is a child of %s, which is no fan-out', c.parent_node_id)
-    FROM dag_node_states c
-    LEFT JOIN dag_node_states p ON p.job_id = c.job_id AND p.node_id = c.parent_node_id
+    FROM nodes c
+    LEFT JOIN nodes p ON p.job_id = c.job_id AND p.node_id = c.parent_node_id
     WHERE c.parent_node_id IS NOT NULL
       -- One whose items are evaluated again has no count; its earlier children are superseded.
       AND (p.node_id IS NULL OR (p.source_count IS NULL AND c.skip_reason IS DISTINCT FROM 'superseded'))
 )
-SELECT job_id, node_id, message FROM orphans
-WHERE :job_ids::bigint[] IS NULL OR job_id = ANY(:job_ids::bigint[])
-LIMIT :limit
+SELECT job_id, node_id, message FROM orphans LIMIT :limit
 
 -- name: commands_are_processed
 -- A command is processed while an orchestrator that can own its job is alive: none waits longer than a minute, or four leases.
@@ -442,26 +462,12 @@ SELECT i.job_id, NULL::text AS node_id,
        format('has a command (%s) since %s that no orchestrator processed', i.kind, i.created_at) AS message
 FROM dag_inbox i
 JOIN dag_jobs j ON j.id = i.job_id
-WHERE (:job_ids::bigint[] IS NULL OR i.job_id = ANY(:job_ids::bigint[]))
+WHERE i.job_id BETWEEN :low AND :high
   AND i.created_at <= clock() - make_interval(secs => :stall_seconds)
   AND EXISTS (SELECT FROM dag_orchestrators o
               WHERE (o.owner_id = j.owner_id OR (j.owner_id IS NULL AND j.queue IS NULL)) AND o.stopped_at IS NULL
                 AND o.started_at <= clock() - make_interval(secs => :stall_seconds)
                 AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds))
-LIMIT :limit
-
--- name: results_are_processed
--- A report is processed while the owner of its job is alive: none waits longer than a minute, or four leases.
-SELECT r.job_id, r.node_id,
-       format('attempt %s was reported as %s at %s, and orchestrator %s did not process it', r.attempt, r.status,
-              r.reported_at, j.owner_id) AS message
-FROM dag_task_results r
-JOIN dag_jobs j ON j.id = r.job_id
-JOIN dag_orchestrators o ON o.owner_id = j.owner_id
-WHERE (:job_ids::bigint[] IS NULL OR r.job_id = ANY(:job_ids::bigint[]))
-  AND r.reported_at <= clock() - make_interval(secs => :stall_seconds)
-  AND o.stopped_at IS NULL AND o.started_at <= clock() - make_interval(secs => :stall_seconds)
-  AND o.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
 LIMIT :limit
 
 -- name: jobs_are_claimed
@@ -470,13 +476,12 @@ SELECT j.id AS job_id, NULL::text AS node_id,
        format('is %s since %s, and no orchestrator owns it', j.status, j.created_at) AS message
 FROM dag_jobs j
 LEFT JOIN dag_orchestrators p ON p.owner_id = j.previous_owner_id
-WHERE (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
+WHERE j.id BETWEEN :low AND :high
   AND j.owner_id IS NULL AND j.status IN ('PENDING', 'RUNNING')
   -- When it was released is not stored: it was not after its owner stopped, nor before its last event.
   AND (p.stopped_at > clock() - make_interval(secs => :stall_seconds)) IS NOT TRUE
-  AND NOT EXISTS (SELECT FROM dag_job_events e
-                  WHERE e.job_id = j.id AND e.seq = j.event_seq
-                    AND e.at > clock() - make_interval(secs => :stall_seconds))
+  AND ((SELECT e.at FROM dag_job_events e WHERE e.job_id = j.id AND e.seq = j.event_seq)
+       > clock() - make_interval(secs => :stall_seconds)) IS NOT TRUE
   -- Only a `run` itself claims its jobs, while it is alive and a while after.
   AND NOT EXISTS (SELECT FROM dag_workers w
                   WHERE j.queue = ANY(w.queues)
@@ -491,7 +496,13 @@ WHERE (:job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[]))
 LIMIT :limit
 
 -- name: extent
--- How many rows an audit reads.
-SELECT (SELECT count(*) FROM dag_jobs j WHERE :job_ids::bigint[] IS NULL OR j.id = ANY(:job_ids::bigint[])) AS jobs,
-       (SELECT count(*) FROM dag_node_states n WHERE :job_ids::bigint[] IS NULL OR n.job_id = ANY(:job_ids::bigint[])) AS nodes,
-       (SELECT count(*) FROM dag_job_events e WHERE :job_ids::bigint[] IS NULL OR e.job_id = ANY(:job_ids::bigint[])) AS events
+-- How many rows an audit reads, and whether one of the jobs is open.
+SELECT j.jobs, j.has_open_jobs,
+       (SELECT count(*) FROM dag_node_states WHERE job_id BETWEEN :low AND :high) AS nodes,
+       (SELECT count(*) FROM dag_job_events WHERE job_id BETWEEN :low AND :high) AS events
+FROM (SELECT count(*) AS jobs, coalesce(bool_or(status IN ('PENDING', 'RUNNING')), false) AS has_open_jobs
+      FROM dag_jobs WHERE id BETWEEN :low AND :high) AS j
+
+-- name: total
+-- How many jobs there are.
+SELECT count(*) AS jobs FROM dag_jobs
