@@ -87,7 +87,7 @@ def progress_lines(clock: Callable[[], float] = time.monotonic) -> Callable[[int
         nonlocal printed_at
         if clock() >= printed_at + PROGRESS_SECONDS:
             printed_at = clock()
-            click.echo(f"audited {done:,} of {counted(total, 'job')}", err=True)
+            click.echo(f"audited {done:,} of {format_count(total, 'job')}", err=True)
 
     return print_line
 
