@@ -115,7 +115,7 @@ class LazyGroup(click.Group):
         "config": ("dagmaster.cli.commands.config:config", "Show the settings, and the origin of each."),
         "doctor": (
             "dagmaster.cli.commands.doctor:doctor",
-            "Check this installation, and print how to repair what does not work.",
+            "Check that jobs can run here, and print how to repair what does not work.",
         ),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},

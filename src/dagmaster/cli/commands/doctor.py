@@ -1,4 +1,4 @@
-"""`dagmaster doctor`: check this installation, and print how to repair what does not work."""
+"""`dagmaster doctor`: check that jobs can run here, and print how to repair what does not work."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ from dagmaster.cli.options import json_option
 from dagmaster.errors import DagmasterError
 from dagmaster.settings import read_settings, secret_values
 from dagmaster.settings_aliases import ALIASES
-from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class Check(NamedTuple):
@@ -69,7 +68,7 @@ _TOPIC_WIDTH: Final = 10
 _MAX_WIDTH: Final = 120
 
 
-@click.command(epilog="Exit codes: 0 no check failed, 1 a check failed.")
+@click.command(epilog="Exit codes: 0 ready (no check failed), 1 not ready.")
 @json_option
 @click.option(
     "--data-dir",
@@ -82,11 +81,12 @@ _MAX_WIDTH: Final = 120
     help="Read the settings as orchestrators and workers do: DATABASE_URL and other names count.",
 )
 def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> int:
-    """Check this installation, and print how to repair what does not work.
+    """Check that jobs can run here, and print the first thing to do if they cannot.
 
     Checks Python, the installed packages, the settings, the database (DAGMASTER_DATABASE_URL, else the embedded one),
     the directories, the handlers and the live services. It changes nothing, each check has a time limit, and no
-    secret is printed.
+    secret is printed. As a health check: the exit code is 1 if something does not work, no orchestrator is alive, or
+    tasks wait in a queue that no worker serves.
 
     \b
     ✔ works    ! works, but could be better    ✘ does not work
@@ -97,21 +97,22 @@ def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> i
       dagmaster doctor --services --json
     """
     context = DoctorContext(reading=read_settings(services=services), data_dir=data_dir, redact=_redactor())
-    findings: list[Finding] = []
-    for finding in _run_checks(context):
-        findings.append(finding)
-        if not as_json:
-            for line in render_lines(finding, min(shutil.get_terminal_size().columns, _MAX_WIDTH)):
-                _print(line)
-    counts = {grade: sum(finding.grade is grade for finding in findings) for grade in Grade}
+    findings = list(_run_checks(context))
+    first = next((finding for finding in findings if finding.grade is Grade.BAD), None)
     if as_json:
-        document = {"ok": not counts[Grade.BAD], "checks": [asdict(finding) for finding in findings]}
+        document = {
+            "ok": first is None,
+            "first": None if first is None else asdict(first),
+            "checks": [asdict(finding) for finding in findings],
+        }
         click.echo(json.dumps(document, ensure_ascii=False, indent=2))
     else:
-        _print(f"\n{_summary(counts)}")
+        width = min(shutil.get_terminal_size().columns, _MAX_WIDTH)
+        for line in [*_headline(findings, first, width), "", *_render_all(findings, width)]:
+            _print(line)
         if not services:
             _print_alias_hint()
-    code = FAILED if counts[Grade.BAD] else COMPLETED
+    code = COMPLETED if first is None else FAILED
     if _has_hanging_check():
         # Python would wait for a thread that hangs in the operating system.
         sys.stdout.flush()
@@ -183,7 +184,21 @@ _THREAD_PREFIX: Final = "doctor-"
 
 def _run_checks(context: DoctorContext) -> Iterator[Finding]:
     for check in CHECKS:
-        yield from run_check(check, context)
+        with _show_progress(check.topic):
+            yield from run_check(check, context)
+
+
+@contextlib.contextmanager
+def _show_progress(topic: str) -> Iterator[None]:
+    """Show on a terminal which check runs: the report is printed when all have ended."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    click.echo(f"checking {topic}", err=True, nl=False)
+    try:
+        yield
+    finally:
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def _has_hanging_check() -> bool:
@@ -198,13 +213,19 @@ def _redactor() -> Callable[[str], str]:
     return lambda text: str(redact_value(text, secrets))
 
 
-def _summary(counts: dict[Grade, int]) -> str:
-    if counts[Grade.BAD]:
-        order = ": fix them in order; later failures often follow from earlier ones" if counts[Grade.BAD] > 1 else ""
-        return f"{format_count(counts[Grade.BAD], 'check')} failed{order}."
-    if counts[Grade.WARNING]:
-        return "Everything works; what is marked with ! could be better."
-    return "Everything works."
+def _headline(findings: Sequence[Finding], first: Finding | None, width: int) -> list[str]:
+    """Return whether jobs can run; if not, the first thing to do: later problems often follow from earlier ones."""
+    if first is None:
+        has_warnings = any(finding.grade is Grade.WARNING for finding in findings)
+        return [f"Ready: jobs can run{'; what is marked with ! could be better' if has_warnings else ''}."]
+    count = sum(finding.grade is Grade.BAD for finding in findings)
+    problem = f"Not ready: {first.topic}: {first.message}" + (f" (the first of {count} problems)" if count > 1 else "")
+    lines = [click.style(line, fg="red", bold=True) for line in _wrap(problem, width)]
+    return lines + [f"{'  ' if number else '→ '}{line}" for number, line in enumerate(_wrap(first.remedy, width - 2))]
+
+
+def _render_all(findings: Sequence[Finding], width: int) -> list[str]:
+    return [line for finding in findings for line in render_lines(finding, width)]
 
 
 def _print_alias_hint() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 from dagmaster.cli.doctor.host import check_directory
 from dagmaster.cli.doctor.rules import (
+    START_LOCALLY,
     Finding,
     Grade,
     bad,
@@ -46,7 +47,6 @@ from dagmaster.settings import mask_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from dagmaster.cli.doctor.host import DoctorContext
     from dagmaster.ports.database_config import DatabaseConfig
@@ -108,7 +108,8 @@ def _check_embedded(context: DoctorContext) -> Iterable[Finding]:
             return
         state = inspect_data_directory(data_dir)
         if not state.has_cluster:
-            yield _try_server(data_dir, context)
+            yield _try_server(context)
+            yield bad("schema", f"does not exist yet: there is no data in {data_dir}", START_LOCALLY)
             return
         started = time.monotonic()
         with open_database(settings, data_dir) as config:
@@ -120,7 +121,7 @@ def _check_embedded(context: DoctorContext) -> Iterable[Finding]:
         yield context.finding_from_error("embedded", error)
 
 
-def _try_server(data_dir: Path, context: DoctorContext) -> Finding:
+def _try_server(context: DoctorContext) -> Finding:
     from dagmaster.bootstrap.database_admin import time_trial_start
 
     try:
@@ -128,10 +129,10 @@ def _try_server(data_dir: Path, context: DoctorContext) -> Finding:
     except EmbeddedPostgresUnavailable as error:
         return bad(
             "embedded",
-            f"no data yet, and a trial server could not be started: {context.describe(error)}",
+            f"a trial server could not be started: {context.describe(error)}",
             "correct what the message names, or configure a server of your own with DAGMASTER_DATABASE_URL",
         )
-    return good("embedded", f"no data in {data_dir} yet; a trial server was ready in {elapsed:.1f} s")
+    return good("embedded", f"a trial server was ready in {elapsed:.1f} s")
 
 
 def _grade(fact: DatabaseFact, config: DatabaseConfig, context: DoctorContext) -> Finding | None:  # noqa: PLR0911 - one case a fact
@@ -145,12 +146,12 @@ def _grade(fact: DatabaseFact, config: DatabaseConfig, context: DoctorContext) -
         case Notifications():
             return grade_notifications(fact)
         case SchemaState():
-            return grade_schema(fact)
+            return grade_schema(fact, is_embedded=config.is_embedded)
         case DatabaseRoles():
             # The embedded server has one user, who owns everything.
             return None if config.is_embedded else grade_roles(fact.names)
         case LiveServices():
-            return grade_services(fact)
+            return grade_services(fact, is_embedded=config.is_embedded)
         case WaitingTasks():
             return grade_queues(fact)
         case _:
@@ -186,8 +187,9 @@ def _grade_failure(fact: _Failure, config: DatabaseConfig, context: DoctorContex
             grant = f'GRANT dagmaster_orchestrator, dagmaster_worker TO "{fact.user}"'
             return bad("schema", f"user {fact.user!r} may not use it", f"as its owner: {grant}")
         case FleetAccessDenied():
-            message = f"this user may not read the tables: {context.describe(fact.error)}"
-            return warning("services", message, "run the doctor as the owner of the schema")
+            message = f"unknown: this user may not read the tables: {context.describe(fact.error)}"
+            remedy = "run the doctor as the owner of the schema, or as a user with the role dagmaster_orchestrator"
+            return bad("services", message, remedy)
         case ProbeTimedOut():
             message = f"no answer within {fact.timeout_seconds:.0f} s"
             return bad("database", message, "check the load and the locks of the server")

@@ -32,6 +32,8 @@ LOW_BYTES, FULL_BYTES = 1_000_000_000, 100_000_000
 SLOW_MS: Final = 10.0
 """A hop is three round trips to the database. Above this latency, the network is most of its time."""
 
+START_LOCALLY: Final = "`dagmaster dev` starts a database, an orchestrator and a worker on this machine"
+
 CLOCK_SECONDS: Final = 2.0
 FEW_FILES: Final = 1024
 _MAX_NAMES: Final = 3
@@ -124,7 +126,7 @@ def grade_clock(clock: ClockOffset) -> Finding:
     )
 
 
-def grade_schema(schema: SchemaState) -> Finding:
+def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
     """Check that the schema has the version that this code needs."""
     version, required = schema.version, schema.required
     if version is None and not schema.may_create:
@@ -135,8 +137,7 @@ def grade_schema(schema: SchemaState) -> Finding:
             " `dagmaster migrate`",
         )
     if version is None:
-        remedy = "`dagmaster migrate` creates it; `dagmaster dev` and `dagmaster run` do so by themselves"
-        return warning("schema", "does not exist yet", remedy)
+        return bad("schema", "does not exist yet", START_LOCALLY if is_embedded else "`dagmaster migrate` creates it")
     if version < required:
         return bad("schema", f"version {version}; this code needs {required}", "`dagmaster migrate`")
     if version > required:
@@ -192,14 +193,15 @@ def grade_pooler(prepared: PreparedStatements) -> Finding | None:
     return None
 
 
-def grade_services(live: LiveServices) -> Finding:
-    """Check that an orchestrator and a worker are alive."""
+def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
+    """Check that an orchestrator is alive. Workers may be started when there are tasks: see `grade_queues`."""
     message = f"{_count(live.orchestrators, 'orchestrator')} and {_count(live.workers, 'worker')} alive"
-    if live.orchestrators and live.workers:
-        return good("services", message)
-    counts = (("an orchestrator", live.orchestrators), ("a worker", live.workers))
-    missing = " and ".join(name for name, count in counts if not count)
-    return warning("services", message, f"jobs make progress only while both are alive: start {missing}")
+    if not live.orchestrators:
+        start = START_LOCALLY if is_embedded else "start one with `dagmaster orchestrator`"
+        return bad("services", message, f"no job makes progress without an orchestrator: {start}")
+    if not live.workers:
+        return warning("services", message, "no task runs without a worker: start one with `dagmaster worker`")
+    return good("services", message)
 
 
 def grade_queues(waiting: WaitingTasks) -> Finding:
@@ -217,7 +219,7 @@ def grade_queues(waiting: WaitingTasks) -> Finding:
     names = ", ".join(f"{queue} ({_count(tasks, 'task')})" for queue, tasks in unserved[:_MAX_NAMES])
     more = f" and {len(unserved) - _MAX_NAMES} more" if len(unserved) > _MAX_NAMES else ""
     options = " ".join(f"--queue {queue}" for queue, _ in unserved[:_MAX_NAMES])
-    return warning("queues", f"no worker serves {names}{more}", f"dagmaster worker {options}")
+    return bad("queues", f"no worker serves {names}{more}", f"start one with `dagmaster worker {options}`")
 
 
 def _count(number: int, noun: str) -> str:

@@ -87,20 +87,48 @@ def a_context(data_dir: Path | None = None, **more: Any) -> DoctorContext:
     return DoctorContext(reading=read_settings(), data_dir=data_dir, redact=command._redactor(), **more)
 
 
-def examine(*arguments: str) -> dict[str, list[Finding]]:
+def run_doctor(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Return the exit code, and the report."""
     done = CliRunner().invoke(command.doctor, ["--json", *arguments], standalone_mode=False)
     assert done.exception is None, done.exception
     assert CANARY not in done.output
-    report = json.loads(done.stdout)
+    return done.return_value, json.loads(done.stdout)
+
+
+def examine(*arguments: str) -> dict[str, list[Finding]]:
+    code, report = run_doctor(*arguments)
     findings: dict[str, list[Finding]] = {}
     for check in report["checks"]:
         finding = Finding(check["topic"], Grade(check["grade"]), check["message"], check["remedy"])
         findings.setdefault(finding.topic, []).append(finding)
         assert (finding.grade is Grade.GOOD) == (not finding.remedy), finding
-    any_bad = any(finding.grade is Grade.BAD for group in findings.values() for finding in group)
-    assert report["ok"] is not any_bad
-    assert done.return_value == int(any_bad)
+    bad = [check for check in report["checks"] if check["grade"] == "bad"]
+    assert report["first"] == (bad[0] if bad else None)
+    assert report["ok"] is not bool(bad)
+    assert code == int(bool(bad))
     return findings
+
+
+@pytest.fixture
+def database_only(monkeypatch):
+    """Run the checks of the database only: the check of binaries starts a process."""
+    monkeypatch.setattr(command, "CHECKS", [check for check in ALL_CHECKS if check.topic == "database"])
+
+
+@pytest.fixture
+def fleet(server, monkeypatch, database_only):
+    """Store an orchestrator, a worker of the queue light, and a task that waits for it: everything works."""
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", server)
+    beat = "now(), now() + interval '1 hour'"
+    columns = "task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at"
+    do(
+        server,
+        f"INSERT INTO dag_orchestrators VALUES (1, 'h', 1, '1', {beat})",
+        f"INSERT INTO dag_workers VALUES (1, 'h', 1, '1', '{{light}}', 1, {beat})",
+        f"INSERT INTO dag_task_queue ({columns}) VALUES (1, 1, 'n', 1, 'light', 5, 'h', '{{}}'::json, 1, now())",
+    )
+    yield server
+    do(server, "DELETE FROM dag_task_queue", "DELETE FROM dag_workers", "DELETE FROM dag_orchestrators")
 
 
 # ── How it grades facts ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -121,7 +149,7 @@ def test_a_server_with_a_high_latency_is_a_warning():
 @pytest.mark.parametrize(
     ("version", "may_create", "grade", "remedy"),
     [
-        (None, True, "warning", "dagmaster migrate"),
+        (None, True, "bad", "dagmaster migrate"),
         (None, False, "bad", 'GRANT CREATE ON DATABASE "d" TO "u"'),
         ("0001", True, "bad", "dagmaster migrate"),
         ("0002", False, "good", ""),
@@ -156,16 +184,19 @@ def test_a_queue_is_served_by_a_worker_of_that_queue_or_of_all_queues():
         return rules.grade_queues(WaitingTasks((("heavy", 7), ("light", 1)), frozenset(served), is_every_queue_served))
 
     unserved = grade({"light"})
-    assert (unserved.grade, unserved.message) == (Grade.WARNING, "no worker serves heavy (7 tasks)")
+    assert (unserved.grade, unserved.message) == (Grade.BAD, "no worker serves heavy (7 tasks)")
     assert "dagmaster worker --queue heavy" in unserved.remedy
     assert grade({"light", "heavy"}).grade is Grade.GOOD
     assert grade(set(), is_every_queue_served=True).grade is Grade.GOOD
 
 
-def test_missing_services_are_named():
+def test_a_missing_orchestrator_is_bad_and_a_missing_worker_is_a_warning():
     assert rules.grade_services(LiveServices(1, 2)).grade is Grade.GOOD
-    assert rules.grade_services(LiveServices(1, 0)).remedy.endswith("start a worker")
-    assert rules.grade_services(LiveServices(0, 0)).remedy.endswith("start an orchestrator and a worker")
+    no_worker, no_orchestrator = rules.grade_services(LiveServices(1, 0)), rules.grade_services(LiveServices(0, 2))
+    assert (no_worker.grade, no_orchestrator.grade) == (Grade.WARNING, Grade.BAD)
+    assert "`dagmaster worker`" in no_worker.remedy
+    assert "`dagmaster orchestrator`" in no_orchestrator.remedy
+    assert "`dagmaster dev`" in rules.grade_services(LiveServices(0, 0), is_embedded=True).remedy
 
 
 def test_missing_roles_are_reported_with_the_consequence():
@@ -256,26 +287,17 @@ def test_the_users_of_a_data_directory_are_read_from_the_list_of_locks(tmp_path)
     assert lock_holders(tmp_path / "none", locks) == []
 
 
-def test_live_services_are_counted_once_and_queues_without_a_worker_are_reported(server, monkeypatch):
-    monkeypatch.setenv("DAGMASTER_DATABASE_URL", server)
-    task = "(SELECT g, 1, 'n', 1, 'heavy', 5, 'h', '{}'::json, 1, now() FROM generate_series(1, 7) g)"
-    columns = "task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at"
-    beat = "now(), now() + interval '1 hour'"
+def test_live_services_are_counted_once_and_queues_without_a_worker_are_reported(fleet):
     do(
-        server,
-        f"INSERT INTO dag_task_queue ({columns}) {task}",
-        f"INSERT INTO dag_orchestrators VALUES (1, 'h', 1, '1', {beat})",
-        f"INSERT INTO dag_workers VALUES (1, 'h', 1, '1', '{{light,other}}', 1, {beat})",
-        "INSERT INTO dag_workers VALUES (2, 'h', 1, '1', '{heavy}', 1, now(), now() - interval '1 hour')",
+        fleet,
+        "UPDATE dag_workers SET queues = '{other,more}'",
+        "INSERT INTO dag_workers VALUES (2, 'h', 1, '1', '{light}', 1, now(), now() - interval '1 hour')",
     )
-    try:
-        findings = examine()
-        assert findings["services"][0].message == "1 orchestrator and 1 worker alive"
-        assert findings["queues"][0].message == "no worker serves heavy (7 tasks)"
-        do(server, "UPDATE dag_workers SET queues = '{}' WHERE worker_id = 1")
-        assert examine()["queues"][0].grade is Grade.GOOD
-    finally:
-        do(server, "DELETE FROM dag_task_queue", "DELETE FROM dag_workers", "DELETE FROM dag_orchestrators")
+    findings = examine()
+    assert findings["services"][0].message == "1 orchestrator and 1 worker alive"
+    assert findings["queues"][0].message == "no worker serves light (1 task)"
+    do(fleet, "UPDATE dag_workers SET queues = '{}' WHERE worker_id = 1")
+    assert examine()["queues"][0].grade is Grade.GOOD
 
 
 def test_missing_rights_of_a_user_are_reported(server, monkeypatch):
@@ -301,7 +323,83 @@ def test_behind_a_pooler_without_a_direct_address_polling_is_reported(server, mo
 def test_a_missing_data_directory_is_not_created(folder):
     findings = examine("--data-dir", str(folder / "new" / "data"))
     assert findings["embedded"][0].grade is Grade.GOOD
+    assert (findings["schema"][0].grade, findings["schema"][0].remedy) == (Grade.BAD, rules.START_LOCALLY)
     assert not (folder / "new").exists()
+
+
+# ── As a health check ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_fleet_that_serves_its_tasks_is_ready(fleet):
+    code, report = run_doctor()
+    assert (report["first"], report["ok"], code) == (None, True, 0)
+
+
+@pytest.mark.parametrize(
+    ("statement", "topic", "remedy"),
+    [
+        ("DELETE FROM dag_orchestrators", "services", "`dagmaster orchestrator`"),
+        ("DELETE FROM dag_orchestrators; DELETE FROM dag_task_queue", "services", "`dagmaster orchestrator`"),
+        ("UPDATE dag_workers SET queues = '{heavy}'", "queues", "`dagmaster worker --queue light`"),
+        ("DELETE FROM dag_workers", "queues", "`dagmaster worker --queue light`"),
+    ],
+)
+def test_a_fleet_in_which_jobs_make_no_progress_is_not_ready(fleet, statement, topic, remedy):
+    do(fleet, statement)
+    code, report = run_doctor()
+    assert code == 1
+    assert report["first"]["topic"] == topic
+    assert remedy in report["first"]["remedy"]
+
+
+def test_a_fleet_without_a_worker_and_without_tasks_is_ready(fleet):
+    do(fleet, "DELETE FROM dag_workers", "DELETE FROM dag_task_queue")
+    assert run_doctor()[0] == 0
+
+
+@pytest.mark.parametrize("version", [None, "0001"])
+def test_a_database_with_no_schema_or_an_old_one_is_not_ready(server, database_only, monkeypatch, version):
+    do(server, "CREATE DATABASE other")
+    other = server.replace("/dagmaster?", "/other?")
+    assert other != server
+    if version is not None:
+        create = "CREATE SCHEMA dagapp; CREATE TABLE dagapp.alembic_version (version_num text)"
+        do(other, create, f"INSERT INTO dagapp.alembic_version VALUES ('{version}')")
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", other)
+    try:
+        code, report = run_doctor()
+    finally:
+        do(server, "DROP DATABASE other WITH (FORCE)")
+    assert (code, report["first"]["topic"]) == (1, "schema")
+    assert "`dagmaster migrate`" in report["first"]["remedy"]
+
+
+def test_a_user_who_may_not_see_the_services_cannot_call_the_fleet_ready(fleet, monkeypatch):
+    do(fleet, "CREATE ROLE small LOGIN IN ROLE dagmaster_worker")
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", fleet.replace("user=dagmaster", "user=small"))
+    try:
+        code, report = run_doctor()
+    finally:
+        do(fleet, "DROP ROLE small")
+    assert (code, report["first"]["topic"]) == (1, "services")
+    assert "dagmaster_orchestrator" in report["first"]["remedy"]
+
+
+def test_the_first_thing_to_do_is_printed_on_top(fleet):
+    do(fleet, "DELETE FROM dag_orchestrators", "DELETE FROM dag_workers")
+    done = CliRunner().invoke(command.doctor, [], standalone_mode=False)
+    top, report = done.output.split("\n\n", 1)
+    assert done.return_value == 1
+    assert " ".join(top.split()) == (
+        "Not ready: services: no orchestrators and no workers alive (the first of 2 problems)"
+        " → no job makes progress without an orchestrator: start one with `dagmaster orchestrator`"
+    )
+    assert "✘ queues" in report
+
+
+def test_a_ready_fleet_is_reported_on_top(fleet):
+    done = CliRunner().invoke(command.doctor, [], standalone_mode=False)
+    assert done.output.startswith("Ready: jobs can run")
 
 
 # ── When something is broken ───────────────────────────────────────────────────────────────────────────────────────
