@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
+from tests.acceptance.fork_server import CommandProcess, run_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-TIMEOUT_SECONDS = 60.0
-"""Longer than any step takes on a busy machine."""
 
 HANDLERS = """
 import asyncio, os, pathlib
@@ -41,64 +39,6 @@ def deaf(sandbox: str) -> None:
     import threading
     threading.Event().wait()
 """
-
-
-class Process:
-    """A running command, and its output so far."""
-
-    def __init__(self, arguments: tuple[str, ...], env: dict[str, str], start: type[subprocess.Popen[str]]) -> None:
-        self._process = start(
-            [DAGMASTER, *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=env,
-        )  # fmt: skip
-        self.pid = self._process.pid
-        self.lines: list[str] = []
-        self._changed = threading.Condition()
-        self._has_ended = False
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
-            for line in output:
-                with self._changed:
-                    self.lines.append(line.rstrip())
-                    self._changed.notify_all()
-        with self._changed:
-            self._has_ended = True
-            self._changed.notify_all()
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.lines)
-
-    def until(self, text: str) -> str:
-        """Wait for a line that contains this text; return the line."""
-        with self._changed:
-            self._changed.wait_for(lambda: text in self.text or self._has_ended, TIMEOUT_SECONDS)
-        lines = [line for line in self.lines if text in line]
-        assert lines, f"{text!r} was not printed:\n{self.text}"
-        return lines[0]
-
-    def signal(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def wait(self) -> int:
-        """Wait until it exits; return the exit code."""
-        code = self._process.wait(TIMEOUT_SECONDS)
-        self._reader.join(TIMEOUT_SECONDS)
-        return code
-
-    def end(self) -> None:
-        """Terminate it, so that the processes that it started end, too; else kill it."""
-        if self._process.poll() is None:
-            self._process.terminate()
-        try:
-            self._process.wait(TIMEOUT_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-        self.wait()
 
 
 class Sandbox:
@@ -287,6 +227,12 @@ def test_services_on_a_server(on_server: Sandbox):
         process.signal(signal.SIGTERM)
         assert process.wait() == 0, process.text
         process.until(f"{name} has stopped")
+
+
+def test_a_workflow_can_be_published_on_a_new_data_directory(sandbox: Sandbox):
+    flow = sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
+    done = sandbox.run("workflows", "push", flow)
+    assert (done.returncode, done.stdout) == (0, "published  flow v1\n"), done.stderr
 
 
 def test_a_schema_of_another_version_is_rejected_with_the_remedy(on_server: Sandbox):

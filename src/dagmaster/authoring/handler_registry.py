@@ -6,6 +6,7 @@ and returns a new registry.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -161,7 +162,11 @@ class Registry:
 
 
 def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
-    """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers."""
+    """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers.
+
+    Modules below the working directory can be imported, as with `python -m`.
+    """
+    _append_working_directory()
     registry = Registry()
     if entry_points:
         for point in metadata.entry_points(group=ENTRY_POINTS):
@@ -173,6 +178,14 @@ def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
         kind = "file" if _is_file(name) else "module"
         _register_module(registry, name, f"the {kind} {name!r}")
     return registry
+
+
+def _append_working_directory() -> None:
+    # Last, so that no file in the directory hides an installed package. It may have been removed.
+    with contextlib.suppress(OSError):
+        folder = str(Path.cwd())
+        if folder not in sys.path:
+            sys.path.append(folder)
 
 
 def _register_module(registry: Registry, name: str, subject: str) -> None:

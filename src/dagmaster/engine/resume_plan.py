@@ -86,6 +86,17 @@ def plan_rerun(
         return ignored or [
             ReuseDecision(name, ReuseKind.REDONE, "waits for a retry: retried at once") for name in context.named
         ]
+    return _decide_all(job, before, reopened, context)
+
+
+def plan_nothing(job: Job, context: ResumeContext) -> list[ReuseDecision]:
+    """Return what a resume of a completed job would do: keep every node."""
+    return _decide_all(job, {node.id: row_of(node) for node in job.nodes.values()}, frozenset(), context)
+
+
+def _decide_all(
+    job: Job, before: Mapping[str, NodeRow], reopened: frozenset[str], context: ResumeContext
+) -> list[ReuseDecision]:
     return [
         _decide_in_run(job, node, before, reopened, context)
         for node in job.nodes.values()

@@ -140,13 +140,28 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, text, sen
     assert [name for name in set(sys.modules) - before if "bad_handlers" in name and "has no" not in sentence] == []
 
 
-def test_a_module_that_is_not_found_is_answered_with_how_to_name_one(tmp_path, monkeypatch):
+@pytest.fixture
+def working_directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    return tmp_path
+
+
+def test_a_module_below_the_working_directory_can_be_named(working_directory):
+    (working_directory / "lies_here").mkdir()
+    (working_directory / "lies_here" / "inside.py").write_text(GOOD)
+    assert len(discover(["lies_here.inside"], entry_points=False)) == 1
+    assert sys.path[-1] == str(working_directory)
+
+
+def test_a_module_that_is_not_found_is_answered_with_how_to_name_one(working_directory):
     with pytest.raises(HandlerInvalid, match=r"'nowhere\.at_all' cannot be imported.*or as a path"):
         discover(["nowhere.at_all"], entry_points=False)
-    (tmp_path / "lies_here.py").write_text(GOOD)
-    with pytest.raises(HandlerInvalid, match=r"write \./lies_here\.py"):
-        discover(["lies_here"], entry_points=False)
+    # The installed package of that name comes first.
+    (working_directory / "click").mkdir()
+    (working_directory / "click" / "mine.py").write_text(GOOD)
+    with pytest.raises(HandlerInvalid, match=r"write \./click/mine\.py"):
+        discover(["click.mine"], entry_points=False)
 
 
 def test_a_file_that_imports_its_neighbour_is_told_about_the_path(tmp_path):

@@ -29,7 +29,7 @@ from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
 from dagmaster.engine.model import Job
-from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_rerun
+from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_nothing, plan_rerun
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CommandInvalid, CommandRejected, JobNotFinished, JobNotFound, NodeNotFound, NothingToResume
 from dagmaster.orchestrator.dry_run import dry_run_job
@@ -88,6 +88,7 @@ class ResumePlanView(View):
     version: int
     is_new_job: bool
     run: int | None
+    """The run of the same job that it would start. None: a new job, or nothing to do."""
     has_workers: bool
     reused: tuple[PlannedNodeView, ...]
     redone: tuple[PlannedNodeView, ...]
@@ -101,6 +102,10 @@ async def resume_job(
     resume = await _check_request(app, job_id, request)
     if resume.is_new_job:
         return await _submit(app, resume)
+    if resume.is_noop:
+        has_changes = request.inputs or request.input_texts or request.version is not None
+        same = " with these inputs and this version" if has_changes else ""
+        raise NothingToResume(f"job {resume.job.id} completed{same}: name the nodes to run again with --from")
     command = OutgoingCommand(
         kind=CommandKind.RESUME,
         sent_by=request.sent_by,
@@ -111,10 +116,15 @@ async def resume_job(
 
 
 async def plan_resume(app: Application, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
-    """Return what a resume would do, and change nothing; raise what `resume_job` would raise."""
+    """Return what a resume would do, and change nothing; raise what `resume_job` would raise.
+
+    Nothing to do is a plan, too, where `resume_job` raises `NothingToResume`.
+    """
     resume = await _check_request(app, job_id, request)
     if resume.is_new_job:
         return await _plan_new_job(app, resume)
+    if resume.is_noop:
+        return await _plan_nothing(app, resume)
     named = frozenset(request.from_nodes)
     return await _plan_run(app, resume.job, resume.graph, ResumeRequested(request.from_nodes), named)
 
@@ -149,6 +159,11 @@ class _Resume:
         )
 
     @property
+    def is_noop(self) -> bool:
+        """Return whether every node keeps its result: the job completed, and nothing is named or changed."""
+        return not self.is_new_job and self.job.status is JobStatus.COMPLETED and not self.request.from_nodes
+
+    @property
     def idempotency_key(self) -> str:
         """Return the key of the new job; by default the same resume, sent twice, is one job."""
         if self.request.idempotency_key is not None:
@@ -174,21 +189,11 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     resume = _Resume(job=job, source_graph=source_graph, graph=graph, inputs=inputs, request=request)
     for node_id in request.from_nodes:
         await _check_node(app, resume, node_id)
-    if not resume.is_new_job:
-        _check_new_run(resume)
-    return resume
-
-
-def _check_new_run(resume: _Resume) -> None:
-    job, request = resume.job, resume.request
-    if job.status is JobStatus.COMPLETED and not request.from_nodes:
-        has_changes = request.inputs or request.input_texts or request.version is not None
-        same = " with these inputs and this version" if has_changes else ""
-        raise NothingToResume(f"job {job.id} completed{same}: name the nodes to run again with --from")
-    if request.idempotency_key is not None:
+    if not resume.is_new_job and request.idempotency_key is not None:
         raise CommandInvalid(
             "a new run of the same job has no idempotency key; a key is for a new job (other inputs or version)"
         )
+    return resume
 
 
 async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
@@ -256,6 +261,14 @@ async def _plan_run(
     return _plan_view(job, graph, decisions, context, inputs=job.inputs, run=rebuilt.run)
 
 
+async def _plan_nothing(app: Application, resume: _Resume) -> ResumePlanView:
+    job, graph = resume.job, resume.graph
+    stored = await _load_job(app, job.id)
+    context = await _resume_context(app)
+    decisions = plan_nothing(Job.rebuild(graph, stored.row, stored.nodes), context)
+    return _plan_view(job, graph, decisions, context, inputs=job.inputs)
+
+
 async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
     job = resume.job
     stored = await _load_job(app, job.id)
@@ -276,7 +289,7 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         now=job.now,
     )
     decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
-    return _plan_view(job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, run=None)
+    return _plan_view(job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, is_new_job=True)
 
 
 async def _resume_context(app: Application, **changes: frozenset[str]) -> ResumeContext:
@@ -292,7 +305,8 @@ def _plan_view(
     context: ResumeContext,
     *,
     inputs: Mapping[str, JsonValue],
-    run: int | None,
+    is_new_job: bool = False,
+    run: int | None = None,
 ) -> ResumePlanView:
     redact = JobRedactor(graph.inputs, inputs)
 
@@ -303,7 +317,7 @@ def _plan_view(
         job_id=job.id,
         workflow_id=graph.workflow_id,
         version=graph.version,
-        is_new_job=run is None,
+        is_new_job=is_new_job,
         run=run,
         has_workers=context.served is not None,
         reused=nodes(ReuseKind.REUSED),

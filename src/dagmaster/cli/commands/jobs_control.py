@@ -183,6 +183,8 @@ def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
         return
     if plan.is_new_job:
         title = f"a new job of {plan.workflow_id} v{plan.version}, from job {plan.job_id}"
+    elif plan.run is None:
+        title = f"job {plan.job_id} completed: there is nothing to resume (--from NODE runs a node again)"
     else:
         title = f"run {plan.run} of job {plan.job_id}"
     click.echo(f"{title}. Nothing was changed.")

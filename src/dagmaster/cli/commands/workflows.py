@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import time
 
 import click
 
@@ -54,7 +53,6 @@ def validate(
     """
     from dagmaster.application.commands.validation import validate_files
 
-    started = time.monotonic()
     results = validate_files(files, load_registry(modules), allow_missing_handlers=allow_missing_handlers)
     invalid = sum(not result.is_valid for result in results)
     if as_json:
@@ -66,7 +64,7 @@ def validate(
             click.echo(f"{click.style('ok', fg='green', bold=True)}  {result.file}")
     count = format_count(len(results), "file")
     summary = f"{invalid} of {count} cannot run" if invalid else f"{count}, no errors"
-    click.echo(f"{summary} ({time.monotonic() - started:.2f} s)", err=True)
+    click.echo(summary, err=True)
     return BAD_INPUT if invalid else COMPLETED
 
 

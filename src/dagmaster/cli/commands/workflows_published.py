@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from dagmaster.cli.database import on_application
+from dagmaster.cli.database import database_session, on_application
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
@@ -67,9 +67,12 @@ def push(
         )
         return BAD_INPUT
     print_problems(problem for result in results for problem in result.problems)
-    published = on_application(
-        data_dir, lambda app: publish_workflows(app, sources, replace=replace, activate=not no_activate)
-    )
+    with database_session(data_dir) as session:
+        # The embedded database belongs to this machine: its first user creates the tables.
+        published = session.run(
+            lambda app: publish_workflows(app, sources, replace=replace, activate=not no_activate),
+            migrate=session.config.is_embedded,
+        )
     if as_json:
         click.echo(json.dumps([result.to_dict() for result in published], ensure_ascii=False))
         return COMPLETED

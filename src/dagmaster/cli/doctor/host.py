@@ -36,7 +36,7 @@ _MAX_MESSAGE: Final = 300
 _MAX_NAMES: Final = 5
 
 # In a child process: a module may hang, exit, crash or print. `-P` as for the script `dagmaster`: the working directory
-# is not on the path.
+# comes last on the path, not first.
 _COUNT_HANDLERS: Final = (
     "import sys; from dagmaster.cli.doctor.host import count_handlers; count_handlers(sys.argv[1:])"
 )

@@ -269,7 +269,10 @@ def test_a_job_that_completed_has_nothing_to_resume_and_one_that_runs_cannot_be(
         await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
         await finished(app, job_id)
         with pytest.raises(NothingToResume, match="--from"):
-            await plan_resume(app, job_id, ResumeRequest(sent_by="ada"))
+            await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
+        plan = await plan_resume(app, job_id, ResumeRequest(sent_by="ada"))
+        assert (plan.is_new_job, plan.run, plan.redone, plan.impossible) == (False, None, (), ())
+        assert {node.reason for node in plan.reused} == {"completed"}
         waiting = compile_text("{name: waits, nodes: {w: {type: wait, signal: go}}}").graph
         open_job = await submit_job(app, JobRequest(graph=waiting))
         with pytest.raises(JobNotFinished, match="only a finished job"):

@@ -45,7 +45,7 @@ from tests.unit.authoring.compiled_workflows import (
 )
 
 ROOT = Path(__file__).parents[4]
-FILES = sorted([*ROOT.glob("workflows/*.yaml"), *ROOT.glob("examples/**/*.yaml")])
+FILES = sorted([*ROOT.glob("workflows/*.yaml"), *ROOT.glob("examples/sources/*.yaml")])
 
 
 # ── The file ────────────────────────────────────────────────────────────────────────────────────────────────────────
