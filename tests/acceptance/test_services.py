@@ -162,7 +162,7 @@ def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(sandbox: S
     assert pid == pids[1]
     os.kill(pid, signal.SIGKILL)
     assert waiting.wait() == 0, waiting.text
-    assert "restarting it" in dev.until(f"pid {pid} exited with code -9")
+    assert "restarting it" in dev.until(f"pid {pid} was killed by SIGKILL")
     done = sandbox.run("jobs", "events", "last", "--json")
     assert "AttemptLost" in done.stdout
 
@@ -170,7 +170,11 @@ def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(sandbox: S
     server = int((sandbox.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])
     pids = [
         *pids,
-        *(int(line.split("pid ")[1]) for line in dev.lines if line.startswith("  worker  ") and "exited" not in line),
+        *(
+            int(line.split("pid ")[1])
+            for line in dev.lines
+            if line.startswith("  worker  ") and "restarting" not in line
+        ),
     ]
     dev.signal(signal.SIGTERM)
     assert dev.wait() == 0, dev.text

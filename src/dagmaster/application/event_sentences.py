@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import format_count, format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dagmaster.ports.audit_events import StoredEvent
 
@@ -91,10 +91,17 @@ def _resumed(event: StoredEvent) -> str:
     return f"run {event.data.get('run')} starts: {format_count(count, 'node')}{below} to run again"
 
 
+def how_it_stopped(error: Mapping[str, Any]) -> str:
+    """Return how an attempt ended that was asked to stop; its `error` has the kind `cancelled`."""
+    if error.get("signal"):
+        return "did not stop on request: killed"
+    return "did not stop on request: abandoned" if error.get("abandoned") else "stopped on request"
+
+
 def _attempt_failed(event: StoredEvent) -> str:
     error = event.data.get("error")
     if isinstance(error, dict) and error.get("kind") == "cancelled":
-        return f"{event.node}: attempt {event.attempt} stopped on request"
+        return f"{event.node}: attempt {event.attempt} {how_it_stopped(error)}"
     return f"{event.node}: attempt {event.attempt} failed: {_error(event)}{_next_attempt(event)}"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
+from dagmaster.cli.render.text import format_exit
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -98,7 +99,7 @@ class ServiceSupervisor:
                 # It has printed why; a restart would end the same way.
                 self.stop()
                 return
-            print_status(service.name, f"pid {process.pid} exited with code {code}; restarting it")
+            print_status(service.name, f"pid {process.pid} {format_exit(code)}; restarting it")
             await self._on_death(process.pid)
             await asyncio.sleep(RESTART_SECONDS)
 

@@ -28,7 +28,14 @@ from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_threa
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
-from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
+from dagmaster.worker.task_outcomes import (
+    add_ending,
+    checkpoint_copy,
+    failed,
+    failure_of,
+    readable_progress,
+    unknown_failure,
+)
 from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
@@ -357,6 +364,7 @@ class _Run:
         if self._processes is not None:
             # It is done when its process is dead: attempts must not overlap.
             _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
+            self._ending = add_ending(self._ending, "its process was killed", signal="SIGKILL")
             self._processes.kill(self)
         elif self._task is None and not self._abandons_threads:
             self._threads.interrupt(self)
@@ -376,6 +384,7 @@ class _Run:
     def _abandon(self) -> None:
         name, task_id = self.message.handler, self.message.task_id
         _LOGGER.warning("handler %s is abandoned and continues (task %s); its result will be dropped", name, task_id)
+        self._ending = add_ending(self._ending, "it was abandoned and may still run", abandoned=True)
         self._threads.abandon(self)
         if self._task is not None:
             _ABANDONED.add(self._task)

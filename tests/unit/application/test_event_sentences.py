@@ -49,6 +49,14 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
             event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "the task was asked to stop"}),
             "fetch: attempt 1 stopped on request",
         ),
+        (
+            event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "…", "signal": "SIGKILL"}),
+            "fetch: attempt 1 did not stop on request: killed",
+        ),
+        (
+            event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "…", "abandoned": True}),
+            "fetch: attempt 1 did not stop on request: abandoned",
+        ),
         (event("AttemptLost", attempt=1, worker="h:7"), "fetch: worker h:7 died with attempt 1"),
         (event("AttemptLost", attempt=1), "fetch: the worker of attempt 1 died"),
         (event("JobClaimed", by="orchestrator 2"), "claimed by orchestrator 2"),

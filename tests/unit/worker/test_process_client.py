@@ -130,7 +130,8 @@ def test_an_endless_loop_is_killed_after_its_timeout():
 
     # No grace for what cannot notice, however long that is.
     outcome = with_processes(main, limit=1, grace_seconds=60)
-    expected = {"kind": "timeout", "message": "the handler did not finish within 0.2 seconds"}
+    message = "the handler did not finish within 0.2 seconds; its process was killed"
+    expected = {"kind": "timeout", "message": message, "signal": "SIGKILL"}
     assert outcome == Failed(expected, permanent=False)
 
 
@@ -181,7 +182,8 @@ def test_a_handler_that_checks_for_a_stop_ends_by_itself_and_its_process_stays_w
 @pytest.mark.parametrize("handler", ["deaf", "endless"])
 def test_a_handler_that_does_not_look_is_killed_after_the_grace(handler, caplog):
     outcome, alive, _ = stopped(handler, grace_seconds=0.05)
-    assert failure(outcome)["kind"] == "cancelled"
+    message = "the task was asked to stop; its process was killed"
+    assert failure(outcome) == {"kind": "cancelled", "message": message, "signal": "SIGKILL"}
     assert not alive
     assert "did not stop in time and is killed" in caplog.text
 

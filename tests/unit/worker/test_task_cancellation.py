@@ -96,6 +96,14 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
 
 STOPPED = Failed({"kind": "cancelled", "message": "the task was asked to stop"}, permanent=True)
 RELEASED = Released("the task was asked to stop before it started")
+ABANDONED = Failed(
+    {
+        "kind": "cancelled",
+        "message": "the task was asked to stop; it was abandoned and may still run",
+        "abandoned": True,
+    },
+    permanent=True,
+)
 
 
 def test_an_async_handler_is_stopped_by_cancelling_it():
@@ -164,7 +172,7 @@ def test_a_plain_function_that_ignores_a_stop_is_abandoned_after_the_grace_perio
         release.set()
         return outcome
 
-    assert with_executor(function, main, grace_seconds=0) == STOPPED
+    assert with_executor(function, main, grace_seconds=0) == ABANDONED
 
 
 def test_a_task_that_waits_for_a_thread_is_stopped_at_once_and_never_starts():

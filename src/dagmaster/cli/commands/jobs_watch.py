@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.json import JSON
 from rich.live import Live
 
+from dagmaster.application.event_sentences import how_it_stopped
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.views import JobStatus, NodeStatus
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.views import EventView, JobDetailView
     from dagmaster.cli.render.job import JobLine
-    from dagmaster.json_types import JsonValue
+    from dagmaster.json_types import JsonObject, JsonValue
 
 FRAMES_PER_SECOND: Final = 8
 # Rates are those of the last seconds.
@@ -187,6 +188,7 @@ class PlainLines:
     def __init__(self, app: Application) -> None:
         self._app = app
         self._after = 0
+        self._stopped: list[EventView] = []
         self._shares: dict[str, int] = {}
         self._counts: dict[str, tuple[int, float]] = {}
         self._printed: set[str] = set()
@@ -194,7 +196,11 @@ class PlainLines:
     async def print(self, job: JobDetailView) -> None:
         """Print what is new."""
         started = job.created_at
-        for at, sentence in grouped_sentences(await self._new_events(job)):
+        events = self._stopped + await self._new_events(job)
+        # Tasks stop one after the other: they are one line when something else follows.
+        last = next((index for index in range(len(events), 0, -1) if not _is_stop(events[index - 1])), 0)
+        self._stopped = [] if job.is_finished else events[last:]
+        for at, sentence in grouped_sentences(events if job.is_finished else events[:last]):
             self._line(at - started, sentence)
         for fan_out in job.fan_outs:
             sentence = self._progress(job, fan_out)
@@ -245,19 +251,40 @@ def _children_done(job: JobDetailView, fan_out: str) -> int:
 
 
 def grouped_sentences(events: Sequence[EventView]) -> Iterator[tuple[float, str]]:
-    """Yield the time and sentence of events; many attempts that were lost in a row are one sentence a worker."""
-    for kind, group in groupby(events, key=lambda event: event.type):
+    """Yield the time and sentence of events.
+
+    Many attempts in a row that were lost are one sentence a worker, and attempts that stopped on request one in all.
+    """
+    for (kind, is_stop), group in groupby(events, key=lambda event: (event.type, _is_stop(event))):
         same = list(group)
-        if kind != EventType.ATTEMPT_LOST or len(same) <= _MAX_LOST_LINES:
+        if is_stop and len(same) > 1:
+            yield same[-1].at, _stop_sentence(same)
+        elif kind == EventType.ATTEMPT_LOST and len(same) > _MAX_LOST_LINES:
+            for worker in sorted({str(event.data.get("worker") or "") for event in same}):
+                lost = [event for event in same if str(event.data.get("worker") or "") == worker]
+                names = format_list([str(event.node_id) for event in lost])
+                sentence = f"worker {worker} died with {format_count(len(lost), 'attempt')}: {names}"
+                yield lost[-1].at, sentence.replace("  ", " ")
+        else:
             yield from ((event.at, event.sentence) for event in same)
-            continue
-        for worker in sorted({str(event.data.get("worker") or "") for event in same}):
-            lost = [event for event in same if str(event.data.get("worker") or "") == worker]
-            names = format_list([str(event.node_id) for event in lost])
-            yield (
-                lost[-1].at,
-                f"worker {worker} died with {format_count(len(lost), 'attempt')}: {names}".replace("  ", " "),
-            )
+
+
+def _is_stop(event: EventView) -> bool:
+    return event.type == EventType.ATTEMPT_FAILED and _error_of(event).get("kind") == "cancelled"
+
+
+def _stop_sentence(events: Sequence[EventView]) -> str:
+    """Return one sentence for attempts that were asked to stop: how many did, and how many had to be killed."""
+    ways = Counter(how_it_stopped(_error_of(event)) for event in events)
+    total = format_count(len(events), "attempt")
+    if len(ways) == 1:
+        return f"{total} {next(iter(ways))}"
+    return f"{total} ended: " + ", ".join(f"{count} {how}" for how, count in ways.most_common())
+
+
+def _error_of(event: EventView) -> JsonObject:
+    error = event.data.get("error")
+    return error if isinstance(error, dict) else {}
 
 
 def print_end(job: JobDetailView, *, as_json: bool) -> None:

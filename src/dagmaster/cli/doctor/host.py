@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.cli.doctor.rules import Finding, bad, good, grade_free_space, grade_open_files, grade_python, warning
+from dagmaster.cli.render.text import format_exit
 from dagmaster.settings import SECRET_PREFIX
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]]
         )
         try:
             code = process.wait(IMPORT_SECONDS)
-            end = f"ended its process: {_format_exit(code)}"
+            end = f"ended its process, which {format_exit(code)}"
         except subprocess.TimeoutExpired:
             end = f"takes more than {IMPORT_SECONDS:.0f} s to import"
         finally:
@@ -255,10 +256,6 @@ def _import_in_child(modules: Sequence[str]) -> tuple[list[dict[str, JsonValue]]
                 process.wait()
         output.seek(0)
         return [json.loads(line) for line in output.read().splitlines() if line.endswith(b"}")], end
-
-
-def _format_exit(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def count_handlers(modules: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -47,6 +48,11 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= _KILO
     return f"{count:,.1f} TB"
+
+
+def format_exit(code: int) -> str:
+    """Format how a process ended; `code` is that of `subprocess`."""
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"
 
 
 def local_time(at: float) -> str:

@@ -489,8 +489,8 @@ def test_modules_that_fail_or_crash_are_reported_and_the_others_are_counted(tmp_
     findings = [*findings[:1], *findings[shipped:]]
     assert [grade for grade, _ in findings] == ["good", "good", "bad", "bad", "bad", "good"]
     assert findings[2][1].endswith("cannot be imported: RuntimeError: ***")
-    assert findings[3][1].endswith("ended its process: exit code 3")
-    assert findings[4][1].endswith("ended its process: SIGSEGV")
+    assert findings[3][1].endswith("ended its process, which exited with code 3")
+    assert findings[4][1].endswith("ended its process, which was killed by SIGSEGV")
 
 
 @pytest.mark.process

@@ -44,6 +44,33 @@ def test_many_attempts_that_were_lost_with_a_worker_are_one_line():
     assert len(list(grouped_sentences(lost[:2]))) == 2
 
 
+def a_stop(seq: int, **details: object) -> StoredEvent:
+    error = {"kind": "cancelled", "message": "the task was asked to stop", **details}
+    return an_event(seq, "AttemptFailed", "fetch", error=error)
+
+
+def test_children_that_are_stopped_by_a_cancel_are_one_line_that_counts_the_killed(capsys):
+    events = [an_event(1, "CancelRequested"), *(a_stop(seq) for seq in range(2, 8))]
+    store = FakeReadStore([a_record()], stored_events=events)
+    lines = PlainLines(an_application(store))
+
+    async def work() -> None:
+        await lines.print(snapshot_view(a_snapshot(DONE, event_seq=20)))
+        # The others are killed later.
+        store.stored_events += [a_stop(seq, signal="SIGKILL") for seq in range(8, 11)]
+        await lines.print(snapshot_view(a_snapshot(DONE, event_seq=20)))
+        store.stored_events.append(an_event(11, "NodeCancelled", "fetch"))
+        await lines.print(snapshot_view(a_snapshot(DONE, event_seq=20)))
+
+    run(work())
+    printed = [line.split("s  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert printed == [
+        "ada requested cancellation",
+        "9 attempts ended: 6 stopped on request, 3 did not stop on request: killed",
+        "fetch was cancelled with the job",
+    ]
+
+
 def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
     store = FakeReadStore([a_record()], stored_events=[an_event(1, "JobStarted"), an_event(2, "NodeFailed", "fetch")])
     lines = PlainLines(an_application(store))
