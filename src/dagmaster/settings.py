@@ -21,6 +21,7 @@ from dagmaster.authoring.suggestions import nearest
 from dagmaster.errors import BlobNameInvalid, SettingsInvalid
 from dagmaster.ports.storage import BlobUri, shorten_uri
 from dagmaster.settings_aliases import ALIASES, Alias
+from dagmaster.telemetry.logs import LogFormat, LogLevel
 
 PREFIX: Final = "DAGMASTER_"
 SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
@@ -163,6 +164,13 @@ class Settings(BaseSettings):
         " then they are asked to save a checkpoint and stop, and are released.",
     )
 
+    log_format: LogFormat = Field(
+        default=LogFormat.TEXT, description="How services write their logs: text, or json (one object a line)."
+    )
+    log_level: LogLevel = Field(
+        default=LogLevel.INFO, description="The least severe records of services' logs: debug, info, warning or error."
+    )
+
     blocked_seconds: float = Field(
         default=60.0,
         ge=1,
@@ -174,6 +182,11 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @field_validator("log_format", "log_level", mode="before")
+    @classmethod
+    def _lower(cls, value: object) -> object:
+        return value.lower() if isinstance(value, str) else value
 
     @field_validator("outputs_url", "bronze_url", "silver_url", "gold_url")
     @classmethod
@@ -400,8 +413,8 @@ def _describe_problem(error: dict[str, Any]) -> str:
             return f"must be more than {limits['gt']:g}"
         case "less_than_equal":
             return f"must be at most {limits['le']:g}"
-        case "value_error":
-            return str(limits["error"])
+        case "enum" | "value_error":
+            return str(limits["error"]) if "error" in limits else f"must be {limits['expected'].replace(chr(39), '')}"
     return f"is not valid: {error['msg']}"
 
 

@@ -233,6 +233,60 @@ def test_services_on_a_server(on_server: Sandbox):
         process.until(f"{name} has stopped")
 
 
+def records_of(process: Process) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in process.lines]
+
+
+def test_logs_are_json_and_every_line_about_a_job_names_it(on_server: Sandbox):
+    sandbox = on_server
+    assert sandbox.run("migrate").returncode == 0
+    options = ("--log-format", "json")
+    orchestrator = sandbox.start("orchestrator", *options)
+    sandbox.env["DAGMASTER_LOG_FORMAT"] = "JSON"
+    worker = sandbox.start("worker", "--queue", "light")
+    orchestrator.until("orchestrator is ready")
+    worker.until("worker of light is ready")
+    flow = f"{{name: flow, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}"
+    job = json.loads(sandbox.run("submit", sandbox.write(flow), "--json").stdout)["job_id"]
+    sandbox.until((sandbox.folder / "started").is_file)
+    # A task that does not stop on request.
+    second = sandbox.start("orchestrator", *options, "--log-level", "info")
+    second.until("orchestrator is ready")
+    orchestrator.signal(signal.SIGKILL)
+    assert second.until("took over 1 job")
+    assert sandbox.run("jobs", "cancel", job, "--wait").returncode == 0
+    worker.until("is abandoned")
+    lines = [*records_of(second), *records_of(worker)]
+    assert all({"time", "level", "logger", "message", "pid"} <= line.keys() for line in lines)
+    for words in ("of dead orchestrators", "took over"):
+        (line,) = [line for line in lines if words in line["message"]]
+        assert (line["job_ids"], line["jobs"], line["owner_id"].isdigit()) == ([job], 1, True)
+    (line,) = [line for line in lines if "is abandoned" in line["message"]]
+    assert (line["job_id"], line["node_id"], line["level"]) == (job, "a", "WARNING")
+    assert line["task_id"].isdigit()
+    assert line["worker_id"].isdigit()
+
+
+def test_the_level_of_the_log_is_a_setting_and_dev_is_ready_without_a_line(sandbox: Sandbox):
+    sandbox.env["DAGMASTER_LOG_LEVEL"] = "error"
+    dev = sandbox.start("dev", "--log-format", "json")
+    dev.until("ready in")
+    dev.signal(signal.SIGTERM)
+    assert dev.wait() == 0
+    assert "{" not in dev.text
+
+
+def test_a_password_is_not_logged(sandbox: Sandbox):
+    sandbox.env |= {"DAGMASTER_DATABASE_URL": "postgresql://u:c4n4ry@127.0.0.1:1/d", "DAGMASTER_SECRET_X": "127.0.0.1"}
+    orchestrator = sandbox.start("orchestrator", "--log-format", "json")
+    record = json.loads(orchestrator.until("retrying with backoff"))
+    assert (record["level"], "c4n4ry" in orchestrator.text, "127.0.0.1" in orchestrator.text) == (
+        "WARNING",
+        False,
+        False,
+    )
+
+
 def test_a_workflow_can_be_published_on_a_new_data_directory(sandbox: Sandbox):
     flow = sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
     done = sandbox.run("workflows", "push", flow)

@@ -213,10 +213,10 @@ async def test_jobs_are_reclaimed_once_and_only_after_their_owners_lease_has_exp
     scanner = await world.orchestrator()
     await world.move(10)
     await scanner.heartbeat({})
-    assert await scanner.reclaim() == 0
+    assert await scanner.reclaim() == []
     await world.move(6)
-    assert await scanner.reclaim() == 1
-    assert await scanner.reclaim() == 0
+    assert await scanner.reclaim() == [scene.job_id]
+    assert await scanner.reclaim() == []
     (claimed,) = await scanner.claim(10)
     assert (claimed.row.id, claimed.epoch) == (scene.job_id, 2)
 
@@ -243,7 +243,7 @@ async def test_a_heartbeat_keeps_jobs(world):
         await world.move(10)
         await scene.orchestrator.heartbeat({"turns": 1})
         await scanner.heartbeat({})
-    assert await scanner.reclaim() == 0
+    assert await scanner.reclaim() == []
     assert [job.row.id for job in await scene.orchestrator.load_owned()] == [scene.job_id]
 
 
@@ -251,7 +251,7 @@ async def test_a_scanner_that_was_paused_itself_reclaims_nothing(world):
     scene = await Scene.begin(world)
     scanner = await world.orchestrator()
     await world.move(16)
-    assert await scanner.reclaim() == 0
+    assert await scanner.reclaim() == []
     assert (await world.job(scene.job_id)).owner is not None
 
 
@@ -265,7 +265,7 @@ async def test_nothing_expires_within_one_lease_after_an_outage_of_the_store(wor
     # The store has been up for less than an hour; who was silent for two may have had nobody to talk to.
     await world.silence(owner, 7200)
     await world.silence(worker, 7200)
-    assert await scanner.reclaim() == 0
+    assert await scanner.reclaim() == []
     assert await scanner.mark_lost_tasks() == 0
     await owner.heartbeat({})
 
@@ -286,7 +286,7 @@ async def test_an_expired_orchestrator_gets_an_error_and_writes_nothing(world):
     await world.silence(scene.orchestrator, 20)
     await world.move(16)
     await world.silence(scanner, 0)
-    assert await scanner.reclaim() == 1
+    assert await scanner.reclaim() == [scene.job_id]
     with pytest.raises(OwnershipLost):
         await scene.orchestrator.heartbeat({})
     assert await scene.orchestrator.commit_turns([a_turn(claimed)], scene.orchestrator.clock.now()) == set()

@@ -13,12 +13,15 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, INTERRUPTED
 from dagmaster.cli.render.text import format_exit
+from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 RESTART_SECONDS: Final = 1.0
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
+READY_LINE: Final = "dagmaster: ready"
+"""What a service prints to its supervisor when it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,16 @@ class ServiceSupervisor:
     """Runs services in child processes, restarts those that die, and stops them together."""
 
     def __init__(
-        self, services: Sequence[Service], on_death: Callable[[int], Awaitable[None]], *, stop_seconds: float
+        self,
+        services: Sequence[Service],
+        on_death: Callable[[int], Awaitable[None]],
+        *,
+        stop_seconds: float,
+        log_format: LogFormat = LogFormat.TEXT,
     ) -> None:
         self._services = services
         self._on_death = on_death
+        self._log_format = log_format
         self._stop_seconds = stop_seconds
         self._processes: set[asyncio.subprocess.Process] = set()
         self._tasks: list[asyncio.Task[None]] = []
@@ -85,12 +94,25 @@ class ServiceSupervisor:
             with contextlib.suppress(ProcessLookupError):
                 process.kill() if kill else process.terminate()
 
+    async def _forward_output(self, process: asyncio.subprocess.Process, service: Service) -> None:
+        """Print the output of a process until it ends, JSON unchanged to the error stream; note when it is ready."""
+        assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
+        async for line in process.stdout:
+            text = line.decode(errors="replace").rstrip()
+            if text == READY_LINE:
+                print_status(service.name, f"pid {process.pid}")
+                service.ready.set()
+            elif self._log_format is LogFormat.JSON:
+                click.echo(text, err=True)
+            else:
+                print_status(service.name, text)
+
     async def _supervise(self, service: Service) -> None:
         while not self._stopping.is_set():
             was_ready = service.ready.is_set()
             process = await _spawn(service.arguments)
             self._processes.add(process)
-            await _forward_output(process, service)
+            await self._forward_output(process, service)
             code = await process.wait()
             self._processes.discard(process)
             if self._stopping.is_set():
@@ -123,15 +145,3 @@ async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:
         limit=MAX_LINE_BYTES,
         start_new_session=True,
     )
-
-
-async def _forward_output(process: asyncio.subprocess.Process, service: Service) -> None:
-    """Print the output of a process until it ends; note when it is ready."""
-    assert process.stdout is not None  # noqa: S101 - for mypy: it is a pipe
-    async for line in process.stdout:
-        text = line.decode(errors="replace").rstrip()
-        if " is ready (pid " in text:
-            print_status(service.name, f"pid {process.pid}")
-            service.ready.set()
-        elif not text.endswith((" is stopping", " has stopped")):
-            print_status(service.name, text)

@@ -25,6 +25,7 @@ from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.text_format import format_list, format_rfc3339
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class PendingEvents:
                 message = "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
             else:
                 message = "worker %s died with several tasks: %s of job %s are not charged, and run isolated"
-            _LOGGER.warning(message, worker, nodes, job_id)
+            fields = {"job_id": job_id, "node_ids": [event.node for event in events[:MAX_IDS]]}
+            _LOGGER.warning(message, worker, nodes, job_id, extra=fields)
 
     def starts_except(self, dispatched: Container[str]) -> dict[str, float]:
         """Return when the reported attempts started, but not of nodes whose next attempt is dispatched."""

@@ -19,6 +19,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
+from dagmaster.orchestrator import job_log
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
@@ -74,8 +75,7 @@ class Orchestrator:
         self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
-        self._blobs = blobs
-        self._redact = redact
+        self._blobs, self._redact = blobs, redact
         self._graphs = GraphCache(store)
         self._children = ChildJobs(store, self._graphs.get, self._new_id)
         self._timers: list[tuple[float, str, str]] = []
@@ -169,9 +169,8 @@ class Orchestrator:
         await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "quarantined": quarantined})
 
     async def _reclaim(self) -> None:
-        count = await self.store.reclaim()
-        if count:
-            _LOGGER.warning("released %d jobs of dead orchestrators; they can be claimed", count)
+        if released := await self.store.reclaim():
+            job_log.log_reclaimed(released)
             self._wake("jobs")
         # The response to a claim may have been lost: a job that is owned but not loaded in two scans is loaded.
         unloaded = await self.store.owned_job_ids() - self.jobs.keys() - self._quarantined.keys()
@@ -181,8 +180,7 @@ class Orchestrator:
             self._wake("jobs")
 
     async def _expire_workers(self) -> None:
-        count = await self.store.mark_lost_tasks()
-        if count:
+        if count := await self.store.mark_lost_tasks():
             _LOGGER.warning("marked %d tasks of dead workers as lost; their nodes decide on a retry", count)
         await self.store.release_stopped()
 
@@ -232,9 +230,9 @@ class Orchestrator:
                 turns.append(await self._advance(owned, job_events, now))
             except DatabaseUnavailable:
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - logged with its traceback
                 # One job that cannot be advanced must not block the others; its rows are unchanged.
-                _LOGGER.exception("could not advance job %s; quarantined for %g s", job_id, QUARANTINE_SECONDS)
+                job_log.log_quarantined("could not advance", job_id, error, QUARANTINE_SECONDS)
                 self._quarantine(job_id, error)
         if not turns:
             return
@@ -262,11 +260,11 @@ class Orchestrator:
         job_id = commit.job.id
         if commit.notified_results:
             # A notified result was processed already, or never stored. The rows decide, if the job is still owned.
-            _LOGGER.warning("notified results of job %s do not match the stored ones; reloading the job", job_id)
+            job_log.log_stale_results(job_id)
             self._to_reload.add(job_id)
             self._wake("jobs")
         else:
-            _LOGGER.warning("lost ownership of job %s; turn rejected by fence", job_id)
+            job_log.log_fenced(job_id)
 
     async def _commit_and_prefetch(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Commit turns, and meanwhile read the results of the next ones."""
@@ -289,7 +287,7 @@ class Orchestrator:
             if len(turns) > 1:
                 return {job_id for turn in turns for job_id in await self._commit([turn], now)}
             job_id = turns[0].job.id
-            _LOGGER.exception("the database rejected a turn of job %s; retry in %g s", job_id, QUARANTINE_SECONDS)
+            job_log.log_quarantined("the database rejected a turn of", job_id, error, QUARANTINE_SECONDS)
             if not turns[0].notified_results:
                 self._quarantine(job_id, error)
             return set()
@@ -330,6 +328,7 @@ class Orchestrator:
         if owned.job.status in TERMINAL_JOB:
             self.jobs.pop(job_id, None)
             self.counters["jobs_finished"] += commit.finished is not None
+            job_log.log_finished(job_id, owned.job.status)
         else:
             for node in result.changed:
                 if node.wake_at is not None:
@@ -345,6 +344,7 @@ class Orchestrator:
     async def _claim(self, pending: dict[str, PendingEvents]) -> bool:
         claimed = await self.store.claim(MAX_CLAIMS, self.queue)
         self.counters["jobs_claimed"] += len(claimed)
+        job_log.log_taken_over(claimed)
         for claimed_job in claimed:
             owned = await self._load_owned(claimed_job)
             if owned is not None:
@@ -389,9 +389,9 @@ class Orchestrator:
             owned = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, source=source, reusable=self.store)
         except DatabaseUnavailable:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged with its traceback
             # One job with invalid rows must not keep this owner, and the next, from all others.
-            _LOGGER.exception("could not load job %s; quarantined for %g s", job_id, QUARANTINE_SECONDS)
+            job_log.log_quarantined("could not load", job_id, error, QUARANTINE_SECONDS)
             self._quarantine(job_id, error)
             return None
         return owned

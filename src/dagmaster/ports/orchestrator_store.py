@@ -75,8 +75,8 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def owned_job_ids(self) -> set[str]:
         """Return the ids of the jobs that this orchestrator owns."""
 
-    async def reclaim(self) -> int:
-        """Expire dead orchestrators and release their jobs; return how many jobs."""
+    async def reclaim(self) -> list[str]:
+        """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
 
     async def mark_lost_tasks(self) -> int:
         """Mark tasks of expired workers as lost; return how many."""

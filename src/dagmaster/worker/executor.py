@@ -27,6 +27,7 @@ from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
+from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
 from dagmaster.worker.task_outcomes import (
     add_ending,
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
-
-_LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class ExecutionMode(Enum):
@@ -311,7 +310,7 @@ class _Run:
         """End the task although its handler reported no outcome, which is a bug."""
         self.on_done(unknown_failure(error))
         if not isinstance(error, HandlerInterrupted):
-            _LOGGER.error("task %s of handler %s ended without an outcome", self.message.task_id, self.message.handler)
+            log_task(logging.ERROR, "ended without an outcome", self.message)
 
     def on_done(self, outcome: Outcome) -> None:
         """Set the outcome; the first one counts."""
@@ -360,10 +359,9 @@ class _Run:
         self.end(outcome, grace_seconds=0 if self._task is None else None)
 
     def _give_up(self) -> None:
-        name, task_id = self.message.handler, self.message.task_id
         if self._processes is not None:
             # It is done when its process is dead: attempts must not overlap.
-            _LOGGER.warning("handler %s did not stop in time and is killed (task %s)", name, task_id)
+            log_task(logging.WARNING, "did not stop in time and is killed", self.message)
             self._ending = add_ending(self._ending, "its process was killed", signal="SIGKILL")
             self._processes.kill(self)
         elif self._task is None and not self._abandons_threads:
@@ -382,8 +380,7 @@ class _Run:
             self._abandon()
 
     def _abandon(self) -> None:
-        name, task_id = self.message.handler, self.message.task_id
-        _LOGGER.warning("handler %s is abandoned and continues (task %s); its result will be dropped", name, task_id)
+        log_task(logging.WARNING, "is abandoned and continues; its result will be dropped", self.message)
         self._ending = add_ending(self._ending, "it was abandoned and may still run", abandoned=True)
         self._threads.abandon(self)
         if self._task is not None:
@@ -450,8 +447,8 @@ class _Run:
         with outside_task():
             try:
                 report(self.message, value)
-            except Exception:
-                _LOGGER.exception("a report of task %s could not be delivered", self.message.task_id)
+            except Exception:  # noqa: BLE001 - logged; a listener must not fail a task
+                log_task(logging.ERROR, "sent a report that could not be delivered", self.message, has_error=True)
 
 
 # The loop holds only weak references to its tasks.

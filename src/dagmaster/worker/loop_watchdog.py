@@ -13,6 +13,7 @@ import traceback
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG
 from dagmaster.worker.task_outcomes import failed
 
@@ -98,7 +99,7 @@ class LoopWatchdog:
             self._log.flush()
         warning = f"WARNING dagmaster.worker: this task {what}: other async tasks are blocked; stack:\n{where}"
         self._telemetry.log(task, warning)
-        _LOGGER.warning("handler %s %s (task %s); see its log for the traceback", task.handler, what, task.task_id)
+        log_task(logging.WARNING, f"{what}; see its log for the traceback", task)
 
 
 def _running_task(thread_id: int | None) -> tuple[TaskLog | None, FrameType | None]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
+from dagmaster.telemetry.logs import task_fields
+from dagmaster.worker.task_lines import log_dropped, log_task
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -95,11 +97,11 @@ class ReportDelivery:
                 # Rejected twice: drop it. Its task is released by the next reconciliation.
                 accepted = set() if is_rejected else None
                 is_rejected = True
-                mark_rejected(reports[0], error)
+                mark_rejected(reports[0], self._held.get(reports[0].task_id), error)
         self._after_delivery(reports, accepted, is_unanswered=is_unanswered)
 
     def _after_delivery(self, reports: list[TaskReport], accepted: set[str], *, is_unanswered: bool) -> None:
-        dropped: list[str] = []
+        dropped: list[ClaimedTask] = []
         for report in reports:
             held = self._held.get(report.task_id)
             is_reported = report.task_id in accepted and not report.returns_to_queue
@@ -107,12 +109,13 @@ class ReportDelivery:
                 # A newer claim replaced this one. A task that never started has to run under it.
                 self._enqueue([held]) if report.returns_to_queue else self.add([report])
                 continue
-            if (task := self._held.remove(report)) is not None:
-                log_crash(task, report)
+            if held is not None:
+                self._held.remove(report)
+                log_crash(held, report)
             self._telemetry.end(report.task_id)
             counter = counter_of(report) if report.task_id in accepted else "dropped"
             self._counters[counter] += 1
-            dropped += [report.task_id] if counter == "dropped" else []
+            dropped += [held] if held is not None and counter == "dropped" else []
         if dropped:
             log_dropped(dropped, is_unanswered=is_unanswered)
         self._on_delivery()
@@ -141,7 +144,7 @@ def log_crash(task: ClaimedTask, report: TaskReport) -> None:
     if task.isolation and report.error and json.loads(report.error).get("kind") == "crashed":
         _LOGGER.warning(
             "node %s of job %s (attempt %d) crashed its process, after workers that ran it had died",
-            task.node_id, task.job_id, task.attempt,
+            task.node_id, task.job_id, task.attempt, extra=task_fields(task),
         )  # fmt: skip
 
 
@@ -152,18 +155,9 @@ def counter_of(report: TaskReport) -> str:
     return report.status.lower()
 
 
-def mark_rejected(report: TaskReport, error: StatementFailed) -> None:
+def mark_rejected(report: TaskReport, task: ClaimedTask | None, error: StatementFailed) -> None:
     """Turn a report that the database rejected into a failure with the reason."""
-    _LOGGER.error("the report of task %s was rejected; the task fails: %s", report.task_id, error)
+    if task is not None:
+        log_task(logging.ERROR, f"fails: its report was rejected: {error}", task)
     report.status, report.permanent, report.output, report.metrics = AttemptStatus.FAILED, True, None, None
     report.error = json.dumps({"kind": "internal", "message": f"the report was rejected: {error}"})
-
-
-def log_dropped(task_ids: list[str], *, is_unanswered: bool) -> None:
-    """Log reports that the store did not accept."""
-    if is_unanswered:
-        # The commit may have succeeded, and only the response was lost.
-        message = "%d reports arrived before the connection was lost, or other workers hold their tasks: %s"
-        _LOGGER.info(message, len(task_ids), task_ids[:3])
-    else:
-        _LOGGER.warning("%d reports dropped; their tasks are held by other workers: %s", len(task_ids), task_ids[:3])

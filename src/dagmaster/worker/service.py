@@ -16,11 +16,13 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.executor import ExecutionMode, Executor
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
+from dagmaster.worker.task_lines import log_blocked
 from dagmaster.worker.task_log_capture import capture
 from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
@@ -275,7 +277,7 @@ class Worker:
                 return
             _LOGGER.warning(
                 "node %s of job %s runs alone on this worker: workers died that ran it beside other tasks",
-                task.node_id, task.job_id,
+                task.node_id, task.job_id, extra=task_fields(task),
             )  # fmt: skip
             self._accept([task])
             await self._until_held(0)
@@ -391,10 +393,7 @@ class Worker:
                 blocker = watch.check(loop_time())
             self._pools[ExecutionMode.LOOP] = self._new_loop_pool()
             running, tasks = pool.running_seconds(), pool.abandon()
-            _LOGGER.error(
-                "task %s %s; its thread is abandoned and %d other tasks are released",
-                blocker.task_id, blocker.outcome.error["message"], len(tasks) - 1,
-            )  # fmt: skip
+            log_blocked(tasks, blocker.task_id)
             reports = [
                 TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=running.get(task.task_id))
                 for task in tasks

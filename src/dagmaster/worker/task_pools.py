@@ -18,6 +18,7 @@ from dagmaster.clocks import loop_time
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.executor import GRACE_SECONDS
+from dagmaster.worker.task_lines import log_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -33,8 +34,6 @@ STALL_SECONDS: Final = 1.0
 
 END_SECONDS: Final = 0.5
 """How long a loop may take to end after its last task was abandoned."""
-
-_LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class TaskPool:
@@ -121,9 +120,9 @@ class TaskPool:
             self._last_start_at = loop_time()
             try:
                 report = await self._runner.run(task)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - reported and logged
                 # A bug of ours. Without a report the task would be held forever.
-                _LOGGER.exception("task %s could not be run", task.task_id)
+                log_task(logging.ERROR, "could not be run", task, has_error=True)
                 problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
                 report = TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem))
             self._done(report)

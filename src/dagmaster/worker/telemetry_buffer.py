@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
+from dagmaster.worker.task_lines import log_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 MAX_CHUNK_CHARACTERS: Final = 64 * 1024
 MAX_LOG_CHARACTERS: Final = 16 * 1024 * 1024
 """Characters of log that are kept of one attempt."""
-
-_LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class _TaskTelemetry:
@@ -153,9 +152,7 @@ class TelemetryBuffer:
 
     def dump(self, task: TaskMessage, text: str) -> None:
         """Buffer a crash dump with the log, and log one line."""
-        _LOGGER.warning(
-            "handler %s killed its process (task %s): see its log for the traceback", task.handler, task.task_id
-        )
+        log_task(logging.WARNING, "killed its process: see its log for the traceback", task)
         of_task = self._tasks.get(task.task_id)
         if of_task is not None:
             self._keep(task.task_id, of_task, text)

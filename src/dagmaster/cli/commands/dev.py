@@ -16,6 +16,7 @@ import click
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_files
 from dagmaster.cli.database import database_session
+from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.cli.database import DatabaseSession
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.telemetry.logs import LogFormat, LogLevel
 
 STOP_SECONDS: Final = 10.0
 """How much longer than the shutdown timeout of a worker the services may take to stop."""
@@ -45,6 +47,7 @@ STOP_SECONDS: Final = 10.0
 )
 @handlers_option
 @data_dir_option
+@log_options
 def dev(
     *,
     workers: int,
@@ -53,6 +56,8 @@ def dev(
     folder: pathlib.Path | None,
     modules: tuple[str, ...],
     data_dir: pathlib.Path | None,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
 ) -> int:
     """Run the whole system on this machine: a database, an orchestrator, and a worker for all queues.
 
@@ -74,13 +79,14 @@ def dev(
     if concurrency is not None:
         worker.append(f"--concurrency={concurrency}")
     commands = [["orchestrator"]] * orchestrators + [worker] * workers
-    directory = [] if data_dir is None else [f"--data-dir={data_dir}"]
+    common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
     with database_session(data_dir) as session:
         click.echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
         supervisor = ServiceSupervisor(
-            [Service(command[0], [*command, *directory]) for command in commands],
+            [Service(command[0], [*command, *common]) for command in commands],
             partial(_expire_process, session),
+            log_format=log_format or session.settings.log_format,
             stop_seconds=session.settings.drain_seconds + STOP_SECONDS,
         )
         return asyncio.run(_run(supervisor, session, folder, compile_folder(folder, registry), started))

@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from dagmaster.cli.errors import CommandError
+from dagmaster.cli.errors import CommandError, command_errors
+from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, handlers_option
+from dagmaster.cli.service_supervisor import READY_LINE
 from dagmaster.connection_backoff import ConnectionBackoff
-from dagmaster.errors import DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
     import pathlib
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
+    from dagmaster.telemetry.logs import LogLevel
 
 _LOGGER = logging.getLogger("dagmaster")
 
@@ -47,8 +51,11 @@ with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, he
 
 @click.command()
 @data_dir_option
+@log_options
 @with_parent_option
-def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
+def orchestrator(
+    *, data_dir: pathlib.Path | None, log_format: LogFormat | None, log_level: LogLevel | None, with_parent: bool
+) -> int:
     """Run an orchestrator: it owns jobs and decides which nodes run next.
 
     Any number of orchestrators may use one database. Each job is owned by one of them, and is reclaimed by another when
@@ -62,7 +69,8 @@ def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
     """
     from dagmaster.bootstrap import make_orchestrator
 
-    return serve("orchestrator", make_orchestrator, data_dir, with_parent=with_parent)
+    logs = LogOptions(log_format, log_level)
+    return serve("orchestrator", make_orchestrator, data_dir, logs, with_parent=with_parent)
 
 
 @click.command()
@@ -72,6 +80,7 @@ def orchestrator(*, data_dir: pathlib.Path | None, with_parent: bool) -> int:
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
 @handlers_option
 @data_dir_option
+@log_options
 @with_parent_option
 def worker(
     *,
@@ -79,6 +88,8 @@ def worker(
     concurrency: int | None,
     modules: tuple[str, ...],
     data_dir: pathlib.Path | None,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
     with_parent: bool,
 ) -> int:
     """Run a worker: it executes the tasks of some queues.
@@ -111,13 +122,15 @@ def worker(
             blob_dir=blob_directory(settings, data_dir),
         )
 
-    return serve(f"worker of {', '.join(queues)}", make, data_dir, with_parent=with_parent)
+    logs = LogOptions(log_format, log_level)
+    return serve(f"worker of {', '.join(queues)}", make, data_dir, logs, with_parent=with_parent)
 
 
 def serve(
     name: str,
     make: Callable[[DatabaseConfig, OutputBlobs, Settings], Service],
     data_dir: pathlib.Path | None,
+    logs: LogOptions,
     *,
     with_parent: bool,
 ) -> int:
@@ -130,20 +143,22 @@ def serve(
     )
     from dagmaster.settings import load_settings
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    # alembic logs every migration step.
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     # Owned jobs are long-lived: frequent garbage collection would scan them for nothing.
     gc.set_threshold(50_000, 50, 50)
-    try:
-        # Aliases of settings are for services that run on their own.
+    # Aliases of settings are for services that run on their own.
+    with command_errors():
         settings = load_settings(services=not with_parent)
+    log_format = logs.configure(settings)
+    try:
         with open_database(settings, data_dir) as config:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
             return run_service(
                 _run_until_stopped(name, lambda: make(config, blobs, settings), config, with_parent=with_parent)
             )
     except DagmasterError as error:
+        if log_format is LogFormat.JSON:
+            _LOGGER.error("%s", error, extra={"code": error.code})  # noqa: TRY400 - its sentence says all
+            return OUTCOMES[error.category].exit_code
         raise CommandError(error) from error
 
 
@@ -165,8 +180,12 @@ async def _run_until_stopped(
             os._exit(INTERRUPTED)
         stopped.set()
         if service is not None:
-            _LOGGER.info("%s is stopping", name)
+            announce("is stopping")
             service.stop()
+
+    def announce(state: str) -> None:
+        if not with_parent:
+            _LOGGER.info("%s %s (pid %d)", name, state, os.getpid())
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -181,10 +200,13 @@ async def _run_until_stopped(
     ready = asyncio.create_task(service.ready.wait())
     await asyncio.wait([running, ready], return_when=asyncio.FIRST_COMPLETED)
     if ready.done():
-        _LOGGER.info("%s is ready (pid %d)", name, os.getpid())
+        announce("is ready")
+        if with_parent:
+            # Whatever the level of the log: the parent waits for this line.
+            click.echo(READY_LINE)
     ready.cancel()
     await running
-    _LOGGER.info("%s has stopped", name)
+    announce("has stopped")
     return COMPLETED
 
 

@@ -123,11 +123,11 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         """Return the ids of the owned jobs."""
         return {job.new.id for job in self._owned()}
 
-    async def reclaim(self) -> int:
-        """Expire dead orchestrators and release their jobs; return how many jobs."""
+    async def reclaim(self) -> list[str]:
+        """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
         database = self._database
         if not self._may_expire_others():
-            return 0
+            return []
         for owner_id, owner in database.orchestrators.items():
             if owner.stopped_at is None and database.has_expired(owner, self._lease_seconds):
                 owner.stopped_at = database.clock.now()
@@ -136,7 +136,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         released = [job for job in database.jobs.values() if job.owner_id in stopped]
         for job in released:
             job.owner_id, job.previous_owner_id = None, job.owner_id
-        return len(released)
+        return [str(job_id) for job_id in sorted(int(job.row.id) for job in released)]
 
     async def mark_lost_tasks(self) -> int:
         """Mark tasks of expired workers as lost; return how many."""

@@ -19,6 +19,7 @@ from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
 from dagmaster.store.result_notifications import ATTEMPT_STATUSES, NotificationInbox
+from dagmaster.telemetry.logs import set_process_field
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -71,6 +72,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         await self.identity.lease()
         self.owner_id = int(self.identity.ids.new())
         self.name = f"orchestrator {self.owner_id}"
+        set_process_field("owner_id", str(self.owner_id))
         params = {
             "owner_id": self.owner_id,
             "host": socket.gethostname(),
@@ -119,10 +121,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         row = await self._side.row(_SQL["owned_job_ids"], {"owner_id": self.owner_id})
         return split_ids(None if row is None else row["ids"])
 
-    async def reclaim(self) -> int:
-        """Expire dead orchestrators and release their jobs; return how many jobs."""
+    async def reclaim(self) -> list[str]:
+        """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
-        return len(rows)
+        return [str(job_id) for job_id in sorted(row["id"] for row in rows)]
 
     async def mark_lost_tasks(self) -> int:
         """Mark tasks of expired workers as lost; return how many."""

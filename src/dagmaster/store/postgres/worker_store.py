@@ -23,6 +23,7 @@ from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
 from dagmaster.store.result_notifications import fits_notification
+from dagmaster.telemetry.logs import set_process_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -91,6 +92,7 @@ class PostgresWorkerStore:
         """Register this worker, and listen for notifications."""
         await self.identity.lease()
         self.worker_id = int(self.identity.ids.new())
+        set_process_field("worker_id", str(self.worker_id))
         self._queues = list(queues)
         params = {
             "worker_id": self.worker_id, "host": socket.gethostname(), "pid": os.getpid(),

@@ -1,0 +1,1 @@
+"""What services report about themselves: their logs."""
