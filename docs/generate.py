@@ -20,7 +20,7 @@ from dagmaster.engine.invariants import INVARIANTS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
 from dagmaster.errors import OUTCOMES, error_types
 from dagmaster.ports.audit_events import MEANING, EventType
-from dagmaster.settings import Settings
+from dagmaster.settings import GROUPS, Settings
 from dagmaster.settings_aliases import ALIASES
 
 if TYPE_CHECKING:
@@ -196,11 +196,19 @@ def _cell(text: str) -> str:
 
 
 def _settings() -> str:
-    rows = [
-        f"| `DAGMASTER_{name.upper()}` | {'' if field.default in ((), None) else f'`{field.default}`'} | {field.description} |"
-        for name, field in Settings.model_fields.items()
-    ]
-    rows.append("| `DAGMASTER_SECRET_NAME` | | The value of `secrets.NAME` in the process that runs the task. |")
+    groups = []
+    for group, model in GROUPS.items():
+        rows = [
+            f"| `DAGMASTER_{name.upper()}` | {'' if field.default in ((), None) else f'`{field.default}`'} | {field.description} |"
+            for name, field in model.model_fields.items()
+        ]
+        if group == "security":
+            rows.append(
+                "| `DAGMASTER_SECRET_NAME` | | The value of `secrets.NAME` in the process that runs the task. |"
+            )
+        groups.append(
+            f"\n## {group.capitalize()}\n\n{model.__doc__}\n\n| name | default | |\n|---|---|---|\n" + "\n".join(rows)
+        )
     aliases = [
         f"| `{alias.name}` | {f'`DAGMASTER_{alias.setting.upper()}`' if alias.setting else ''} |"
         f" {f'its {alias.part}' if alias.part else f'not used: {alias.instead}' if alias.instead else ''} |"
@@ -208,7 +216,7 @@ def _settings() -> str:
     ]
     return (
         f"{GENERATED}# Settings\n\n`dagmaster config show` prints the values and the origin of each. An empty variable counts as"
-        " unset.\n\n| name | default | |\n|---|---|---|\n" + "\n".join(rows) + "\n\n## Other names\n\n"
+        " unset.\n" + "\n".join(groups) + "\n\n## Other names\n\n"
         "Orchestrators and workers also read these; `dev` and `run` never do. The names above take precedence, and of two names"
         " for one setting the upper one. Some are known and not used: `dagmaster config show --services` reports them if"
         " they are set.\n\n| name | setting | |\n|---|---|---|\n" + "\n".join(aliases) + "\n"

@@ -29,7 +29,7 @@ def play(seed: int, stores: StoreFactories | None = None) -> Outcome:
         return simulate(seed, cases()[seed % len(cases())], stores=stores)
 
 
-def _compiled(definition: Mapping[str, Any]) -> Graph:
+def _compiled(definition: Mapping[str, Any], _limits: object = None) -> Graph:
     return _compiled_text(json.dumps(definition))
 
 

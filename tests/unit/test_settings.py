@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dagmaster.errors import SettingsInvalid
 from dagmaster.settings import (
+    GROUPS,
     MASK,
     Settings,
     load_settings,
@@ -136,12 +137,73 @@ def test_all_wrong_settings_are_told_at_once_each_with_its_variable(environment)
     with pytest.raises(SettingsInvalid) as told:
         load_settings(services=True)
     assert str(told.value).splitlines() == [
-        "DAGMASTER_CONCURRENCY must be a whole number, not 'many'.",
         "DAGMASTER_DATABASE_URL must be written postgresql://user:password@host/database.",
         "DAGMASTER_DATABASE_POOLED must be true or false, not 'perhaps'.",
         "ORPHAN_THRESHOLD_SEC must be more than 0, not '0'.",
         "DAGMASTER_DRAIN_SECONDS must be at least 0, not '-1'.",
+        "DAGMASTER_CONCURRENCY must be a whole number, not 'many'.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("DAGMASTER_LOG_FORMAT", "xml", "must be text or json, not 'xml'."),
+        ("DAGMASTER_LOG_LEVEL", "loud", "must be debug, info, warning or error, not 'loud'."),
+        ("RUN_MODE", "gateway", "must be orchestrator or worker, not 'gateway'."),
+        ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),
+        ("DAGMASTER_VECTOR_TARGET_CRS", "4326", "must be written AUTHORITY:CODE, as EPSG:4326, not '4326'."),
+        ("DAGMASTER_DEFAULT_QUEUE", "q" * 200, "must have at most 128 characters, not"),
+        (
+            "HEARTBEAT_INTERVAL_SEC",
+            "8",
+            "must be at most half of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS (15 s), not '8'.",
+        ),
+        ("WORKER_HEARTBEAT_INTERVAL", "30", "must be at most half of DAGMASTER_WORKER_LEASE_SECONDS (6 s), not '30'."),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_answered_with_what_is(environment, variable, value, problem):
+    environment(**{variable: value})
+    with pytest.raises(SettingsInvalid) as error:
+        load_settings(services=True)
+    assert str(error.value).startswith(f"{variable} {problem}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "setting"),
+    [
+        ("RUN_MODE", "Worker", ("run_mode", "worker")),
+        ("WORKER_QUEUE", "heavy", ("queues", ("heavy",))),
+        ("DAG_WORKER_QUEUE", "heavy", ("queues", ("heavy",))),
+        ("POLL_INTERVAL_SEC", "3", ("poll_seconds", 3.0)),
+        ("ORPHAN_THRESHOLD_SEC", "120", ("orchestrator_lease_seconds", 120.0)),
+        ("LEASE_TTL_SEC", "30", ("orchestrator_lease_seconds", 30.0)),
+        ("ORPHAN_SCAN_INTERVAL_SEC", "60", ("orchestrator_scan_seconds", 60.0)),
+        ("HEARTBEAT_INTERVAL_SEC", "7", ("orchestrator_heartbeat_seconds", 7.0)),
+        ("PULSE_INTERVAL_SEC", "7", ("orchestrator_heartbeat_seconds", 7.0)),
+        ("LEASE_ACQUIRE_DELAY_SEC", "2", ("reconnect_max_seconds", 2.0)),
+        ("WORKER_HEARTBEAT_INTERVAL", "3", ("worker_heartbeat_seconds", 3.0)),
+        ("WORKER_TASK_TIMEOUT", "60", ("task_timeout_seconds", 60.0)),
+        ("JOB_DEFAULT_TIMEOUT", "86400", ("job_timeout_seconds", 86400.0)),
+    ],
+)
+def test_a_name_of_the_sources_sets_its_setting(environment, name, value, setting):
+    environment(**{name: value})
+    reading = read_settings(services=True)
+    assert (getattr(reading.settings, setting[0]), reading.origins) == (setting[1], {setting[0]: name})
+
+
+def test_the_sources_own_intervals_fit_together(environment):
+    # Their documents: 30 s and 120 s for jobs, 10 s and 30 s for the lease of an orchestrator.
+    environment(HEARTBEAT_INTERVAL_SEC="30", ORPHAN_THRESHOLD_SEC="120", ORPHAN_SCAN_INTERVAL_SEC="60")
+    settings = load_settings(services=True)
+    assert (settings.orchestrator_heartbeat_seconds, settings.orchestrator_lease_seconds) == (30.0, 120.0)
+
+
+def test_every_setting_is_in_one_group_and_shown_once():
+    names = [name for model in GROUPS.values() for name in model.model_fields]
+    assert sorted(names) == sorted(Settings.model_fields)
+    assert [row.name for row in show_settings(read_settings())] == names
 
 
 def test_beside_a_wrong_setting_the_right_ones_are_read(environment):

@@ -66,5 +66,6 @@ class OpenServices:
             cache_mb=config["cache_mb"],
             max_pixels=config["max_pixels"],
             max_file_mb=config["max_file_mb"],
+            param_defaults=config.get("param_defaults", {}),
             scratch=Path(config["scratch"]),
         )

@@ -18,8 +18,9 @@ from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.scratch_dirs import process_dir_name
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
     from dagmaster.ports.handler_reports import Reporter
     from dagmaster.ports.handler_services import Services, Share
@@ -96,6 +97,11 @@ class HandlerContext:
     def share(self) -> Share:
         """Return the resource limits of this task."""
         return self._require_services().share
+
+    @property
+    def param_defaults(self) -> Mapping[str, JsonValue]:
+        """Return the operator's defaults of params, by setting."""
+        return {} if self.services is None else self.services.share.param_defaults
 
     @property
     def scratch(self) -> Path:

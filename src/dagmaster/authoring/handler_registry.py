@@ -60,9 +60,12 @@ class LazyHandler(NamedTuple):
 
 
 class Registry:
-    """Handlers by name. An alias is another name of the same handler."""
+    """Handlers by name. An alias is another name of the same handler. `default_queue`: of those that name none."""
 
-    def __init__(self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = ()) -> None:
+    def __init__(
+        self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = (), *, default_queue: str | None = None
+    ) -> None:
+        self.default_queue = default_queue
         self._specs: dict[str, HandlerSpec] = {}
         self._all_names: dict[str, HandlerSpec] = {}
         # Handlers that are not imported yet: first name by each of their names.
@@ -100,7 +103,7 @@ class Registry:
 
     def overlay(self, others: Registry) -> Registry:
         """Return a registry of these handlers on top of others: these win where names collide."""
-        both = Registry()
+        both = Registry(default_queue=self.default_queue or others.default_queue)
         both._specs, both._all_names = dict(self._specs), dict(self._all_names)
         both._announced, both._later = dict(self._announced), dict(self._later)
         both._others = others if self._others is None else self._others.overlay(others)
@@ -161,13 +164,13 @@ class Registry:
             self.register(one)
 
 
-def discover(modules: Iterable[str], *, entry_points: bool = True) -> Registry:
+def discover(modules: Iterable[str], *, entry_points: bool = True, default_queue: str | None = None) -> Registry:
     """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers.
 
     Modules below the working directory can be imported, as with `python -m`.
     """
     _append_working_directory()
-    registry = Registry()
+    registry = Registry(default_queue=default_queue)
     if entry_points:
         for point in metadata.entry_points(group=ENTRY_POINTS):
             package = f" of {point.dist.name}" if point.dist else ""

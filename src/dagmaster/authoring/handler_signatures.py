@@ -42,12 +42,15 @@ class Signature:
     params_model: type[BaseModel] | None = None
     output_model: type[BaseModel] | None = None
     output_keys: frozenset[str] | None = None
+    # Params whose default the operator may set, with the setting.
+    operator_params: tuple[tuple[str, str], ...] = ()
 
     def arguments(self, context: HandlerContext) -> dict[str, Any]:
         """Return the keyword arguments of a call; raise PermanentError `invalid_params` if the params do not fit."""
         arguments: dict[str, Any] = {}
         if self.params_model is not None:
-            self._check(self.params_model, context.params, arguments)
+            params = self._with_operator_defaults(context) if self.operator_params else context.params
+            self._check(self.params_model, params, arguments)
         elif self.whole is not None:
             arguments[self.whole] = context.params
         if self.checkpoint is not None:
@@ -83,6 +86,11 @@ class Signature:
             return None if self.params_model is None else self.params_model.model_json_schema()
         except PydanticInvalidForJsonSchema:
             return None
+
+    def _with_operator_defaults(self, context: HandlerContext) -> dict[str, Any]:
+        values = context.param_defaults
+        defaults = {name: values[setting] for name, setting in self.operator_params if setting in values}
+        return defaults | context.params
 
     def _check(self, model: type[BaseModel], params: dict[str, Any], arguments: dict[str, Any]) -> None:
         try:
@@ -147,6 +155,7 @@ def read_function(function: Callable[..., Any], local_names: Mapping[str, Any]) 
         params_model=params_model,
         output_model=output_model,
         output_keys=output_keys,
+        operator_params=_operator_params(params_model),
     )
 
 
@@ -159,13 +168,25 @@ def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) ->
         raise HandlerInvalid(f"execute takes (self, params, checkpoint=None), and not {', '.join(names)}")
     annotation = hints.get("params")
     output_model, output_keys = output_type(hints.get("return"))
+    params_model = forbid_extra(annotation) if is_model(annotation) else None
     return Signature(
         contexts=contexts,
         whole="params" if "params" in names else None,
         checkpoint="checkpoint" if "checkpoint" in names else None,
-        params_model=forbid_extra(annotation) if is_model(annotation) else None,
+        params_model=params_model,
         output_model=output_model,
         output_keys=output_keys,
+        operator_params=_operator_params(params_model),
+    )
+
+
+def _operator_params(model: type[BaseModel] | None) -> tuple[tuple[str, str], ...]:
+    """Return the params whose field names a setting (`json_schema_extra={"setting": …}`), with that setting."""
+    extras = {} if model is None else {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    return tuple(
+        (name, str(extra["setting"]))
+        for name, extra in extras.items()
+        if isinstance(extra, dict) and "setting" in extra
     )
 
 

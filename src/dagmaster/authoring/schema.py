@@ -111,10 +111,15 @@ class TaskModel(NextModel):
 
     type: Literal["task"] = "task"
     handler: str = Field(min_length=1, max_length=128, description="The name of a registered handler.")
-    queue: str | None = Field(default=None, min_length=1, max_length=128, description="Default: the handler's own.")
+    queue: str | None = Field(
+        default=None, min_length=1, max_length=128, description="Default: the handler's own, else the operator's."
+    )
     params: dict[str, JsonValue] = Field(default_factory=dict, description="The handler's params.")
     timeout_seconds: float | None = Field(
-        default=None, ge=1, le=86_400, description="From the handler's start. Default: the handler's own, else 3600."
+        default=None,
+        ge=1,
+        le=86_400,
+        description="From the handler's start. Default: the handler's own, else the operator's (3600).",
     )
     dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may wait in its queue.")
     retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
@@ -242,7 +247,9 @@ class WorkflowModel(FileModel):
     on_failure: Literal["finish_running", "cancel_running", "continue"] = Field(
         "finish_running", description="What the other nodes do when a node fails permanently."
     )
-    deadline_seconds: Seconds | None = Field(default=None, description="How long the job may take in total.")
+    deadline_seconds: Seconds | None = Field(
+        default=None, description="How long the job may take in total. Default: the operator's, else no limit."
+    )
     max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Not implemented yet: rejected.")
     tags: list[str] = Field(default_factory=list, max_length=100, description="For searching.")
 

@@ -37,10 +37,16 @@ def describe_fields(schema: Mapping[str, Any]) -> list[FieldDescription]:
             kind=" or ".join(dict.fromkeys(_kind(one, schema) for one in _choices(field, schema))),
             limits=", ".join(dict.fromkeys(filter(None, (_limits(one) for one in (field, *_choices(field, schema)))))),
             default=REQUIRED if name in required else _default(field),
-            description=str(field.get("description", "")),
+            description=_description(field),
         )
         for name, field in schema.get("properties", {}).items()
     ]
+
+
+def _description(field: Mapping[str, Any]) -> str:
+    description = str(field.get("description", ""))
+    setting = field.get("setting")
+    return f"{description} DAGMASTER_{setting.upper()} sets another default." if setting else description
 
 
 def takes_text(schema: Mapping[str, Any], name: str) -> bool:

@@ -14,7 +14,7 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.ports.storage import ZONES
 from dagmaster.scratch_dirs import ensure_private_dir
-from dagmaster.settings import Settings, load_settings
+from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
+    from dagmaster.engine.graph import DefaultLimits
     from dagmaster.local.runner import LocalServices
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.client_store import ClientStore
@@ -36,7 +37,8 @@ T = TypeVar("T")
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
     """Return the built-in handlers, those of the settings, of installed packages and of these modules."""
-    return discover(handler_modules(modules, settings or load_settings()))
+    settings = settings or load_settings()
+    return discover(handler_modules(modules, settings), default_queue=settings.default_queue)
 
 
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
@@ -214,11 +216,29 @@ def make_orchestrator(
     store = PostgresOrchestratorStore(config, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
     timing = Timing(
         poll_seconds=settings.poll_seconds,
-        heartbeat_seconds=lease / 3,
-        scan_seconds=lease / 3,
+        heartbeat_seconds=settings.orchestrator_heartbeat_seconds or lease / 3,
+        scan_seconds=settings.orchestrator_scan_seconds or lease / 3,
         worker_scan_seconds=worker_lease / 6,
+        max_backoff_seconds=settings.reconnect_max_seconds,
     )
-    return Orchestrator(store, blobs=blobs, redact=redact_value, timing=timing, queue=queue, observer=observer)
+    return Orchestrator(
+        store,
+        blobs=blobs,
+        redact=redact_value,
+        timing=timing,
+        queue=queue,
+        limits=default_limits(settings),
+        observer=observer,
+    )
+
+
+def default_limits(settings: Settings) -> DefaultLimits:
+    """Return the operator's limits for tasks and jobs whose workflow states none."""
+    from dagmaster.engine.graph import DefaultLimits
+
+    return DefaultLimits(
+        task_timeout_seconds=settings.task_timeout_seconds, job_timeout_seconds=settings.job_timeout_seconds
+    )
 
 
 def make_worker(
@@ -253,9 +273,10 @@ def make_worker(
         processes=processes,
         services=LazyServices(services),
         poll_seconds=settings.poll_seconds,
-        heartbeat_seconds=settings.worker_lease_seconds / 3,
+        heartbeat_seconds=settings.worker_heartbeat_seconds or settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
+        task_timeout_seconds=settings.task_timeout_seconds,
     )
 
 
@@ -331,6 +352,7 @@ def ephemeral_services(
         services=LazyServices(services),
         concurrency=concurrency,
         processes=processes,
+        limits=default_limits(settings),
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
     )
@@ -371,6 +393,9 @@ def handler_services_config(
             "cache_mb": settings.raster_cache_mb,
             "max_pixels": settings.raster_max_pixels,
             "max_file_mb": settings.raster_max_file_mb,
+            "param_defaults": {
+                name: value for name in PARAM_DEFAULTS if (value := getattr(settings, name)) is not None
+            },
         },
     )
 

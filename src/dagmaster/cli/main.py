@@ -111,6 +111,7 @@ class LazyGroup(click.Group):
         "fleet": ("dagmaster.cli.commands.fleet:fleet", "Show the orchestrators, the workers and the queues."),
         "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
         "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
+        "serve": ("dagmaster.cli.commands.services:serve_mode", "Run the service that DAGMASTER_RUN_MODE names."),
         "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),
         "config": ("dagmaster.cli.commands.config:config", "Show the settings, and the origin of each."),
         "doctor": (

@@ -130,6 +130,14 @@ class EndSpec(Spec):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultLimits:
+    """How long tasks and jobs may take whose workflow does not say: the operator decides, and no definition has it."""
+
+    task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    job_timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec(Spec):
     """Runs a handler on a worker."""
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.engine.graph import DefaultLimits
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import Services
     from dagmaster.worker.process_pool import HandlerProcesses
@@ -40,6 +41,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     services: Services | None = None,
     concurrency: int = 32,
     processes: HandlerProcesses | None = None,
+    limits: DefaultLimits | None = None,
     drain_seconds: float = DRAIN_SECONDS,
     blocked_seconds: float = 60.0,
     shares_loop: bool = False,
@@ -59,7 +61,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     def make_orchestrator(queue: str) -> Orchestrator:
         store = MemoryOrchestratorStore(tables, lease_seconds=inf, worker_lease_seconds=inf)
         timing = Timing(poll_seconds=inf)
-        return Orchestrator(store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue)
+        return Orchestrator(store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue, limits=limits)
 
     def make_worker(queue: str) -> Worker:
         store = MemoryWorkerStore(tables)

@@ -10,7 +10,7 @@ from dagmaster.errors import GraphNotFound
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.graph import DefaultLimits, Graph
     from dagmaster.json_types import JsonValue
 
 MAX_GRAPHS: Final = 200
@@ -24,10 +24,11 @@ class Definitions(Protocol):
 
 
 class GraphCache:
-    """Compile each graph once; evict the least recently used."""
+    """Compile each graph once, with the operator's limits; evict the least recently used."""
 
-    def __init__(self, store: Definitions) -> None:
+    def __init__(self, store: Definitions, limits: DefaultLimits | None = None) -> None:
         self._store = store
+        self._limits = limits
         self._compiled: OrderedDict[str, Graph] = OrderedDict()
 
     async def get(self, content_hash: str) -> Graph:
@@ -39,7 +40,7 @@ class GraphCache:
                 raise GraphNotFound(f"the graph {content_hash} is not stored")
             from dagmaster.authoring.compiler.compile import compile_definition
 
-            graph = self._compiled[content_hash] = compile_definition(definition)
+            graph = self._compiled[content_hash] = compile_definition(definition, self._limits)
             if len(self._compiled) > MAX_GRAPHS:
                 self._compiled.popitem(last=False)
         else:

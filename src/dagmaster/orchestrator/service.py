@@ -33,6 +33,7 @@ from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from dagmaster.engine.graph import DefaultLimits
     from dagmaster.engine.model import Job
     from dagmaster.ports.job_records import ClaimedJob, NewJob
     from dagmaster.ports.orchestrator_store import OrchestratorStore
@@ -66,17 +67,16 @@ class Orchestrator:
         redact: Callable[[Any, Collection[str]], Any],
         timing: Timing | None = None,
         queue: str | None = None,
+        limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
     ) -> None:
-        self.store = store
-        self.timing = timing or Timing()
-        self.queue = queue
-        self.observer = observer
+        self.store, self.timing = store, timing or Timing()
+        self.queue, self.observer = queue, observer
         self.jobs: dict[str, OwnedJob] = {}
         self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
         self._blobs, self._redact = blobs, redact
-        self._graphs = GraphCache(store)
+        self._graphs = GraphCache(store, limits)
         self._children = ChildJobs(store, self._graphs.get, self._new_id)
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
@@ -22,6 +25,8 @@ class Share:
     max_pixels: int = 5_000_000_000
     """Largest raster that is read as a whole, all bands together. A tile of a larger one may be read."""
     max_file_mb: int = 1_000_000
+    param_defaults: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The operator's defaults of handlers' params, by setting. A param names its setting in its field."""
     scratch: Path = field(default_factory=lambda: Path("/tmp"))  # noqa: S108 - the worker passes a folder of its own
     """Parent of the tasks' scratch folders."""
 

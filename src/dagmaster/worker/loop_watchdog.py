@@ -43,7 +43,15 @@ class Blocker(NamedTuple):
 class LoopWatchdog:
     """Watches one pool. Call `check` every `interval_seconds`."""
 
-    def __init__(self, pool: ThreadedTaskPool, telemetry: TelemetryBuffer, *, blocked_seconds: float) -> None:
+    def __init__(
+        self,
+        pool: ThreadedTaskPool,
+        telemetry: TelemetryBuffer,
+        *,
+        blocked_seconds: float,
+        task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        self._task_timeout_seconds = task_timeout_seconds
         self.interval_seconds = min(INTERVAL_SECONDS, blocked_seconds / 10)
         self._pool = pool
         self._telemetry = telemetry
@@ -82,7 +90,8 @@ class LoopWatchdog:
     def _is_overdue(self, task: TaskMessage, deadline: float, grace_seconds: float, now: float) -> bool:
         if self._pool.is_stop_requested(task.task_id):
             return self._silent_seconds >= grace_seconds
-        if task.timeout_seconds in (None, DEFAULT_TIMEOUT_SECONDS):
+        # The operator's default is not the task's own.
+        if task.timeout_seconds in (None, self._task_timeout_seconds):
             return self._silent_seconds >= self._blocked_seconds
         # It may use its own timeout, and the grace period that every coroutine has to clean up.
         return self._silent_seconds >= grace_seconds and now >= deadline + grace_seconds

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import loop_time
 from dagmaster.connection_backoff import ConnectionBackoff
+from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
@@ -75,6 +76,7 @@ class Worker:
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,
         blocked_seconds: float = 60.0,
+        task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         stall_seconds: float = STALL_SECONDS,
         shares_loop: bool = False,
     ) -> None:
@@ -93,7 +95,7 @@ class Worker:
         self._poll_seconds = poll_seconds
         self._heartbeat_seconds = heartbeat_seconds
         self._drain_seconds = drain_seconds
-        self._blocked_seconds = blocked_seconds
+        self._blocked_seconds, self._task_timeout_seconds = blocked_seconds, task_timeout_seconds
         self._stall_seconds = stall_seconds
         self._shares_loop = shares_loop
         self._stopping = asyncio.Event()
@@ -386,7 +388,12 @@ class Worker:
         while True:
             pool = self._pools[ExecutionMode.LOOP]
             assert isinstance(pool, ThreadedTaskPool)  # noqa: S101 - for mypy
-            watch = LoopWatchdog(pool, self.telemetry, blocked_seconds=self._blocked_seconds)
+            watch = LoopWatchdog(
+                pool,
+                self.telemetry,
+                blocked_seconds=self._blocked_seconds,
+                task_timeout_seconds=self._task_timeout_seconds,
+            )
             blocker = None
             while blocker is None:
                 await asyncio.sleep(watch.interval_seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -43,13 +43,13 @@ class Heard:
         return checkpoint
 
 
-def context(folder: Path, url: str = "memory://box", **share: int) -> HandlerContext:
+def context(folder: Path, url: str = "memory://box", **share: Any) -> HandlerContext:
     blobs = ObjectStorage({zone: f"{url}/{zone}" for zone in ("bronze", "silver", "gold")}, roots=[folder / "root"])
     lent = Lent(blobs, Share(scratch=folder / "scratch", **share))
     return HandlerContext(services=lent, reporter=Heard(), handler="h", handler_version="1")  # type: ignore[arg-type]
 
 
-def on_disk(folder: Path, **share: int) -> HandlerContext:
+def on_disk(folder: Path, **share: Any) -> HandlerContext:
     return context(folder, f"file://{folder}", **share)
 
 

@@ -28,7 +28,7 @@ from dagmaster.authoring.source_document import Document, document_from_data, fo
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
-from dagmaster.engine.graph import Graph, Kind, OnFailure, Wiring
+from dagmaster.engine.graph import DefaultLimits, Graph, Kind, OnFailure, Wiring
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ def compile_text(
         )
 
 
-def compile_definition(definition: Mapping[str, JsonValue]) -> Graph:
-    """Compile a stored definition, which contains the handlers' defaults."""
-    return _Compilation(document_from_data(dict(definition)), None, is_stored=True).run().graph
+def compile_definition(definition: Mapping[str, JsonValue], limits: DefaultLimits | None = None) -> Graph:
+    """Compile a stored definition, which contains the handlers' defaults; the operator's are `limits`."""
+    return _Compilation(document_from_data(dict(definition)), None, is_stored=True, limits=limits).run().graph
 
 
 def compile_document(
@@ -111,8 +111,10 @@ class _Compilation:
         *,
         allow_missing_handlers: bool = False,
         is_stored: bool = False,
+        limits: DefaultLimits | None = None,
     ) -> None:
         self.document = document
+        self.limits = limits or DefaultLimits()
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
         self.is_stored = is_stored
@@ -136,7 +138,13 @@ class _Compilation:
         edges = Edges(self.document, ids, models, self.unreadable)
         self.problems += edges.problems
         self._stop_if_too_many(self.problems)
-        maker = NodeSpecBuilder(self.document, edges, self.handlers, allow_missing_handlers=self.allow_missing_handlers)
+        maker = NodeSpecBuilder(
+            self.document,
+            edges,
+            self.handlers,
+            allow_missing_handlers=self.allow_missing_handlers,
+            task_timeout_seconds=self.limits.task_timeout_seconds,
+        )
         for node_id, model in models.items():
             maker.make(node_id, model)
             self._stop_if_too_many(maker.problems)
@@ -301,7 +309,7 @@ class _Compilation:
             outputs=outputs,
             result_nodes=tuple(node_id for node_id in specs if node_id in before_end),
             on_failure=OnFailure(workflow.on_failure),
-            deadline_seconds=workflow.deadline_seconds,
+            deadline_seconds=workflow.deadline_seconds or self.limits.job_timeout_seconds,
             max_active_jobs=workflow.max_active_jobs,
             tags=tuple(workflow.tags),
             definition=definition,

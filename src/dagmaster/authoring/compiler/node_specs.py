@@ -13,7 +13,6 @@ from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.graph import (
-    DEFAULT_TIMEOUT_SECONDS,
     Aggregation,
     ApprovalSpec,
     Branch,
@@ -50,9 +49,16 @@ class NodeSpecBuilder:
     """Build the specs of one document, and record every path that their expressions use."""
 
     def __init__(
-        self, document: Document, edges: Edges, handlers: Registry | None, *, allow_missing_handlers: bool
+        self,
+        document: Document,
+        edges: Edges,
+        handlers: Registry | None,
+        *,
+        allow_missing_handlers: bool,
+        task_timeout_seconds: float,
     ) -> None:
         self.document = document
+        self.task_timeout_seconds = task_timeout_seconds
         self.edges = edges
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
@@ -106,27 +112,31 @@ class NodeSpecBuilder:
         handler = self._handler(model.handler, path)
         if handler is not None:
             self._check_params(handler, model, path)
-        queue = model.queue or (handler.queue if handler is not None else None)
+        queue = model.queue or (handler.queue if handler is not None else None) or self._default_queue()
         if queue is None and (handler is not None or not self._is_wrong(model.handler)):
-            hint = "a queue has no default: name the one that the workers of this task serve"
+            hint = "name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
             self.values.problem("missing key 'queue'", path, at_key=True, hint=hint)
         retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
             return None
-        timeout = DEFAULT_TIMEOUT_SECONDS if timeout is None else float(timeout)
-        definition |= {"queue": queue, "timeout_seconds": timeout, "retry": _retry_definition(retry)}
+        definition |= {"queue": queue, "retry": _retry_definition(retry)}
+        if timeout is not None:
+            definition["timeout_seconds"] = float(timeout)
         return TaskSpec(
             **self._common(node_id, model),
             handler=model.handler,
             queue=queue,
             params=params,
-            timeout_seconds=timeout,
+            timeout_seconds=self.task_timeout_seconds if timeout is None else float(timeout),
             dispatch_timeout_seconds=model.dispatch_timeout_seconds,
             retry=retry,
             allow_failure=model.allow_failure,
             pool=model.pool,
         )
+
+    def _default_queue(self) -> str | None:
+        return None if self.handlers is None else self.handlers.default_queue
 
     def _is_wrong(self, handler: str) -> bool:
         """Return whether a missing handler is an error of its own: the right one may have the other values."""

@@ -12,7 +12,7 @@ import click
 
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import json_option
-from dagmaster.settings import SECRET_PREFIX, read_settings, show_settings
+from dagmaster.settings import SECRET_PREFIX, aliases_set, read_settings, show_settings
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
@@ -35,7 +35,7 @@ def show(*, as_json: bool, services: bool) -> int:
     """Show each setting: its value, its origin, and its purpose.
 
     Secrets are masked, including passwords in URLs. An unknown variable DAGMASTER_… is reported, with the most similar
-    name.
+    name. With --services, a name of other systems that is set and not used is reported, with what to use instead.
 
     \b
     Examples:
@@ -51,6 +51,8 @@ def show(*, as_json: bool, services: bool) -> int:
         for line in table(rows, min(shutil.get_terminal_size().columns, 160)):
             click.echo(line)
         _print_notes(reading)
+        if not services:
+            _print_alias_hint()
     return BAD_INPUT if reading.problems else COMPLETED
 
 
@@ -61,7 +63,11 @@ def table(rows: list[SettingView], width: int) -> list[str]:
     # A long value or source exceeds its column; the other rows stay aligned.
     value_width = min(max(map(len, values)), 24)
     lines = [click.style(f"{'setting':<{name_width}}  {'value':<{value_width}}  source", bold=True)]
+    group = ""
     for row, value in zip(rows, values, strict=True):
+        if row.group != group:
+            group = row.group
+            lines += ["", click.style(group, fg="blue", bold=True)]
         is_set = row.source != "default"
         name = click.style(f"{row.name:<{name_width}}", fg="red" if row.problem else None, bold=is_set)
         source = click.style(row.source, fg="cyan" if is_set else None, dim=not is_set)
@@ -87,6 +93,12 @@ def _print_notes(reading: SettingsReport) -> None:
             click.echo("", err=True)
         for sentence in sentences:
             click.echo(click.style(sentence, fg=colour), err=True)
+
+
+def _print_alias_hint() -> None:
+    names = aliases_set()
+    if names:
+        click.echo(f"\nRead by orchestrators and workers only: {', '.join(names)} (dagmaster config show --services)")
 
 
 def _document(reading: SettingsReport, rows: list[SettingView]) -> JsonObject:

@@ -9,7 +9,7 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -126,6 +126,34 @@ def worker(
     return serve(f"worker of {', '.join(queues)}", make, data_dir, logs, with_parent=with_parent)
 
 
+@click.command("serve")
+@handlers_option
+@data_dir_option
+@log_options
+@click.pass_context
+def serve_mode(context: click.Context, /, *, modules: tuple[str, ...], **options: Any) -> int:
+    """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as both.
+
+    An orchestrator, or a worker of the queues in DAGMASTER_QUEUES. RUN_MODE and other names are read, too, as every
+    service does (dagmaster config show --services).
+
+    \b
+    Examples:
+      DAGMASTER_RUN_MODE=orchestrator dagmaster serve
+      DAGMASTER_RUN_MODE=worker DAGMASTER_QUEUES=light,heavy dagmaster serve --handlers myapp.tasks
+    """
+    from dagmaster.settings import load_settings
+
+    with command_errors():
+        mode = load_settings(services=True).run_mode
+    match mode:
+        case "orchestrator":
+            return int(context.invoke(orchestrator, with_parent=False, **options))
+        case "worker":
+            return int(context.invoke(worker, queues=(), modules=modules, with_parent=False, **options))
+    raise click.UsageError("set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`")
+
+
 def serve(
     name: str,
     make: Callable[[DatabaseConfig, OutputBlobs, Settings], Service],
@@ -153,7 +181,13 @@ def serve(
         with open_database(settings, data_dir) as config:
             blobs = large_outputs(settings, blob_directory(settings, data_dir))
             return run_service(
-                _run_until_stopped(name, lambda: make(config, blobs, settings), config, with_parent=with_parent)
+                _run_until_stopped(
+                    name,
+                    lambda: make(config, blobs, settings),
+                    config,
+                    max_backoff_seconds=settings.reconnect_max_seconds,
+                    with_parent=with_parent,
+                )
             )
     except DagmasterError as error:
         if log_format is LogFormat.JSON:
@@ -167,6 +201,7 @@ async def _run_until_stopped(
     make: Callable[[], Service],
     config: DatabaseConfig,
     *,
+    max_backoff_seconds: float,
     with_parent: bool,
 ) -> int:
     from dagmaster.bootstrap import ensure_schema
@@ -192,7 +227,8 @@ async def _run_until_stopped(
         loop.add_signal_handler(number, stop)
     if with_parent:
         loop.add_reader(sys.stdin, lambda: _on_stdin(loop, stop))
-    await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), stopped)
+    backoff = ConnectionBackoff(_LOGGER, max_seconds=max_backoff_seconds)
+    await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped)
     if stopped.is_set():
         return COMPLETED
     service = make()
@@ -216,9 +252,10 @@ def _on_stdin(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None
         stop()
 
 
-async def _retry_until_available(work: Callable[[], Awaitable[None]], stopped: asyncio.Event) -> None:
+async def _retry_until_available(
+    work: Callable[[], Awaitable[None]], backoff: ConnectionBackoff, stopped: asyncio.Event
+) -> None:
     """Run something that needs the database; while it is unavailable, try again."""
-    backoff = ConnectionBackoff(_LOGGER)
     while not stopped.is_set():
         try:
             await work()

@@ -51,9 +51,20 @@ class CogFormat(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    compression: Compression = Field(default="DEFLATE", description="Lossless. ZSTD is smaller and faster.")
+    compression: Compression = Field(
+        default="DEFLATE",
+        description="Lossless. ZSTD is smaller and faster.",
+        json_schema_extra={"setting": "raster_compression"},
+    )
     compression_level: int | None = Field(default=None, ge=1, le=22, description="For DEFLATE (1-12) or ZSTD (1-22).")
-    tile_size: int = Field(default=512, ge=64, le=4096, multiple_of=16, description="Block width and height in pixels.")
+    tile_size: int = Field(
+        default=512,
+        ge=64,
+        le=4096,
+        multiple_of=16,
+        description="Block width and height in pixels.",
+        json_schema_extra={"setting": "raster_tile_size"},
+    )
 
     @field_validator("compression", mode="before")
     @classmethod
@@ -83,6 +94,7 @@ class CogParams(CogFormat):
     overview_resampling: Overviews = Field(
         default="auto",
         description="average for continuous data, nearest or mode for classes; auto decides by the raster.",
+        json_schema_extra={"setting": "raster_overview_resampling"},
     )
     collection_id: str | None = Field(default=None, description="The collection of the item.")
     datetime: str | None = Field(

@@ -51,9 +51,25 @@ class PrepareParams(VectorSource, GeometryRules):
 
     table: str | None = Field(default=None, description="The target table. Default: the name of the file.")
     table_name: str | None = Field(default=None, description="Alias of table.")
-    target_crs: CrsName = Field(default="EPSG:4326", description="As AUTHORITY:CODE; it must have an EPSG code.")
-    chunk_rows: int = Field(default=20_000, ge=1, le=1_000_000, description="The maximum features per chunk.")
-    chunk_mb: float = Field(default=64, gt=0, le=4096, description="The approximate maximum megabytes per chunk.")
+    target_crs: CrsName = Field(
+        default="EPSG:4326",
+        description="As AUTHORITY:CODE; it must have an EPSG code.",
+        json_schema_extra={"setting": "vector_target_crs"},
+    )
+    chunk_rows: int = Field(
+        default=20_000,
+        ge=1,
+        le=1_000_000,
+        description="The maximum features per chunk.",
+        json_schema_extra={"setting": "vector_chunk_rows"},
+    )
+    chunk_mb: float = Field(
+        default=64,
+        gt=0,
+        le=4096,
+        description="The approximate maximum megabytes per chunk.",
+        json_schema_extra={"setting": "vector_chunk_mb"},
+    )
     replace: bool = Field(default=False, description="Replace the table even if it was loaded from another file.")
     dataset_id: str | None = Field(default=None, description="Passed on.")
 

@@ -464,7 +464,7 @@ def test_a_node_is_a_mapping():
 def test_a_queue_has_no_default():
     problem = the_problem_of(flow("a:\n  handler: work"))
     assert said(problem) == (
-        "3:3 missing key 'queue' | a queue has no default: name the one that the workers of this task serve"
+        "3:3 missing key 'queue' | name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
     )
 
 

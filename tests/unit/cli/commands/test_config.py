@@ -41,11 +41,15 @@ def test_each_setting_is_shown_with_its_value_and_its_source(show):
 
 
 def test_aliases_count_only_with_services(show):
-    names = {"WORKER_QUEUE": "heavy,light", "RUN_MODE": "worker"}
-    assert "heavy" not in show(**names).output
+    names = {"WORKER_QUEUE": "heavy,light", "WORKER_TYPE": "docker"}
+    plain = show(**names).output
+    assert "heavy" not in plain
+    assert "Read by orchestrators and workers only: WORKER_QUEUE, WORKER_TYPE" in plain
     done = show("--services", **names)
     assert re.search(r"^queues +heavy, light +WORKER_QUEUE$", done.stdout, re.MULTILINE)
-    assert "RUN_MODE is known and not used" in done.stderr
+    assert (
+        "WORKER_TYPE is known and not used: a worker is identified by its queues; use DAGMASTER_QUEUES" in done.stderr
+    )
 
 
 def test_an_invalid_setting_and_a_typo_are_reported_and_the_others_are_shown(show):

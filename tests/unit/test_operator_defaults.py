@@ -1,0 +1,151 @@
+"""Settings that are the operator's defaults: each changes what runs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import rasterio
+
+from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster.authoring.handler_context import HandlerContext
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.bootstrap import default_limits, find_handlers, handler_services_config, make_orchestrator, make_worker
+from dagmaster.engine.graph import TaskSpec
+from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.settings import PARAM_DEFAULTS, Settings
+from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.testing.services import local_services
+from tests.unit.handlers.raster.raster_context import Bed
+
+CONFIG = DatabaseConfig(dsn="postgresql://nowhere/none")
+FLOW = "{name: flow, nodes: {a: {handler: echo, queue: q, params: {x: 1}}, b: {handler: echo, queue: q, timeout_seconds: 9}}}"
+
+
+# ── Timing ──
+
+
+def the_timing(**settings: Any) -> Any:
+    return make_orchestrator(CONFIG, MemoryDatabase().blobs, Settings(**settings)).timing
+
+
+def test_heartbeat_and_scan_are_a_third_of_the_lease_unless_set():
+    default = the_timing(orchestrator_lease_seconds=30)
+    assert (default.heartbeat_seconds, default.scan_seconds, default.max_backoff_seconds) == (10.0, 10.0, 5.0)
+    timing = the_timing(orchestrator_heartbeat_seconds=2, orchestrator_scan_seconds=9, reconnect_max_seconds=7)
+    assert (timing.heartbeat_seconds, timing.scan_seconds, timing.max_backoff_seconds) == (2.0, 9.0, 7.0)
+
+
+@pytest.mark.parametrize(("settings", "seconds"), [({}, 2.0), ({"worker_heartbeat_seconds": 1.5}, 1.5)])
+def test_a_worker_renews_its_lease_as_often_as_it_is_set(tmp_path, settings, seconds):
+    worker = make_worker(CONFIG, MemoryDatabase().blobs, Settings(scratch_dir=tmp_path, **settings))
+    assert worker._heartbeat_seconds == seconds
+
+
+# ── Routing ──
+
+
+def test_a_task_whose_node_and_handler_name_no_queue_gets_the_default_one(tmp_path):
+    file = tmp_path / "tasks.py"
+    file.write_text("from dagmaster import handler\n@handler('own')\ndef own() -> dict: return {}\n")
+    registry = find_handlers((str(file),), Settings(default_queue="light"))
+    graph = compile_text("{name: f, nodes: {a: {handler: own}, b: {handler: own, queue: x}}}", handlers=registry).graph
+    assert {node_id: spec.queue for node_id, spec in graph.specs.items() if isinstance(spec, TaskSpec)} == {
+        "a": "light",
+        "b": "x",
+    }
+
+
+# ── Timeouts ──
+
+
+def test_the_operator_limits_tasks_and_jobs_that_have_no_limit_of_their_own():
+    definition = compile_text(FLOW).graph.definition
+    graph = compile_definition(definition, default_limits(Settings(task_timeout_seconds=60, job_timeout_seconds=600)))
+    specs: dict[str, Any] = dict(graph.specs)
+    assert (specs["a"].timeout_seconds, specs["b"].timeout_seconds, graph.deadline_seconds) == (60.0, 9.0, 600.0)
+    own = compile_definition({**definition, "deadline_seconds": 5.0}, default_limits(Settings(job_timeout_seconds=600)))
+    assert own.deadline_seconds == 5.0
+
+
+def test_a_published_version_does_not_change_with_the_operators_limits():
+    graph = compile_text(FLOW).graph
+    other = compile_definition(graph.definition, default_limits(Settings(task_timeout_seconds=60)))
+    assert (other.content_hash, other.definition) == (graph.content_hash, graph.definition)
+
+
+# ── Params of handlers ──
+
+
+def test_defaults_of_params_reach_the_services_of_handlers(tmp_path):
+    settings = Settings(raster_compression="ZSTD", vector_chunk_rows=5, scratch_dir=tmp_path)
+    config = json.loads(json.dumps(handler_services_config(settings, tmp_path).config))
+    assert config["param_defaults"] == {"raster_compression": "ZSTD", "vector_chunk_rows": 5}
+
+
+def test_every_default_of_a_param_is_a_setting_and_the_other_way_round():
+    named = {setting for spec in find_handlers(settings=Settings()) for _, setting in spec.signature.operator_params}
+    assert named == set(PARAM_DEFAULTS)
+
+
+@pytest.mark.parametrize(
+    ("param", "setting"),
+    [
+        ("compression", "raster_compression"),
+        ("overview_resampling", "raster_overview_resampling"),
+    ],
+)
+def test_a_setting_allows_what_its_param_allows(param, setting):
+    schema = find_handlers(settings=Settings()).get("raster.create_cog").params_schema() or {}
+    allowed = Settings.model_json_schema()["properties"][setting]["anyOf"][0]["enum"]
+    assert allowed == schema["properties"][param]["enum"]
+
+
+def test_a_cog_is_written_as_the_operator_set_and_a_param_wins(tmp_path):
+    defaults = {"raster_compression": "ZSTD", "raster_tile_size": 128, "raster_overview_resampling": "nearest"}
+    bed = Bed(tmp_path, param_defaults=defaults)
+    bed.bronze("a.tif", np.arange(300 * 300, dtype="uint16").reshape(300, 300))
+    made = bed.run("raster.create_cog", href="a.tif")
+    with rasterio.open(bed.path(made.cog_url)) as cog:
+        assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("zstd", 128)
+        assert cog.tags(ns="IMAGE_STRUCTURE").get("OVERVIEW_RESAMPLING", "NEAREST") == "NEAREST"
+    own = bed.run("raster.create_cog", href="a.tif", compression="LZW", tile_size=256)
+    with rasterio.open(bed.path(own.cog_url)) as cog:
+        assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("lzw", 256)
+    assert own.cog_url != made.cog_url
+
+
+def test_features_are_prepared_as_the_operator_set(tmp_path):
+    points = "".join(f"{number},{number}\n" for number in range(10))
+    services = local_services(
+        tmp_path, param_defaults={"vector_target_crs": "EPSG:3857", "vector_chunk_rows": 4, "vector_chunk_mb": 1.0}
+    )
+    (tmp_path / "bronze" / "points.csv").write_text(f"lon,lat\n{points}")
+    spec = find_handlers(settings=Settings()).get("vector.prepare")
+    ctx = HandlerContext(
+        params={"href": "points.csv", "source_crs": "EPSG:4326"},
+        services=services,
+        handler=spec.name,
+        handler_version="1",
+    )
+    prepared = spec.call(ctx)
+    assert (prepared.crs, len(prepared.chunks)) == ("EPSG:3857", 3)
+
+
+def test_a_handler_of_a_user_may_name_a_setting_too():
+    from pydantic import BaseModel, Field
+
+    class Params(BaseModel):
+        compression: str = Field(default="none", json_schema_extra={"setting": "raster_compression"})
+
+    @handler("own", queue="q")
+    def own(params: Params) -> dict[str, str]:
+        return {"compression": params.compression}
+
+    from dagmaster.authoring.handler_registry import spec_of
+
+    spec = spec_of(own)
+    assert spec.call(HandlerContext(params={})) == {"compression": "none"}
+    assert spec.signature.operator_params == (("compression", "raster_compression"),)
