@@ -411,6 +411,20 @@ def test_a_diagram_is_mermaid_or_svg(tmp_path):
     assert (tmp_path / "demo.svg").read_text().startswith("<svg")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("submit", HELLO, "--version", "3"), "--version goes with the id of a published workflow"),
+        (("submit", "hello_world", "--handlers", "./x.py"), "--handlers goes with a workflow file"),
+        (("jobs", "show", "last", "--all"), "--all goes with --json"),
+        (("jobs", "show", "last", "node", "--all", "--json"), "--all goes with --json"),
+    ],
+)
+def test_an_option_without_effect_is_rejected(arguments, sentence):
+    done = dagmaster(*arguments)
+    assert (done.returncode, sentence in done.stdout + done.stderr) == (2, True), done.stderr
+
+
 def test_the_schema_is_json():
     assert json.loads(dagmaster("workflows", "schema").stdout)["title"] == "dagmaster workflow"
 

@@ -682,7 +682,7 @@ async def test_chunks_of_one_moment_are_not_lost_between_pages(world):
 
 async def test_published_workflows_and_their_versions_are_listed(world):
     reader, client = await world.reader(), await world.client()
-    named = compile_text("{name: b-flow, version: 2, nodes: {a: {handler: h, queue: q}}}").graph
+    named = compile_text("{name: b-flow, version: 2, tags: [x, flood], nodes: {a: {handler: h, queue: q}}}").graph
     for graph in (ONE, named):
         await client.put_graph(graph.content_hash, json.dumps(graph.definition))
     for workflow_id, version, graph in (("b", 1, ONE), ("b", 2, named), ("B", 1, ONE), ("a", 1, ONE)):
@@ -696,6 +696,13 @@ async def test_published_workflows_and_their_versions_are_listed(world):
     assert all(0 <= each.now - each.published_at < 60 for each in workflows)
     assert [each.workflow_id for each in await reader.workflows(limit=2)] == ["B", "a"]
     assert [each.workflow_id for each in await reader.workflows(after=("a",))] == ["b"]
+    assert [each.tags for each in workflows] == [(), (), ("x", "flood")]
+    assert [each.workflow_id for each in await reader.workflows(tag="flood")] == ["b"]
+    assert await reader.workflows(tag="flo") == []
+    # The tags of the active version count.
+    await client.publish(StoredWorkflow("b", 1, ONE.content_hash))
+    assert await reader.workflows(tag="flood") == []
+    await client.publish(StoredWorkflow("b", 2, named.content_hash))
     versions = await reader.versions("b")
     assert [(each.workflow_id, each.version, each.content_hash, each.is_active) for each in versions] == [
         ("b", 1, ONE.content_hash, False), ("b", 2, named.content_hash, True),

@@ -60,6 +60,7 @@ class JobRequest:
     submitted_by: str = ""
     correlation_id: str | None = None
     callback_url: str | None = None
+    """Checked and stored with the job. Nothing calls it yet."""
 
 
 class SubmitOutcome(StrEnum):

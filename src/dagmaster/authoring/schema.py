@@ -251,7 +251,7 @@ class WorkflowModel(FileModel):
         default=None, description="How long the job may take in total. Default: the operator's, else no limit."
     )
     max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Not implemented yet: rejected.")
-    tags: list[str] = Field(default_factory=list, max_length=100, description="For searching.")
+    tags: list[str] = Field(default_factory=list, max_length=100, description="For `workflows list --tag`.")
 
 
 AnyNodeModel = (

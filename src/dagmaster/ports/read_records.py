@@ -288,10 +288,11 @@ class LogRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowRecord:
-    """A published workflow."""
+    """A published workflow. Its name and tags are those of its active version, else of the newest one."""
 
     workflow_id: str
     name: str | None
+    tags: tuple[str, ...]
     versions: int
     newest_version: int
     active_version: int | None

@@ -191,8 +191,13 @@ class ReadStore(Protocol):
 
     # Workflows.
 
-    async def workflows(self, *, after: Position | None = None, limit: int = 100) -> list[WorkflowRecord]:
-        """Return the published workflows by id; the position is (workflow id,)."""
+    async def workflows(
+        self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
+    ) -> list[WorkflowRecord]:
+        """Return the published workflows by id; with `tag`, those whose active (else newest) version has it.
+
+        The position is (workflow id,).
+        """
 
     async def versions(self, workflow_id: str) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first."""

@@ -223,7 +223,7 @@ class FakeReadStore:
     ) -> list[Any]:
         return [log for log in self.log_records if after is None or log.position > after][:limit]
 
-    async def workflows(self, *, after: Any = None, limit: int = 100) -> list[Any]:
+    async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]
 
     async def versions(self, workflow_id: str) -> list[Any]:

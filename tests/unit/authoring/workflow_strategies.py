@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,8}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="{"), max_size=12)
 SECONDS = st.integers(1, 86_400) | st.floats(1, 86_400)
+ON_TIMEOUT = {"on_timeout": st.sampled_from(["approve", "reject"])}
 SCALARS = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e9, 1e9) | TEXT
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=6)  # fmt: skip
 RETRIES = st.just("none") | st.fixed_dictionaries(
@@ -136,11 +137,9 @@ class Maker:
                 {"workflow_id": "other", "inputs": {"x": self.value(before, nesting)}}
                 | self.some(version=st.integers(1, 9))
             ),
-            "approval": lambda *_: self.some(
-                approvers=st.lists(TEXT, max_size=2),
-                message=TEXT,
-                timeout_seconds=SECONDS,
-                on_timeout=st.sampled_from(["approve", "reject"]),
+            "approval": lambda *_: (
+                self.some(approvers=st.lists(TEXT, max_size=2), message=TEXT)
+                | self.draw(st.just({}) | st.fixed_dictionaries({"timeout_seconds": SECONDS}, optional=ON_TIMEOUT))
             ),
             "wait": self.wait,
             "end": lambda *_: {},
@@ -176,12 +175,22 @@ class Maker:
         kind = self.draw(st.sampled_from(["task", "task", "workflow", "fan_out"] if nesting < 2 else ["task"]))
         child = self.keys(kind, before, nesting + 1) | ({"type": kind} if kind != "task" else {})
         source = self.draw(st.lists(SCALARS, max_size=3)) if self.draw(st.booleans()) else self.value(before, nesting)
-        return {"source": source, "task": child} | self.some(
-            max_parallel=st.integers(1, 1_000_000),
-            tolerate_failures=st.integers(0, 9) | st.sampled_from(["0%", "2%", "2.5%", "100%"]),
-            on_item_error=st.sampled_from(["fail", "tolerate"]),
-            fail_fast=st.booleans(),
+        keys: dict[str, Any] = (
+            {"source": source, "task": child}
+            | self.some(max_parallel=st.integers(1, 1_000_000))
+            | self.draw(
+                st.just({"on_item_error": "tolerate"})
+                | st.fixed_dictionaries(
+                    {},
+                    optional={
+                        "tolerate_failures": st.integers(0, 9) | st.sampled_from(["0%", "2%", "2.5%", "100%"]),
+                        "on_item_error": st.just("fail"),
+                        "fail_fast": st.booleans(),
+                    },
+                )
+            )
         )
+        return keys
 
     def wait(self, before: list[str], _: int) -> dict[str, Any]:
         ways: list[dict[str, Any]] = [

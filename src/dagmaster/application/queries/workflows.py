@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import VersionRecord
 
 
-async def list_workflows(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[WorkflowView]:
-    """List the published workflows by id."""
-    records = await app.read.workflows(after=decode_cursor(CursorKind.WORKFLOWS, cursor), limit=limit)
+async def list_workflows(
+    app: Application, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
+) -> Page[WorkflowView]:
+    """List the published workflows by id; with `tag`, those that have it."""
+    records = await app.read.workflows(tag=tag, after=decode_cursor(CursorKind.WORKFLOWS, cursor), limit=limit)
     items = tuple(
         WorkflowView(
             workflow_id=record.workflow_id,
             name=record.name,
+            tags=record.tags,
             versions_total=record.versions,
             newest_version=record.newest_version,
             active_version=record.active_version,

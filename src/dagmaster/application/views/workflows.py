@@ -14,6 +14,7 @@ class WorkflowView(View):
 
     workflow_id: str
     name: str | None
+    tags: tuple[str, ...]
     versions_total: int
     newest_version: int
     active_version: int | None

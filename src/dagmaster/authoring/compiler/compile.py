@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.availability import Availability
 from dagmaster.authoring.compiler.edges import Edges
+from dagmaster.authoring.compiler.ineffective_keys import check_ineffective_keys
 from dagmaster.authoring.compiler.node_outputs import output_keys
 from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
 from dagmaster.authoring.compiler.node_templates import OUTPUTS, sort_keys
 from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
-from dagmaster.authoring.compiler.unimplemented_keys import check_unimplemented_keys
 from dagmaster.authoring.inputs import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
@@ -131,7 +131,7 @@ class _Compilation:
         self._check_identity(workflow)
         self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs)
         if not self.is_stored:
-            self.problems += check_unimplemented_keys(self.document)
+            self.problems += check_ineffective_keys(self.document)
         self._stop_if_too_many(self.problems)
         models = self._read_nodes(workflow)
         ids = list(workflow.nodes)

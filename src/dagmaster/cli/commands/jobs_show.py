@@ -40,6 +40,8 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
       dagmaster jobs show 115601869557067776
       dagmaster jobs show last --json --all
     """
+    if with_children and (node_id is not None or not as_json):
+        raise click.UsageError("--all goes with --json, and with a whole job: it adds the children of fan-outs")
     if node_id is not None:
         node = on_application(data_dir, lambda app: _read_node(app, job_id, node_id))
         _print_node(node, as_json=as_json)
@@ -48,7 +50,7 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
     async def query(app: Application) -> tuple[JobDetailView, dict[str, Sequence[NodeView]]]:
         from dagmaster.application.queries.jobs import job_detail
 
-        job = await job_detail(app, job_id, with_children=with_children and as_json)
+        job = await job_detail(app, job_id, with_children=with_children)
         return job, {} if as_json else await _failed_children(app, job)
 
     job, failed_children = on_application(data_dir, query)

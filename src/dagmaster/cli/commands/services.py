@@ -127,20 +127,19 @@ def worker(
 
 
 @click.command("serve")
-@handlers_option
 @data_dir_option
 @log_options
 @click.pass_context
-def serve_mode(context: click.Context, /, *, modules: tuple[str, ...], **options: Any) -> int:
+def serve_mode(context: click.Context, /, **options: Any) -> int:
     """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as both.
 
-    An orchestrator, or a worker of the queues in DAGMASTER_QUEUES. RUN_MODE and other names are read, too, as every
-    service does (dagmaster config show --services).
+    An orchestrator, or a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS. RUN_MODE and other names
+    are read, too, as every service does (dagmaster config show --services).
 
     \b
     Examples:
       DAGMASTER_RUN_MODE=orchestrator dagmaster serve
-      DAGMASTER_RUN_MODE=worker DAGMASTER_QUEUES=light,heavy dagmaster serve --handlers myapp.tasks
+      DAGMASTER_RUN_MODE=worker DAGMASTER_QUEUES=light DAGMASTER_HANDLERS=myapp.tasks dagmaster serve
     """
     from dagmaster.settings import load_settings
 
@@ -150,7 +149,7 @@ def serve_mode(context: click.Context, /, *, modules: tuple[str, ...], **options
         case "orchestrator":
             return int(context.invoke(orchestrator, with_parent=False, **options))
         case "worker":
-            return int(context.invoke(worker, queues=(), modules=modules, with_parent=False, **options))
+            return int(context.invoke(worker, queues=(), modules=(), with_parent=False, **options))
     raise click.UsageError("set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`")
 
 

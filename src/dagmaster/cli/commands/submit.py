@@ -125,9 +125,13 @@ def submit(
 def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]) -> JobRequest:
     """Return the request with the graphs of a workflow file, if it names one."""
     if path.suffix not in (".yaml", ".yml") and not path.is_file():
+        if modules:
+            raise click.UsageError("--handlers goes with a workflow file: a published workflow was validated before")
         return request
     if not path.is_file():
         raise click.ClickException(f"there is no file {path}")
+    if request.version is not None:
+        raise click.UsageError("--version goes with the id of a published workflow: a file has its own version")
     from dagmaster.authoring.sibling_workflows import compile_with_children
 
     compiled, children = compile_with_children(path, load_registry(modules))

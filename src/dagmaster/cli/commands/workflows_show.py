@@ -23,9 +23,12 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The maximum number of entries."
 )
 @click.option("--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it.")
+@click.option("--tag", metavar="TAG", help="Only workflows with this tag.")
 @json_option
 @data_dir_option
-def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def list_workflows(
+    *, limit: int, cursor: str | None, tag: str | None, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """List the published workflows by id.
 
     With --json: an object with `items` and `next_cursor`, null on the last page.
@@ -33,13 +36,13 @@ def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: p
     \b
     Examples:
       dagmaster workflows list
-      dagmaster workflows list --json
+      dagmaster workflows list --tag flood --json
     """
 
     async def query(app: Application) -> Page[WorkflowView]:
         from dagmaster.application.queries import workflows
 
-        return await workflows.list_workflows(app, cursor=cursor, limit=limit)
+        return await workflows.list_workflows(app, tag=tag, cursor=cursor, limit=limit)
 
     page = on_application(data_dir, query)
     if as_json:
@@ -51,6 +54,8 @@ def list_workflows(*, limit: int, cursor: str | None, as_json: bool, data_dir: p
         from dagmaster.cli.render.workflow_page import workflows_table
 
         Console().print(workflows_table(page.items))
+    elif tag is not None:
+        click.echo(f"no published workflow has the tag {tag!r}", err=True)
     else:
         click.echo("no workflow is published. Publish some: dagmaster workflows push workflows/", err=True)
     if page.next_cursor is not None:

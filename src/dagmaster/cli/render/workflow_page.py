@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
     """Draw a list of workflows."""
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    for name in ("workflow", "active", "versions", "published", "name"):
+    for name in ("workflow", "active", "versions", "published", "tags", "name"):
         table.add_column(name, no_wrap=True, overflow="ellipsis")
     for workflow in workflows:
         table.add_row(
@@ -34,6 +34,7 @@ def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
             "none" if workflow.active_version is None else f"v{workflow.active_version}",
             f"{workflow.versions_total}",
             f"{age(workflow.read_at - workflow.published_at)} ago",
+            ", ".join(workflow.tags),
             Text(workflow.name or "", style=DIM),
         )
     return table
@@ -48,6 +49,8 @@ def workflow_page(view: WorkflowDetailView) -> Iterator[RenderableType]:
     yield title
     if graph.description:
         yield Text(graph.description.strip())
+    if graph.tags:
+        yield Text(f"tags: {', '.join(graph.tags)}", style=DIM)
     if len(view.versions) > 1:
         names = ", ".join(f"v{version.version}{' (active)' if version.is_active else ''}" for version in view.versions)
         yield Text(f"versions: {names}", style=DIM)

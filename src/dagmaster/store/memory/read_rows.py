@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import (
     TERMINAL_NODE,
@@ -14,17 +14,42 @@ from dagmaster.engine.status import (
     displayed_status,
 )
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.read_store import AttemptRecord, JobRecord, NodeRecord, OwnerRecord, TaskRecord
+from dagmaster.ports.read_store import (
+    AttemptRecord,
+    JobRecord,
+    NodeRecord,
+    OwnerRecord,
+    TaskRecord,
+    VersionRecord,
+    WorkflowRecord,
+)
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from dagmaster.ports.read_store import JobFilter, TaskFilter
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode, StoredResult, StoredTask
 
 _ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
+
+
+# ── Workflows ──
+
+
+def workflow_record(versions: list[VersionRecord], definition: Mapping[str, Any]) -> WorkflowRecord:
+    """Return the record of a published workflow: of its versions, oldest first, and the definition of one of them."""
+    return WorkflowRecord(
+        workflow_id=versions[0].workflow_id,
+        name=definition.get("name"),
+        tags=tuple(definition.get("tags", ())),
+        versions=len(versions),
+        newest_version=versions[-1].version,
+        active_version=next((version.version for version in versions if version.is_active), None),
+        published_at=max(version.published_at for version in versions),
+        now=versions[-1].now,
+    )
 
 
 # ── Jobs ──

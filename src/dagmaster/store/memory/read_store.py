@@ -38,6 +38,7 @@ from dagmaster.store.memory.read_rows import (
     task_in_flight,
     task_matches,
     task_record,
+    workflow_record,
 )
 from dagmaster.store.memory.subscription import MemorySubscription
 
@@ -350,25 +351,19 @@ class MemoryReadStore:
 
     # ── Workflows ──
 
-    async def workflows(self, *, after: Position | None = None, limit: int = 100) -> list[WorkflowRecord]:
-        """Return the published workflows by id."""
+    async def workflows(
+        self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
+    ) -> list[WorkflowRecord]:
+        """Return the published workflows by id; with `tag`, those whose active (else newest) version has it."""
         last = "" if after is None else str(after[0])
         workflow_ids = sorted({workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last})
-        return [await self._workflow_record(workflow_id) for workflow_id in workflow_ids[:limit]]
+        records = [await self._workflow_record(workflow_id) for workflow_id in workflow_ids]
+        return [record for record in records if tag is None or tag in record.tags][:limit]
 
     async def _workflow_record(self, workflow_id: str) -> WorkflowRecord:
         versions = await self.versions(workflow_id)
         shown = next((version for version in versions if version.is_active), versions[-1])
-        definition = await self.definition(shown.content_hash) or {}
-        return WorkflowRecord(
-            workflow_id=workflow_id,
-            name=definition.get("name"),
-            versions=len(versions),
-            newest_version=versions[-1].version,
-            active_version=self._database.active.get(workflow_id),
-            published_at=max(version.published_at for version in versions),
-            now=self._database.clock.now(),
-        )
+        return workflow_record(versions, await self.definition(shown.content_hash) or {})
 
     async def versions(self, workflow_id: str) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first."""

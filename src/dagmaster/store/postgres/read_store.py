@@ -360,13 +360,15 @@ class PostgresReadStore:
 
     # ── Workflows ──
 
-    async def workflows(self, *, after: Position | None = None, limit: int = 100) -> list[WorkflowRecord]:
-        """Return the published workflows by id."""
+    async def workflows(
+        self, *, tag: str | None = None, after: Position | None = None, limit: int = 100
+    ) -> list[WorkflowRecord]:
+        """Return the published workflows by id; with `tag`, those whose active (else newest) version has it."""
         last = "" if after is None else str(after[0])
-        if not is_storable(last):
+        if not is_storable(last) or not is_storable(tag or ""):
             return []
-        rows = await self.pool.fetch(_SQL["workflows"], {"after": last, "limit": limit})
-        return [WorkflowRecord(**dict(row)) for row in rows]
+        rows = await self.pool.fetch(_SQL["workflows"], {"after": last, "tag": tag, "limit": limit})
+        return [WorkflowRecord(**{**row, "tags": tuple(row["tags"])}) for row in rows]
 
     async def versions(self, workflow_id: str) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first."""

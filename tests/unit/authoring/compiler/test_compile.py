@@ -90,9 +90,25 @@ def test_a_key_without_effect_is_rejected_by_name(path):
     assert "is not implemented yet" in problem.message
 
 
-@pytest.mark.parametrize("path", NOT_IMPLEMENTED)
-def test_a_stored_definition_with_such_a_key_still_loads(path):
-    assert compile_definition(yaml.safe_load(NOT_IMPLEMENTED[path])).workflow_id == "w"
+NO_EFFECT = {
+    "nodes.a.on_timeout": "{workflow_id: w, nodes: {a: {type: approval, on_timeout: approve}}}",
+    "nodes.b.on_timeout": "{workflow_id: w, nodes: {b: {type: wait, signal: go, on_timeout: go_on}}}",
+    "nodes.c.on_timeout": "{workflow_id: w, nodes: {c: {type: wait, seconds: 5, on_timeout: fail}}}",
+    "nodes.d.tolerate_failures": "{workflow_id: w, nodes: {d: {type: fan_out, source: [1], on_item_error: tolerate, tolerate_failures: 3, task: {handler: work, queue: q}}}}",
+    "nodes.e.fail_fast": "{workflow_id: w, nodes: {e: {type: fan_out, source: [1], on_item_error: tolerate, fail_fast: true, task: {handler: work, queue: q}}}}",
+}
+
+
+@pytest.mark.parametrize("path", NO_EFFECT)
+def test_a_key_that_another_key_makes_ineffective_is_rejected(path):
+    (problem,) = problems_of(NO_EFFECT[path])
+    assert problem.path == path
+    assert "has no effect" in problem.message
+
+
+@pytest.mark.parametrize("text", [*NOT_IMPLEMENTED.values(), *NO_EFFECT.values()])
+def test_a_stored_definition_with_such_a_key_still_loads(text):
+    assert compile_definition(yaml.safe_load(text)).workflow_id == "w"
 
 
 def test_what_is_not_said_has_its_default():
@@ -254,13 +270,13 @@ def test_the_field_of_a_conditional_needs_no_braces():
 
 def test_a_fan_out_has_these_keys():
     spec = spec_of_node("""{
-        type: fan_out, source: [1, 2], max_parallel: 4, tolerate_failures: "2%", on_item_error: tolerate,
+        type: fan_out, source: [1, 2], max_parallel: 4, tolerate_failures: "2%", on_item_error: fail,
         fail_fast: true, description: All., task: {handler: work, queue: q, params: {x: "{{ item }}", i: "{{ index }}"}}}
     """)
     assert isinstance(spec, FanOutSpec)
     assert spec.source.resolve({}) == [1, 2]
     assert (spec.max_parallel, spec.tolerance, spec.fail_fast) == (4, Tolerance(percent=2.0), True)
-    assert spec.on_item_error is OnItemError.TOLERATE
+    assert spec.on_item_error is OnItemError.FAIL
     assert isinstance(spec.child, TaskSpec)
     assert spec.child.params.resolve({"item": "x", "index": 1}) == {"x": "x", "i": 1}
 

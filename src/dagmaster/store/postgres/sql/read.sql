@@ -177,15 +177,21 @@ ORDER BY l.at, l.task_id, l.chunk
 LIMIT :limit
 
 -- name: workflows
--- The published workflows by id: their versions, the active one, and the name in its definition.
-SELECT w.workflow_id, count(*) AS versions, max(w.version) AS newest_version,
-       max(w.version) FILTER (WHERE w.is_active) AS active_version,
-       extract(epoch FROM max(w.created_at))::float8 AS published_at, extract(epoch FROM clock())::float8 AS now,
-       (SELECT g.definition ->> 'name' FROM dag_graphs g
-        WHERE g.content_hash = (array_agg(w.content_hash ORDER BY w.is_active DESC, w.version DESC))[1]) AS name
-FROM dag_workflows w
-WHERE w.workflow_id COLLATE "C" > :after::text
-GROUP BY w.workflow_id
+-- The published workflows by id: their versions, the active one, and the name and tags in its definition.
+SELECT w.workflow_id, w.versions, w.newest_version, w.active_version, w.published_at,
+       extract(epoch FROM clock())::float8 AS now, g.definition ->> 'name' AS name, t.tags
+FROM (SELECT workflow_id, count(*) AS versions, max(version) AS newest_version,
+             max(version) FILTER (WHERE is_active) AS active_version,
+             extract(epoch FROM max(created_at))::float8 AS published_at,
+             (array_agg(content_hash ORDER BY is_active DESC, version DESC))[1] AS content_hash
+      FROM dag_workflows
+      WHERE workflow_id COLLATE "C" > :after::text
+      GROUP BY workflow_id) AS w
+JOIN dag_graphs g ON g.content_hash = w.content_hash
+CROSS JOIN LATERAL (
+    SELECT array(SELECT json_array_elements_text(g.definition -> 'tags')) AS tags
+) AS t
+WHERE :tag::text IS NULL OR :tag::text = ANY(t.tags)
 ORDER BY w.workflow_id COLLATE "C"
 LIMIT :limit
 

@@ -1,11 +1,12 @@
-"""Keys of the language that the runtime does not implement yet: they are rejected by name instead of being ignored.
+"""Keys that would have no effect: they are rejected by name instead of being ignored.
 
-Stored definitions are not checked: a job that was accepted with such a key must still load.
+The runtime does not implement some yet; others have no effect without, or beside, another key. Stored definitions are
+not checked: a job that was accepted with such a key must still load.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -13,8 +14,10 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.errors import Problem
 
+_ON_TIMEOUT: Final = {"approval": ("approve", "reject"), "wait": ("go_on", "fail")}
 
-def check_unimplemented_keys(document: Document) -> Iterator[Problem]:
+
+def check_ineffective_keys(document: Document) -> Iterator[Problem]:
     """Yield a problem for each key that would have no effect."""
     data = document.data
     if data.get("max_active_jobs") is not None:
@@ -36,4 +39,17 @@ def _check_node(document: Document, node: Any, path: Path) -> Iterator[Problem]:
             message = "on_item_error: quarantine is not implemented yet: failed items would not be set aside"
             hint = "use on_item_error: tolerate; the output of a fan_in lists the failed children"
             yield document.problem(message, (*path, "on_item_error"), hint=hint)
+        yield from _check_combinations(document, node, path)
         node, path = node.get("task"), (*path, "task")
+
+
+def _check_combinations(document: Document, node: dict[str, Any], path: Path) -> Iterator[Problem]:
+    allowed = _ON_TIMEOUT.get(str(node.get("type")), ())
+    if node.get("on_timeout") in allowed and node.get("timeout_seconds") is None:
+        message = "on_timeout has no effect without timeout_seconds"
+        yield document.problem(message, (*path, "on_timeout"), at_key=True, hint="add timeout_seconds, or remove it")
+    if node.get("on_item_error") == "tolerate":
+        for key in ("tolerate_failures", "fail_fast"):
+            if node.get(key):
+                message = f"{key} has no effect beside on_item_error: tolerate, which tolerates every failure"
+                yield document.problem(message, (*path, key), at_key=True, hint="remove one of the two")
