@@ -14,7 +14,7 @@ import math
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dagmaster.errors import CursorInvalid
+from dagmaster.errors import CursorInvalid, QueryInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_LIMIT: Final = 1_000
+"""The most items that a page can have."""
 _VERSION: Final = 1
 _MAX_LENGTH: Final = 2_000
 
@@ -57,6 +59,13 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
     """Return the cursor of a position."""
     text = json.dumps([_VERSION, kind.value, list(position)], separators=(",", ":"), ensure_ascii=False)
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def start_page(kind: CursorKind, cursor: str | None, limit: int) -> Position | None:
+    """Return the position that a page starts after; raise `QueryInvalid` if no page can have so many items."""
+    if not 1 <= limit <= MAX_LIMIT:
+        raise QueryInvalid(f"limit: a page has 1 to {MAX_LIMIT:,} items, not {limit}")
+    return decode_cursor(kind, cursor)
 
 
 def next_cursor(

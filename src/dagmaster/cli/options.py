@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
+from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.errors import command_errors, remember_json_requested
 from dagmaster.ports.storage import ZONES
 
@@ -53,6 +54,25 @@ handlers_option = click.option(
     metavar="MODULE",
     help="A module (myapp.tasks) or file (./tasks.py) with handlers, besides DAGMASTER_HANDLERS. Repeatable.",
 )
+
+
+def page_options(*, default_limit: int) -> Callable[[F], F]:
+    """Return the options `--limit` and `--cursor` of a list that is printed in pages."""
+    limit = click.option(
+        "--limit",
+        type=click.IntRange(1, MAX_LIMIT),
+        default=default_limit,
+        show_default=True,
+        help="The maximum number of entries.",
+    )
+    cursor = click.option(
+        "--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it."
+    )
+
+    def add(command: F) -> F:
+        return limit(cursor(command))
+
+    return add
 
 
 def inputs_options(command: F) -> F:

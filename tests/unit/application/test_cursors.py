@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import base64
+import functools
+import inspect
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagmaster.application.cursors import _SHAPES, CursorKind, decode_cursor, encode_cursor
-from dagmaster.errors import CursorInvalid
+from dagmaster.application.cursors import (
+    _SHAPES,
+    MAX_LIMIT,
+    CursorKind,
+    decode_cursor,
+    encode_cursor,
+    start_page,
+)
+from dagmaster.application.queries import events_and_logs, fleet, jobs, nodes, workflows
+from dagmaster.errors import CursorInvalid, QueryInvalid
+from tests.unit.application.world import TILES, FakeReadStore, a_record, an_application, run
 
 PARTS = {
     str: st.text(st.characters(codec="utf-8"), max_size=40),
@@ -82,3 +94,41 @@ def test_a_cursor_nested_too_deep_is_refused():
     text = "[" * 1400
     with pytest.raises(CursorInvalid):
         decode_cursor(CursorKind.JOBS, base64.urlsafe_b64encode(text.encode()).decode().rstrip("="))
+
+
+@pytest.mark.parametrize("limit", [1, MAX_LIMIT])
+def test_a_page_may_have_as_many_items_as_the_limits_allow(limit):
+    assert start_page(CursorKind.JOBS, encode_cursor(CursorKind.JOBS, ("7",)), limit) == ("7",)
+
+
+LISTS: dict[str, Any] = {
+    "jobs": jobs.list_jobs,
+    "nodes": nodes.list_nodes,
+    "children": functools.partial(nodes.list_children, job_id="7", fan_out="tiles"),
+    "tasks": nodes.list_tasks,
+    "events": functools.partial(events_and_logs.list_events, job_id="7"),
+    "recent events": events_and_logs.recent_events,
+    "logs": functools.partial(events_and_logs.list_logs, job_id="7"),
+    "workflows": workflows.list_workflows,
+}
+
+
+@pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1, 2**63])
+@pytest.mark.parametrize("name", list(LISTS))
+def test_every_list_refuses_a_limit_that_no_page_can_have(name, limit):
+    app = an_application(FakeReadStore([a_record()], node_records=[TILES]))
+    with pytest.raises(QueryInvalid, match="1 to 1,000 items"):
+        run(LISTS[name](app, limit=limit))
+
+
+def test_every_list_is_among_those_whose_limits_are_tested():
+    queries = (jobs, nodes, events_and_logs, workflows, fleet)
+    paged = [
+        function
+        for module in queries
+        for function in vars(module).values()
+        if inspect.iscoroutinefunction(function)
+        and function.__module__ == module.__name__
+        and "Page[" in str(inspect.signature(function).return_annotation)
+    ]
+    assert {getattr(function, "func", function) for function in LISTS.values()} == set(paged)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.event_sentences import event_sentence
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import unknown_node
@@ -42,7 +42,7 @@ async def list_events(
 ) -> Page[EventView]:
     """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
     job = await find_job(app, job_id)
-    position = decode_cursor(CursorKind.EVENTS, cursor)
+    position = start_page(CursorKind.EVENTS, cursor, limit)
     after = after if position is None else int(position[0])
     records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)
     redact = await job_redactor(app, job)
@@ -84,7 +84,7 @@ async def recent_events(
     limit: int = 100,
 ) -> Page[EventView]:
     """List events across jobs, newest first."""
-    after = decode_cursor(CursorKind.RECENT_EVENTS, cursor)
+    after = start_page(CursorKind.RECENT_EVENTS, cursor, limit)
     records = await app.read.recent_events(types=types, since=since, after=after, limit=limit)
     redactors = RedactorCache(app)
     items = tuple([event_view(job_id, event, await redactors.get(job_id)) for job_id, event in records])
@@ -120,7 +120,7 @@ async def list_logs(
     job = await find_job(app, job_id)
     if node_id is not None:
         await _check_node(app, job, node_id)
-    after = decode_cursor(CursorKind.LOGS, cursor)
+    after = start_page(CursorKind.LOGS, cursor, limit)
     records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=limit)
     redact = await job_redactor(app, job)
     return Page(

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.blocking_reasons import blocking_reasons
-from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import NodeViews, load_snapshot
 from dagmaster.application.node_lookup import dependencies_of
@@ -34,7 +34,7 @@ async def list_jobs(
     app: Application, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
 ) -> Page[JobView]:
     """List jobs that match a filter, newest first."""
-    after = decode_cursor(CursorKind.JOBS, cursor)
+    after = start_page(CursorKind.JOBS, cursor, limit)
     records = await app.read.jobs(job_filter or JobFilter(), after=after, limit=limit)
     redactors = RedactorCache(app)
     views = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
 from dagmaster.application.node_lookup import child_of, find_node
@@ -29,7 +29,7 @@ async def list_nodes(
     """List nodes that have started, across jobs (newest job first) or of one job."""
     node_filter = node_filter or NodeFilter()
     kind = CursorKind.NODES if node_filter.job_id is None else CursorKind.JOB_NODES
-    records = await app.read.list_nodes(node_filter, after=decode_cursor(kind, cursor), limit=limit)
+    records = await app.read.list_nodes(node_filter, after=start_page(kind, cursor, limit), limit=limit)
     redactors = RedactorCache(app)
     items = tuple(
         [
@@ -107,7 +107,7 @@ async def list_tasks(
     app: Application, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
 ) -> Page[TaskView]:
     """List tasks in flight across jobs, oldest first."""
-    after = decode_cursor(CursorKind.TASKS, cursor)
+    after = start_page(CursorKind.TASKS, cursor, limit)
     records = await app.read.tasks(task_filter or TaskFilter(), after=after, limit=limit)
     redactors = RedactorCache(app)
     items = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.application.cursors import CursorKind, decode_cursor, next_cursor
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.node_lookup import suggest_name
 from dagmaster.application.secret_inputs import redact_definition
 from dagmaster.application.views.page import Page
@@ -20,7 +20,7 @@ async def list_workflows(
     app: Application, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
 ) -> Page[WorkflowView]:
     """List the published workflows by id; with `tag`, those that have it."""
-    records = await app.read.workflows(tag=tag, after=decode_cursor(CursorKind.WORKFLOWS, cursor), limit=limit)
+    records = await app.read.workflows(tag=tag, after=start_page(CursorKind.WORKFLOWS, cursor, limit), limit=limit)
     items = tuple(
         WorkflowView(
             workflow_id=record.workflow_id,

@@ -10,7 +10,7 @@ import click
 
 from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.options import data_dir_option, json_option, page_options
 from dagmaster.errors import QueryInvalid
 
 if TYPE_CHECKING:
@@ -42,10 +42,7 @@ STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "canc
 @click.option("--finished-since", metavar="TIME", help="Only jobs finished after this.")
 @click.option("--finished-until", metavar="TIME", help="Only jobs finished before this.")
 @click.option("--text", metavar="PREFIX", help="The id, name, submitter or correlation id starts with this.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="The maximum number of entries."
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it.")
+@page_options(default_limit=20)
 @json_option
 @data_dir_option
 def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None, **filters: Any) -> int:

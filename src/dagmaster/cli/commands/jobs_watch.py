@@ -214,10 +214,14 @@ class PlainLines:
                 self._line(job.read_at - started, sentence)
 
     async def _new_events(self, job: JobDetailView) -> list[EventView]:
-        page = await list_events(
-            self._app, job.job_id, after=self._after, limit=_MAX_EVENTS, node_ids=list(job.dependencies)
-        )
-        events = list(page.items)
+        events: list[EventView] = []
+        node_ids, cursor = list(job.dependencies), None
+        while True:
+            page = await list_events(self._app, job.job_id, after=self._after, cursor=cursor, node_ids=node_ids)
+            events += page.items
+            cursor = page.next_cursor
+            if cursor is None or len(events) >= _MAX_EVENTS:
+                break
         if self._after == 0:
             # Only the last run is printed.
             resumed = [index for index, event in enumerate(events) if event.type == EventType.JOB_RESUMED]

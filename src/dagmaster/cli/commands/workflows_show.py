@@ -9,7 +9,7 @@ import click
 
 from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.options import data_dir_option, json_option, page_options
 
 if TYPE_CHECKING:
     import pathlib
@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")
-@click.option(
-    "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="The maximum number of entries."
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue after a page: the cursor that was printed below it.")
+@page_options(default_limit=100)
 @click.option("--tag", metavar="TAG", help="Only workflows with this tag.")
 @json_option
 @data_dir_option
