@@ -325,7 +325,7 @@ def test_new_jobs_get_the_version_that_is_active(sandbox):
     assert sandbox.dagmaster("workflows", "push", flow, "--no-activate").stdout == "published  chosen v3, not active\n"
     assert sandbox.json("submit", "chosen")["version"] == 2
     assert sandbox.json("submit", "chosen", "--version", "3")["version"] == 3
-    for arguments, reason in ((("chosen", "9"), "its versions are 1, 2, 3"), (("choosen", "1"), "'chosen'")):
+    for arguments, reason in ((("chosen", "9"), "its versions are 3, 2 and 1"), (("choosen", "1"), "'chosen'")):
         done = sandbox.dagmaster("workflows", "activate", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert reason in done.stderr

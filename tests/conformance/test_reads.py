@@ -12,7 +12,7 @@ import pytest
 
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.events import Approved
+from dagmaster.engine.events import Approved, TimerFired
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -489,6 +489,23 @@ async def test_an_attempt_that_no_worker_has_claimed_is_dispatched(world):
     assert [(each.attempt, each.status) for each in await reader.attempts(played.job_id, "a")] == [(1, "FAILED")]
 
 
+async def test_attempts_are_paged_newest_first(world):
+    reader = await world.reader()
+    retry = "retry: {max_attempts: 3, initial_delay_seconds: 0}"
+    played = await Played.begin(world, f"{{name: n, nodes: {{a: {{handler: h, queue: q, {retry}}}}}}}")
+    for _ in range(2):
+        await played.work({"a": ValueError("again")})
+        await played.turn(TimerFired("a"))
+    await played.worker.claim(1)
+    pages, after = [], None
+    while page := await reader.attempts(played.job_id, "a", after=after, limit=2):
+        pages.append([(record.attempt, record.status) for record in page])
+        after = (page[-1].attempt,)
+    assert pages == [[(3, "CLAIMED"), (2, "FAILED")], [(1, "FAILED")]]
+    assert await reader.attempts(played.job_id, "a", after=(-(2**40),)) == []
+    assert len(await reader.attempts(played.job_id, "a", after=(2**40,))) == 3
+
+
 async def test_tasks_in_flight_are_listed_across_jobs(world):
     played, reader = await tiled(world), await world.reader()
     scene = await Scene.begin(world)
@@ -567,6 +584,20 @@ async def test_footprints_are_those_of_items_or_outputs(world):
     assert record.footprint == [0, 0, 1, 1]
 
 
+async def test_footprints_are_paged_by_fan_out_and_index_over_items_without_one(world):
+    reader, played = await world.reader(), await Played.begin(world, TILES)
+    items = [{"footprint": [n, 0, n + 1, 1]} if n % 3 == 0 else {"n": n} for n in range(11)]
+    await played.work({"plan": {"items": items}})
+    pages, after = [], None
+    while page := await reader.footprints(played.job_id, after=after, limit=2):
+        pages.append([record.fan_out_index for record in page])
+        after = (page[-1].parent_node_id, page[-1].fan_out_index)
+    assert pages == [[0, 3], [6, 9]]
+    assert await reader.footprints(played.job_id, after=("tiles", 2**40)) == []
+    assert await reader.footprints(played.job_id, after=("x", -(2**40))) == []
+    assert await reader.footprints(played.job_id, after=("x\0", 0)) == []
+
+
 # ── Commands, events, logs ──
 
 
@@ -577,6 +608,10 @@ async def test_pending_commands_are_those_that_no_owner_has_processed(world):
     pending = await reader.pending_commands(scene.job_id)
     assert [(each.kind, each.sent_by) for each in pending] == [("cancel", "ada"), ("signal", "bob")]
     assert 0 <= pending[0].age_seconds < 60
+    assert [each.kind for each in await reader.pending_commands(scene.job_id, limit=1)] == ["cancel"]
+    (second,) = await reader.pending_commands(scene.job_id, after=(pending[0].command_id,))
+    assert second.command_id == pending[1].command_id
+    assert await reader.pending_commands(scene.job_id, after=(pending[1].command_id,)) == []
     commands = await scene.orchestrator.read_commands(10)
     await scene.write(commands=[command.id for command in commands])
     assert await reader.pending_commands(scene.job_id) == []
@@ -708,6 +743,9 @@ async def test_published_workflows_and_their_versions_are_listed(world):
         ("b", 1, ONE.content_hash, False), ("b", 2, named.content_hash, True),
     ]  # fmt: skip
     assert await reader.versions("c") == []
+    assert [each.version for each in await reader.versions("b", limit=1)] == [1]
+    assert [each.version for each in await reader.versions("b", after=(1,), limit=5)] == [2]
+    assert await reader.versions("b", after=(2**40,)) == []
     assert await reader.definition(named.content_hash) == named.definition
     assert await reader.definition("nothing") is None
 

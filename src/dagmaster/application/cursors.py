@@ -40,6 +40,13 @@ class CursorKind(StrEnum):
     RECENT_EVENTS = "recent_events"
     LOGS = "logs"
     WORKFLOWS = "workflows"
+    VERSIONS = "versions"
+    ATTEMPTS = "attempts"
+    COMMANDS = "commands"
+    FOOTPRINTS = "footprints"
+    ORCHESTRATORS = "orchestrators"
+    WORKERS = "workers"
+    QUEUES = "queues"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -51,6 +58,13 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.RECENT_EVENTS: (float, str, int),
     CursorKind.LOGS: (float, str, int),
     CursorKind.WORKFLOWS: (str,),
+    CursorKind.VERSIONS: (int,),
+    CursorKind.ATTEMPTS: (int,),
+    CursorKind.COMMANDS: (str,),
+    CursorKind.FOOTPRINTS: (str, int),
+    CursorKind.ORCHESTRATORS: (str,),
+    CursorKind.WORKERS: (str,),
+    CursorKind.QUEUES: (str,),
 }
 """The types of the parts of a position."""
 
@@ -61,10 +75,10 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def start_page(kind: CursorKind, cursor: str | None, limit: int) -> Position | None:
+def start_page(kind: CursorKind, cursor: str | None, limit: int, *, max_limit: int = MAX_LIMIT) -> Position | None:
     """Return the position that a page starts after; raise `QueryInvalid` if no page can have so many items."""
-    if not 1 <= limit <= MAX_LIMIT:
-        raise QueryInvalid(f"limit: a page has 1 to {MAX_LIMIT:,} items, not {limit}")
+    if not 1 <= limit <= max_limit:
+        raise QueryInvalid(f"limit: a page has 1 to {max_limit:,} items, not {limit}")
     return decode_cursor(kind, cursor)
 
 

@@ -1,23 +1,47 @@
-"""Find the graph of a published workflow."""
+"""Find the versions of a published workflow."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.queries.workflows import list_versions
+from dagmaster.application.node_lookup import suggest_name
 from dagmaster.errors import WorkflowNotFound
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
+    from dagmaster.ports.read_store import VersionRecord
+
+_KNOWN_WORKFLOWS: Final = 1_000
+
+
+async def load_versions(app: Application, workflow_id: str) -> list[VersionRecord]:
+    """Return all versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
+    versions = await app.read.versions(workflow_id)
+    if not versions:
+        raise await workflow_not_found(app, workflow_id)
+    return versions
+
+
+def find_version(versions: Sequence[VersionRecord], version: int | None) -> VersionRecord:
+    """Return a version of a workflow, the active one if none is named; raise `WorkflowNotFound`."""
+    for record in versions:
+        if record.version == version or (version is None and record.is_active):
+            return record
+    missing = "no active version" if version is None else f"no version {version}"
+    numbers = format_list([str(record.version) for record in reversed(versions)])
+    raise WorkflowNotFound(f"workflow {versions[0].workflow_id!r} has {missing}: its versions are {numbers}")
 
 
 async def find_published_graph(app: Application, workflow_id: str, version: int | None = None) -> Graph:
     """Return the graph of a published version, the active one if none is named; raise `WorkflowNotFound`."""
-    versions = await list_versions(app, workflow_id)
-    for view in versions:
-        if view.version == version or (version is None and view.is_active):
-            return await app.graphs.get(view.content_hash)
-    missing = "no active version" if version is None else f"no version {version}"
-    numbers = ", ".join(str(view.version) for view in versions)
-    raise WorkflowNotFound(f"workflow {workflow_id!r} has {missing}: its versions are {numbers}")
+    return await app.graphs.get(find_version(await load_versions(app, workflow_id), version).content_hash)
+
+
+async def workflow_not_found(app: Application, workflow_id: str) -> WorkflowNotFound:
+    """Return the error about a workflow that is not published, with the nearest name."""
+    known = [record.workflow_id for record in await app.read.workflows(limit=_KNOWN_WORKFLOWS)]
+    return WorkflowNotFound(f"no workflow {workflow_id!r} is published. {suggest_name(workflow_id, known)}".strip())

@@ -261,6 +261,7 @@ class FootprintRecord:
 class PendingCommand(NamedTuple):
     """A command that no owner has processed yet."""
 
+    command_id: str
     kind: str
     sent_by: str
     age_seconds: float

@@ -135,8 +135,10 @@ class ReadStore(Protocol):
     async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
         """Return the output, params and item of a node. `child_of`: its fan-out and index."""
 
-    async def attempts(self, job_id: str, node_id: str) -> list[AttemptRecord]:
-        """Return the attempts at a node, oldest first, with the one in flight."""
+    async def attempts(
+        self, job_id: str, node_id: str, *, after: Position | None = None, limit: int = 100
+    ) -> list[AttemptRecord]:
+        """Return the attempts at a node, newest first, with the one in flight; the position is (attempt,)."""
 
     async def attempt_count(self, job_id: str) -> int:
         """Count the attempts of a job whose handlers have started, finished ones and those in flight."""
@@ -152,13 +154,17 @@ class ReadStore(Protocol):
     async def backlog(self, job_id: str) -> list[QueueBacklog]:
         """Return the unclaimed tasks of a job by queue."""
 
-    async def footprints(self, job_id: str) -> list[FootprintRecord]:
-        """Return the children of fan-outs that have a footprint."""
+    async def footprints(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[FootprintRecord]:
+        """Return the children of fan-outs that have a footprint; the position is (fan-out, index)."""
 
     # Commands, events, logs.
 
-    async def pending_commands(self, job_id: str) -> list[PendingCommand]:
-        """Return the commands that no owner has processed, oldest first."""
+    async def pending_commands(
+        self, job_id: str, *, after: Position | None = None, limit: int = 20
+    ) -> list[PendingCommand]:
+        """Return the commands that no owner has processed, oldest first; the position is (command id,)."""
 
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
@@ -199,8 +205,10 @@ class ReadStore(Protocol):
         The position is (workflow id,).
         """
 
-    async def versions(self, workflow_id: str) -> list[VersionRecord]:
-        """Return the versions of a workflow, oldest first."""
+    async def versions(
+        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+    ) -> list[VersionRecord]:
+        """Return the versions of a workflow, oldest first, all without a limit; the position is (version,)."""
 
     # The fleet.
 

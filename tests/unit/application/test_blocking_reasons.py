@@ -39,7 +39,7 @@ def test_a_finished_job_waits_for_nothing():
 
 
 def test_a_command_to_a_finished_job_waits_for_an_orchestrator():
-    commands = (PendingCommand("resume", "ada", 12.3), PendingCommand("approve", "", 1.0))
+    commands = (PendingCommand("3", "resume", "ada", 12.3), PendingCommand("3", "approve", "", 1.0))
     finished = {"status": JobStatus.FAILED, "finished_at": 109.0}
     rest = "for an orchestrator; none is alive → dagmaster orchestrator"
     around = {"commands": commands, "fleet": FleetCounts(0, 1)}

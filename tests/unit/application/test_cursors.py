@@ -110,7 +110,20 @@ LISTS: dict[str, Any] = {
     "recent events": events_and_logs.recent_events,
     "logs": functools.partial(events_and_logs.list_logs, job_id="7"),
     "workflows": workflows.list_workflows,
+    "versions": functools.partial(workflows.list_versions, workflow_id="flow"),
+    "attempts": functools.partial(nodes.list_attempts, job_id="7", node_id="tiles"),
+    "commands": functools.partial(jobs.list_pending_commands, job_id="7"),
+    "orchestrators": fleet.list_orchestrators,
+    "workers": fleet.list_workers,
+    "queues": fleet.list_queues,
 }
+
+
+@pytest.mark.parametrize("limit", [0, -1, jobs.MAX_FOOTPRINTS + 1])
+def test_a_page_of_footprints_may_be_longer_but_not_endless(limit):
+    app = an_application(FakeReadStore([a_record()]))
+    with pytest.raises(QueryInvalid, match="1 to 10,000 items"):
+        run(jobs.job_footprints(app, "7", limit=limit))
 
 
 @pytest.mark.parametrize("limit", [0, -1, MAX_LIMIT + 1, 2**63])

@@ -180,8 +180,10 @@ class FakeReadStore:
     async def node_values(self, job_id: str, node_id: str, *, child_of: Any = None) -> NodeValues:
         return self.values.get(node_id, NodeValues())
 
-    async def attempts(self, job_id: str, node_id: str) -> list[Any]:
-        return [attempt for attempt in self.attempt_records if attempt.node_id == node_id]
+    async def attempts(self, job_id: str, node_id: str, *, after: Any = None, limit: int = 100) -> list[Any]:
+        attempts = [attempt for attempt in self.attempt_records if attempt.node_id == node_id]
+        newest = sorted(attempts, key=lambda attempt: -attempt.attempt)
+        return [attempt for attempt in newest if after is None or attempt.attempt < after[0]][:limit]
 
     async def attempt_count(self, job_id: str) -> int:
         return len(self.attempt_records)
@@ -196,11 +198,12 @@ class FakeReadStore:
     async def backlog(self, job_id: str) -> list[Any]:
         return self.backlogs
 
-    async def footprints(self, job_id: str) -> list[Any]:
-        return self.footprint_records
+    async def footprints(self, job_id: str, *, after: Any = None, limit: int = 1000) -> list[Any]:
+        last = after or ("", -1)
+        return [one for one in self.footprint_records if (one.parent_node_id, one.fan_out_index) > last][:limit]
 
-    async def pending_commands(self, job_id: str) -> list[Any]:
-        return self.commands
+    async def pending_commands(self, job_id: str, *, after: Any = None, limit: int = 20) -> list[Any]:
+        return [one for one in self.commands if after is None or int(one.command_id) > int(after[0])][:limit]
 
     async def events(self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Any = None) -> list[Any]:
         return [event for event in self.stored_events if event.seq > after][:limit]
@@ -226,8 +229,9 @@ class FakeReadStore:
     async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]
 
-    async def versions(self, workflow_id: str) -> list[Any]:
-        return [version for version in self.version_records if version.workflow_id == workflow_id]
+    async def versions(self, workflow_id: str, *, after: Any = None, limit: int | None = None) -> list[Any]:
+        versions = [version for version in self.version_records if version.workflow_id == workflow_id]
+        return [version for version in versions if after is None or version.version > after[0]][:limit]
 
     async def fleet_counts(self) -> FleetCounts:
         return FleetCounts(1, 1)

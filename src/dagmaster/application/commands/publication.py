@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from dagmaster.application.queries.workflows import list_versions
 from dagmaster.application.views.view import View
-from dagmaster.errors import WorkflowNotFound, WorkflowVersionConflict
+from dagmaster.application.workflow_lookup import find_version, load_versions
+from dagmaster.errors import WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
 
 if TYPE_CHECKING:
@@ -94,17 +94,14 @@ async def publish_workflows(
 
 async def activate_version(app: Application, workflow_id: str, version: int) -> ActivateResult:
     """Make a published version the one that new jobs get; raise `WorkflowNotFound` if it is not published."""
-    versions = await list_versions(app, workflow_id)
-    chosen = next((view for view in versions if view.version == version), None)
-    if chosen is None:
-        numbers = ", ".join(str(view.version) for view in versions)
-        raise WorkflowNotFound(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
+    versions = await load_versions(app, workflow_id)
+    chosen = find_version(versions, version)
     await app.client.activate(workflow_id, version)
     return ActivateResult(
         workflow_id=workflow_id,
         version=version,
         content_hash=chosen.content_hash,
-        previous_version=next((view.version for view in versions if view.is_active), None),
+        previous_version=next((record.version for record in versions if record.is_active), None),
     )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
+from dagmaster.application.views.page import Page
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
 from dagmaster.ports.run_queues import is_served
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import OrchestratorRecord, QueueRecord, WorkerRecord
+    from dagmaster.ports.read_store import OrchestratorRecord, Position, QueueRecord, WorkerRecord
 
 V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
 
@@ -29,19 +31,32 @@ async def fleet(app: Application) -> FleetView:
     )
 
 
-async def list_orchestrators(app: Application) -> tuple[OrchestratorView, ...]:
-    """List the orchestrators that are alive or left lately."""
-    return (await fleet(app)).orchestrators
+async def list_orchestrators(
+    app: Application, *, cursor: str | None = None, limit: int = 100
+) -> Page[OrchestratorView]:
+    """List the orchestrators that are alive or left lately, by id."""
+    after = start_page(CursorKind.ORCHESTRATORS, cursor, limit)
+    views = (await fleet(app)).orchestrators
+    return _page(CursorKind.ORCHESTRATORS, views, after, limit, lambda view: view.orchestrator_id)
 
 
-async def list_workers(app: Application) -> tuple[WorkerView, ...]:
-    """List the workers that are alive or left lately."""
-    return (await fleet(app)).workers
+async def list_workers(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[WorkerView]:
+    """List the workers that are alive or left lately, by id."""
+    after = start_page(CursorKind.WORKERS, cursor, limit)
+    return _page(CursorKind.WORKERS, (await fleet(app)).workers, after, limit, lambda view: view.worker_id)
 
 
-async def list_queues(app: Application) -> tuple[QueueView, ...]:
-    """List the queues that have tasks."""
-    return (await fleet(app)).queues
+async def list_queues(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[QueueView]:
+    """List the queues that have tasks, by name."""
+    after = start_page(CursorKind.QUEUES, cursor, limit)
+    return _page(CursorKind.QUEUES, (await fleet(app)).queues, after, limit, lambda view: view.queue)
+
+
+def _page(kind: CursorKind, views: Sequence[V], after: Position | None, limit: int, key: Callable[[V], str]) -> Page[V]:
+    """Return a page of a list that is read as a whole: a fleet is small."""
+    later = [view for view in sorted(views, key=key) if after is None or key(view) > str(after[0])]
+    page = later[:limit]
+    return Page(items=tuple(page), next_cursor=next_cursor(kind, page, limit, lambda view: (key(view),)))
 
 
 def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueView:

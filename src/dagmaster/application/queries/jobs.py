@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.blocking_reasons import blocking_reasons
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.application.job_snapshot import JobSnapshot
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_store import JobRecord, NodeRecord
+    from dagmaster.ports.read_store import JobRecord, NodeRecord, PendingCommand
 
-_ALL_NODES_BATCH = 5_000
+MAX_FOOTPRINTS: Final = 10_000
+"""The most footprints of a page: each page reads the lists of items of the job's fan-outs."""
+_ALL_NODES_BATCH: Final = 5_000
 
 
 async def list_jobs(
@@ -107,17 +109,28 @@ async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> C
     return CountsView(counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values()))
 
 
-async def list_pending_commands(app: Application, job_id: str | None) -> tuple[CommandView, ...]:
+async def list_pending_commands(
+    app: Application, job_id: str | None, *, cursor: str | None = None, limit: int = 100
+) -> Page[CommandView]:
     """List the commands to a job that no orchestrator has processed, oldest first."""
+    after = start_page(CursorKind.COMMANDS, cursor, limit)
     record = await find_job(app, job_id)
-    return tuple(map(_command_view, await app.read.pending_commands(record.id)))
+    commands = await app.read.pending_commands(record.id, after=after, limit=limit)
+    return Page(
+        items=tuple(map(_command_view, commands)),
+        next_cursor=next_cursor(CursorKind.COMMANDS, commands, limit, lambda command: (command.command_id,)),
+    )
 
 
-async def job_footprints(app: Application, job_id: str | None) -> FootprintsView:
-    """Return the children of a job's fan-outs that have a footprint, as GeoJSON features."""
+async def job_footprints(
+    app: Application, job_id: str | None, *, cursor: str | None = None, limit: int = 1_000
+) -> FootprintsView:
+    """Return a page of the children of a job's fan-outs that have a footprint, as GeoJSON features."""
     from dagmaster.geo.footprints import footprint_geometry
 
+    after = start_page(CursorKind.FOOTPRINTS, cursor, limit, max_limit=MAX_FOOTPRINTS)
     record = await find_job(app, job_id)
+    children = await app.read.footprints(record.id, after=after, limit=limit)
     redact = await RedactorCache(app).get(record.id, record.content_hash)
     return FootprintsView(
         job_id=record.id,
@@ -133,8 +146,11 @@ async def job_footprints(app: Application, job_id: str | None) -> FootprintsView
                 error=None if child.error is None else format_error(redact(child.error)),
                 geometry=geometry,
             )
-            for child in await app.read.footprints(record.id)
+            for child in children
             if (geometry := footprint_geometry(child.footprint)) is not None
+        ),
+        next_cursor=next_cursor(
+            CursorKind.FOOTPRINTS, children, limit, lambda child: (child.parent_node_id, child.fan_out_index)
         ),
     )
 
@@ -192,8 +208,10 @@ async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]
         after = (last.parent_node_id or "", last.fan_out_index, last.node_id)
 
 
-def _command_view(command: Any) -> CommandView:
-    return CommandView(kind=command.kind, sent_by=command.sent_by, age_seconds=command.age_seconds)
+def _command_view(command: PendingCommand) -> CommandView:
+    return CommandView(
+        command_id=command.command_id, kind=command.kind, sent_by=command.sent_by, age_seconds=command.age_seconds
+    )
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.status import NodeStatus
     from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
+
+_DETAIL_ATTEMPTS: Final = 100
 
 
 async def list_nodes(
@@ -87,6 +89,7 @@ async def node_detail(app: Application, job_id: str | None, node_id: str) -> Nod
     )
     base = snapshot.node_view(record)
     output = await load_value(app, values.output, values.output_ref)
+    attempts = await app.read.attempts(job.id, node_id, limit=_DETAIL_ATTEMPTS)
     # What a task's params name as secret is redacted in everything that is shown beside them.
     hide = redact.with_secrets(values.hidden)
     return NodeDetailView(
@@ -94,12 +97,29 @@ async def node_detail(app: Application, job_id: str | None, node_id: str) -> Nod
         workflow_id=job.workflow_id,
         version=job.version,
         handler_version=record.handler_version,
-        attempts=tuple(attempt_view(job.id, attempt, hide) for attempt in await app.read.attempts(job.id, node_id)),
+        attempts=tuple(attempt_view(job.id, attempt, hide) for attempt in reversed(attempts)),
         has_item=values.has_item,
         item=hide(values.item),
         params=hide(values.params),
         output=hide(output),
         read_at=job.now,
+    )
+
+
+async def list_attempts(
+    app: Application, job_id: str | None, node_id: str, *, cursor: str | None = None, limit: int = 100
+) -> Page[AttemptView]:
+    """List the attempts at a node, newest first."""
+    after = start_page(CursorKind.ATTEMPTS, cursor, limit)
+    job = await find_job(app, job_id)
+    graph = await app.graphs.get(job.content_hash)
+    await find_node(app, job, graph, node_id)
+    records = await app.read.attempts(job.id, node_id, after=after, limit=limit)
+    values = await app.read.node_values(job.id, node_id)
+    hide = JobRedactor(graph.inputs, job.inputs).with_secrets(values.hidden)
+    return Page(
+        items=tuple(attempt_view(job.id, record, hide) for record in records),
+        next_cursor=next_cursor(CursorKind.ATTEMPTS, records, limit, lambda record: (record.attempt,)),
     )
 
 

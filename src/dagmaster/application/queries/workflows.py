@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.application.node_lookup import suggest_name
 from dagmaster.application.secret_inputs import redact_definition
 from dagmaster.application.views.page import Page
 from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
-from dagmaster.errors import WorkflowNotFound
+from dagmaster.application.workflow_lookup import find_version, load_versions, workflow_not_found
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -40,27 +39,26 @@ async def list_workflows(
     )
 
 
-async def list_versions(app: Application, workflow_id: str) -> tuple[VersionView, ...]:
+async def list_versions(
+    app: Application, workflow_id: str, *, cursor: str | None = None, limit: int = 100
+) -> Page[VersionView]:
     """List the versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
-    records = await app.read.versions(workflow_id)
-    if not records:
-        known = [record.workflow_id for record in await app.read.workflows(limit=1000)]
-        hint = suggest_name(workflow_id, known) or "`dagmaster workflows push FILE` publishes one."
-        raise WorkflowNotFound(f"no workflow {workflow_id!r} is published. {hint}")
-    return tuple(map(_version_view, records))
+    after = start_page(CursorKind.VERSIONS, cursor, limit)
+    records = await app.read.versions(workflow_id, after=after, limit=limit)
+    if after is None and not records:
+        raise await workflow_not_found(app, workflow_id)
+    return Page(
+        items=tuple(map(_version_view, records)),
+        next_cursor=next_cursor(CursorKind.VERSIONS, records, limit, lambda record: (record.version,)),
+    )
 
 
 async def workflow_detail(app: Application, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
     """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
-    versions = await list_versions(app, workflow_id)
-    if version is None:
-        chosen = next((view for view in versions if view.is_active), versions[-1])
-    else:
-        named = next((view for view in versions if view.version == version), None)
-        if named is None:
-            numbers = ", ".join(str(view.version) for view in versions)
-            raise WorkflowNotFound(f"workflow {workflow_id!r} has no version {version}: its versions are {numbers}")
-        chosen = named
+    versions = await load_versions(app, workflow_id)
+    if version is None and not any(record.is_active for record in versions):
+        version = versions[-1].version
+    chosen = find_version(versions, version)
     return WorkflowDetailView(
         workflow_id=workflow_id,
         version=chosen.version,
@@ -68,7 +66,7 @@ async def workflow_detail(app: Application, workflow_id: str, version: int | Non
         is_active=chosen.is_active,
         published_at=chosen.published_at,
         definition=redact_definition(await app.read.definition(chosen.content_hash) or {}),
-        versions=versions,
+        versions=tuple(map(_version_view, versions)),
     )
 
 

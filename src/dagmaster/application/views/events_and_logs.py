@@ -49,6 +49,7 @@ class LogView(View):
 class CommandView(View):
     """A command that no orchestrator has processed yet."""
 
+    command_id: str
     kind: str
     sent_by: str
     age_seconds: float

@@ -31,12 +31,13 @@ class FootprintView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintsView(View):
-    """The footprints of a job. `to_dict()` is a GeoJSON FeatureCollection."""
+    """Footprints of a job. `to_dict()` is a GeoJSON FeatureCollection. `next_cursor` is null on the last page."""
 
     job_id: str
     workflow_id: str
     version: int
     features: tuple[FootprintView, ...]
+    next_cursor: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the footprints as a GeoJSON FeatureCollection."""

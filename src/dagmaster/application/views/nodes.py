@@ -100,7 +100,8 @@ class AttemptView(View):
 class NodeDetailView(NodeView):
     """A node with its attempts and values, without secrets.
 
-    `params` are known while its task is in flight. `has_item`: it is a child of a fan-out whose item is known.
+    `attempts`: the last 100, oldest first. `params` are known while its task is in flight. `has_item`: it is a child of
+    a fan-out whose item is known.
     """
 
     workflow_id: str

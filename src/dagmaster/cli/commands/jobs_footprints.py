@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -82,9 +83,15 @@ def _read(data_dir: pathlib.Path | None, job_id: str) -> FootprintsView:
     """Read the footprints of a job; raise if it has none."""
 
     async def query(app: Application) -> FootprintsView:
-        from dagmaster.application.queries.jobs import job_footprints
+        from dagmaster.application.queries.jobs import MAX_FOOTPRINTS, job_footprints
 
-        return await job_footprints(app, job_id)
+        page = await job_footprints(app, job_id, limit=MAX_FOOTPRINTS)
+        features = list(page.features)
+        while page.next_cursor is not None:
+            # `last` may be another job by now.
+            page = await job_footprints(app, page.job_id, cursor=page.next_cursor, limit=MAX_FOOTPRINTS)
+            features += page.features
+        return replace(page, features=tuple(features))
 
     view = on_application(data_dir, query)
     if not view.features:

@@ -13,9 +13,11 @@ from dagmaster.engine.status import (
     SkipReason,
     displayed_status,
 )
+from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_store import (
     AttemptRecord,
+    FootprintRecord,
     JobRecord,
     NodeRecord,
     OwnerRecord,
@@ -228,7 +230,7 @@ def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> N
 
 
 def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list[AttemptRecord]:
-    """Return the attempts at a node, oldest first: the finished ones, and the one in flight."""
+    """Return the attempts at a node, newest first: the finished ones, and the one in flight."""
     records = [
         AttemptRecord(
             node_id=node_id,
@@ -254,7 +256,7 @@ def attempt_records(database: MemoryDatabase, job_id: str, node_id: str) -> list
     task = None if node is None else task_in_flight(database, node)
     if task is not None:
         records.append(_attempt_in_flight(database, task))
-    return sorted(records, key=lambda record: record.attempt)
+    return sorted(records, key=lambda record: -record.attempt)
 
 
 def _attempt_in_flight(database: MemoryDatabase, task: StoredTask) -> AttemptRecord:
@@ -288,6 +290,30 @@ def _has_started(stored: StoredResult) -> bool:
     if stored.result.started_at is not None:
         return True
     return stored.claimed_at is not None and stored.result.status in (AttemptStatus.COMPLETED, AttemptStatus.FAILED)
+
+
+def footprint_records(database: MemoryDatabase, job: StoredJob) -> list[FootprintRecord]:
+    """Return the children of fan-outs that have a footprint in their item or output, by fan-out and index."""
+    items = {node_id: from_json(node.source) for node_id, node in job.nodes.items() if node.source is not None}
+    records = []
+    for node in current_nodes(job):
+        if node.row.parent is None or node.row.parent not in items:
+            continue
+        output = None if node.output is None else node.output.value()
+        footprint = footprint_of(items[node.row.parent][node.row.fan_out_index]) or footprint_of_output(output)
+        if footprint is not None:
+            records.append(
+                FootprintRecord(
+                    node_id=node.row.id,
+                    parent_node_id=node.row.parent,
+                    fan_out_index=node.row.fan_out_index,
+                    status=displayed_node_status(database, node),
+                    attempt=node.row.attempt,
+                    error=node.row.error,
+                    footprint=footprint,
+                )
+            )
+    return sorted(records, key=lambda record: (record.parent_node_id, record.fan_out_index))
 
 
 # ── Tasks ──

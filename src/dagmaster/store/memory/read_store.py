@@ -7,13 +7,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
     ChildCounts,
     FleetCounts,
-    FootprintRecord,
     JobEvent,
     LogRecord,
     NodeValues,
@@ -32,6 +30,7 @@ from dagmaster.store.memory.read_rows import (
     current_nodes,
     displayed_job_status,
     displayed_node_status,
+    footprint_records,
     job_record,
     matches,
     node_record,
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
         AttemptRecord,
         DiagnosisFacts,
         FleetRecord,
+        FootprintRecord,
         JobFilter,
         JobRecord,
         NodeFilter,
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
     )
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
-_MAX_COMMANDS: Final = 20
 _FAILURES: Final = frozenset(
     {EventType.ATTEMPT_FAILED, EventType.ATTEMPT_LOST, EventType.NODE_FAILED, EventType.COMMAND_REJECTED}
 )
@@ -204,9 +203,12 @@ class MemoryReadStore:
             item=items[index] if has_item else None,
         )
 
-    async def attempts(self, job_id: str, node_id: str) -> list[AttemptRecord]:
-        """Return the attempts at a node, oldest first, with the one in flight."""
-        return attempt_records(self._database, job_id, node_id)
+    async def attempts(
+        self, job_id: str, node_id: str, *, after: Position | None = None, limit: int = 100
+    ) -> list[AttemptRecord]:
+        """Return the attempts at a node, newest first, with the one in flight."""
+        records = attempt_records(self._database, job_id, node_id)
+        return [record for record in records if after is None or record.attempt < int(after[0])][:limit]
 
     async def attempt_count(self, job_id: str) -> int:
         """Count the attempts of a job that have started."""
@@ -247,42 +249,28 @@ class MemoryReadStore:
             for queue, state in states.items()
         ]
 
-    async def footprints(self, job_id: str) -> list[FootprintRecord]:
+    async def footprints(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[FootprintRecord]:
         """Return the children of fan-outs that have a footprint."""
         job = self._database.jobs.get(job_id)
-        records: list[FootprintRecord] = []
-        for node in () if job is None else current_nodes(job):
-            parent = None if job is None or node.row.parent is None else job.nodes.get(node.row.parent)
-            items = None if parent is None else from_json(parent.source)
-            if items is None or parent is None:
-                continue
-            output = None if node.output is None else node.output.value()
-            footprint = footprint_of(items[node.row.fan_out_index]) or footprint_of_output(output)
-            if footprint is not None:
-                records.append(
-                    FootprintRecord(
-                        node_id=node.row.id,
-                        parent_node_id=parent.row.id,
-                        fan_out_index=node.row.fan_out_index,
-                        status=displayed_node_status(self._database, node),
-                        attempt=node.row.attempt,
-                        error=node.row.error,
-                        footprint=footprint,
-                    )
-                )
-        return sorted(records, key=lambda record: (record.parent_node_id, record.fan_out_index))
+        records = [] if job is None else footprint_records(self._database, job)
+        last = ("", -1) if after is None else (str(after[0]), int(after[1]))
+        return [record for record in records if (record.parent_node_id, record.fan_out_index) > last][:limit]
 
     # ── Commands, events, logs ──
 
-    async def pending_commands(self, job_id: str) -> list[PendingCommand]:
+    async def pending_commands(
+        self, job_id: str, *, after: Position | None = None, limit: int = 20
+    ) -> list[PendingCommand]:
         """Return the commands that no owner has processed, oldest first."""
-        now = self._database.clock.now()
+        now, last = self._database.clock.now(), 0 if after is None else _number(after[0])
         commands = [
-            PendingCommand(command.kind, command.sent_by, now - command.at)
-            for _, command in sorted(self._database.inbox.items())
-            if command.job_id == job_id and command.kind != CommandKind.CHILD_FINISHED
+            PendingCommand(str(number), command.kind, command.sent_by, now - command.at)
+            for number, command in sorted(self._database.inbox.items())
+            if number > last and command.job_id == job_id and command.kind != CommandKind.CHILD_FINISHED
         ]
-        return commands[:_MAX_COMMANDS]
+        return commands[:limit]
 
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
@@ -365,10 +353,12 @@ class MemoryReadStore:
         shown = next((version for version in versions if version.is_active), versions[-1])
         return workflow_record(versions, await self.definition(shown.content_hash) or {})
 
-    async def versions(self, workflow_id: str) -> list[VersionRecord]:
+    async def versions(
+        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+    ) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first."""
-        database = self._database
-        return [
+        database, last = self._database, 0 if after is None else int(after[0])
+        versions = [
             VersionRecord(
                 workflow_id=workflow_id,
                 version=workflow.version,
@@ -378,8 +368,9 @@ class MemoryReadStore:
                 now=database.clock.now(),
             )
             for key, workflow in sorted(database.workflows.items())
-            if workflow.workflow_id == workflow_id
+            if workflow.workflow_id == workflow_id and workflow.version > last
         ]
+        return versions[:limit]
 
     # ── The fleet ──
 

@@ -191,6 +191,11 @@ def clamp_time(seconds: float) -> float:
     return min(max(seconds, 0.0), LAST_SECOND)
 
 
+def clamp_integer(number: float | str) -> int:
+    """Return a part of a position that PostgreSQL can compare integers with; -1 is before all of them."""
+    return min(max(int(number), -1), MAX_INTEGER)
+
+
 def is_storable(text: str) -> bool:
     """Return whether PostgreSQL can hold this text: it has no NUL and no half of a surrogate pair."""
     try:

@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable, literals
+from dagmaster.store.postgres.job_list import bigint, clamp_integer, is_storable, literals
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class NodeQuery:
         if self._is_of_job:
             parent, index, node_id = after
             self._conditions.append("after_node")
-            position = min(max(int(index), -1), MAX_INTEGER)
+            position = clamp_integer(index)
             self.params |= {"after_parent": str(parent), "after_index": position, "after_id": str(node_id)}
             self.is_empty |= not is_storable(str(parent))
         else:

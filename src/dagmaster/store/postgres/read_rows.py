@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
-from dagmaster.ports.read_store import AttemptRecord, JobRecord, LogRecord, NodeRecord, OwnerRecord, TaskRecord
+from dagmaster.ports.read_store import (
+    AttemptRecord,
+    FootprintRecord,
+    JobRecord,
+    LogRecord,
+    NodeRecord,
+    OwnerRecord,
+    TaskRecord,
+)
 from dagmaster.store.json_columns import from_json
 
 if TYPE_CHECKING:
@@ -55,6 +64,22 @@ def attempt_record(node_id: str, row: Record) -> AttemptRecord:
     for name in ("task_id", "worker_id"):
         fields[name] = _id(fields[name])
     return AttemptRecord(node_id=node_id, **fields)
+
+
+def footprint_record(row: Record) -> FootprintRecord | None:
+    """Return a child of a fan-out with the footprint of its item or output; None if it has none."""
+    footprint = footprint_of(from_json(row["item"])) or footprint_of_output(from_json(row["output"]))
+    if footprint is None:
+        return None
+    return FootprintRecord(
+        node_id=row["node_id"],
+        parent_node_id=row["fan_out"],
+        fan_out_index=row["number"],
+        status=NodeStatus(row["status"]),
+        attempt=row["attempt"],
+        error=from_json(row["error"]),
+        footprint=footprint,
+    )
 
 
 def task_record(row: Record) -> TaskRecord:

@@ -6,11 +6,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.read_store import (
     ChildCounts,
     FleetCounts,
-    FootprintRecord,
     JobEvent,
     NodeValues,
     PendingCommand,
@@ -30,6 +28,7 @@ from dagmaster.store.postgres.job_list import (
     MAX_INTEGER,
     JobQuery,
     bigint,
+    clamp_integer,
     clamp_time,
     is_storable,
     job_query,
@@ -39,6 +38,7 @@ from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
 from dagmaster.store.postgres.read_rows import (
     attempt_record,
+    footprint_record,
     job_record,
     log_record,
     node_record,
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         AttemptRecord,
         DiagnosisFacts,
         FleetRecord,
+        FootprintRecord,
         JobFilter,
         JobRecord,
         LogRecord,
@@ -195,9 +196,14 @@ class PostgresReadStore:
             item=from_json(item),
         )
 
-    async def attempts(self, job_id: str, node_id: str) -> list[AttemptRecord]:
-        """Return the attempts at a node, oldest first, with the one in flight."""
-        rows = await self._fetch(_SQL["attempts"], job_id, node_id=node_id) if is_storable(node_id) else []
+    async def attempts(
+        self, job_id: str, node_id: str, *, after: Position | None = None, limit: int = 100
+    ) -> list[AttemptRecord]:
+        """Return the attempts at a node, newest first, with the one in flight."""
+        if not is_storable(node_id):
+            return []
+        before = MAX_INTEGER if after is None else clamp_integer(after[0])
+        rows = await self._fetch(_SQL["attempts"], job_id, node_id=node_id, before=before, limit=limit)
         return [attempt_record(node_id, row) for row in rows]
 
     async def attempt_count(self, job_id: str) -> int:
@@ -252,30 +258,33 @@ class PostgresReadStore:
             for queue, tasks, oldest in rows
         ]
 
-    async def footprints(self, job_id: str) -> list[FootprintRecord]:
+    async def footprints(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[FootprintRecord]:
         """Return the children of fan-outs that have a footprint."""
+        fan_out, number = ("", -1) if after is None else (str(after[0]), clamp_integer(after[1]))
         records: list[FootprintRecord] = []
-        for row in await self._fetch(_SQL["footprints"], job_id):
-            footprint = footprint_of(from_json(row["item"])) or footprint_of_output(from_json(row["output"]))
-            if footprint is not None:
-                records.append(
-                    FootprintRecord(
-                        node_id=row["node_id"],
-                        parent_node_id=row["fan_out"],
-                        fan_out_index=row["number"],
-                        status=NodeStatus(row["status"]),
-                        attempt=row["attempt"],
-                        error=from_json(row["error"]),
-                        footprint=footprint,
-                    )
-                )
-        return records
+        # Not every item has a footprint: a page may need more rows than it has records.
+        while is_storable(fan_out) and len(records) < limit:
+            params = {"after_fan_out": fan_out, "after_number": number, "limit": limit}
+            rows = await self._fetch(_SQL["footprints"], job_id, **params)
+            records += [record for row in rows if (record := footprint_record(row)) is not None]
+            if len(rows) < limit:
+                break
+            fan_out, number = rows[-1]["fan_out"], rows[-1]["number"]
+        return records[:limit]
 
     # ── Commands, events, logs ──
 
-    async def pending_commands(self, job_id: str) -> list[PendingCommand]:
+    async def pending_commands(
+        self, job_id: str, *, after: Position | None = None, limit: int = 20
+    ) -> list[PendingCommand]:
         """Return the commands that no owner has processed, oldest first."""
-        return [PendingCommand(*row.values()) for row in await self._fetch(_SQL["pending_commands"], job_id)]
+        after_id = bigint("0" if after is None else str(after[0]))
+        if after_id is None:
+            return []
+        rows = await self._fetch(_SQL["pending_commands"], job_id, after_id=after_id, limit=limit)
+        return [PendingCommand(*row.values()) for row in rows]
 
     async def events(
         self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Collection[str] | None = None
@@ -303,7 +312,7 @@ class PostgresReadStore:
         after_at, after_job_id, after_seq = LAST_SECOND, MAX_BIGINT, MAX_INTEGER
         if after is not None:
             after_at, after_job_id = clamp_time(float(after[0])), bigint(str(after[1])) or 0
-            after_seq = min(max(int(after[2]), 0), MAX_INTEGER)
+            after_seq = clamp_integer(after[2])
         storable = [kind for kind in types if is_storable(kind)]
         if types and not storable:
             return []
@@ -353,7 +362,7 @@ class PostgresReadStore:
             "attempt": attempt,
             "after_at": None if at is None else clamp_time(float(at)),
             "task_id": bigint(str(task_id)) or 0,
-            "chunk": min(max(int(chunk), 0), MAX_INTEGER),
+            "chunk": clamp_integer(chunk),
             "limit": limit,
         }
         return [log_record(row) for row in await self._fetch(_SQL["logs"], job_id, **params)]
@@ -370,11 +379,14 @@ class PostgresReadStore:
         rows = await self.pool.fetch(_SQL["workflows"], {"after": last, "tag": tag, "limit": limit})
         return [WorkflowRecord(**{**row, "tags": tuple(row["tags"])}) for row in rows]
 
-    async def versions(self, workflow_id: str) -> list[VersionRecord]:
+    async def versions(
+        self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
+    ) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first."""
         if not is_storable(workflow_id):
             return []
-        rows = await self.pool.fetch(_SQL["versions"], {"workflow_id": workflow_id})
+        last = 0 if after is None else clamp_integer(after[0])
+        rows = await self.pool.fetch(_SQL["versions"], {"workflow_id": workflow_id, "after": last, "limit": limit})
         return [VersionRecord(**dict(row)) for row in rows]
 
     # ── The fleet ──

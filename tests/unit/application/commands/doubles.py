@@ -83,7 +83,7 @@ class Client:
 
     async def send(self, job_id: str, kind: CommandKind, body: Any, sent_by: str) -> bool:
         self.sent.append((job_id, kind, body, sent_by))
-        self.reads.commands.append(PendingCommand(kind, sent_by, 0.0))
+        self.reads.commands.append(PendingCommand("3", kind, sent_by, 0.0))
         return True
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:

@@ -134,7 +134,7 @@ def test_the_first_activation_has_no_previous_version():
 
 
 @pytest.mark.parametrize(
-    ("workflow_id", "version", "text"), [("flow", 3, "its versions are 1, 2"), ("flaw", 1, "'flow'")]
+    ("workflow_id", "version", "text"), [("flow", 3, "its versions are 2 and 1"), ("flaw", 1, "'flow'")]
 )
 def test_what_is_not_published_is_not_activated(workflow_id: str, version: int, text: str):
     async def work() -> None:

@@ -23,7 +23,7 @@ def a_worker(*queues: str, **changes: Any) -> WorkerRecord:
 
 def queues_of(*workers: WorkerRecord, queues: tuple[QueueRecord, ...] = (A_QUEUE,)) -> Any:
     record = FleetRecord(orchestrators=(), workers=workers, queues=queues, unowned_jobs=2)
-    return run(list_queues(an_application(FakeReadStore(fleet_record=record))))
+    return run(list_queues(an_application(FakeReadStore(fleet_record=record)))).items
 
 
 def test_a_queue_that_no_live_worker_serves_says_so():
@@ -45,10 +45,22 @@ def test_a_queue_that_waits_for_processes_says_so():
     )
 
 
+def test_services_and_queues_are_paged_by_their_ids():
+    workers = tuple(a_worker(worker_id=worker_id) for worker_id in ("7", "5", "6"))
+    queues = tuple(replace(A_QUEUE, queue=queue) for queue in ("c", "a", "b"))
+    record = FleetRecord(orchestrators=(), workers=workers, queues=queues, unowned_jobs=0)
+    app = an_application(FakeReadStore(fleet_record=record))
+    for query, key, expected in ((list_workers, "worker_id", "567"), (list_queues, "queue", "abc")):
+        first = run(query(app, limit=2))
+        second = run(query(app, limit=2, cursor=first.next_cursor))
+        assert [getattr(view, key) for view in (*first.items, *second.items)] == list(expected)
+        assert second.next_cursor is None
+
+
 def test_the_fleet_is_json():
     record = FleetRecord(orchestrators=(), workers=(a_worker("light"),), queues=(A_QUEUE,), unowned_jobs=2)
     app = an_application(FakeReadStore(fleet_record=record))
     document = run(fleet(app)).to_dict()
     assert document["unowned_jobs"] == 2
     assert (document["workers"][0]["worker_id"], document["workers"][0]["queues"]) == ("5", ["light"])
-    assert run(list_workers(app))[0].prefetched == 9
+    assert run(list_workers(app)).items[0].prefetched == 9

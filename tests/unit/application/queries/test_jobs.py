@@ -193,9 +193,9 @@ def test_counts_name_every_status():
 
 
 def test_pending_commands_are_listed():
-    store = FakeReadStore([a_record()], commands=[PendingCommand("cancel", "ada", 2.5)])
-    (command,) = run(list_pending_commands(an_application(store), "7"))
-    assert command.to_dict() == {"kind": "cancel", "sent_by": "ada", "age_seconds": 2.5}
+    store = FakeReadStore([a_record()], commands=[PendingCommand("3", "cancel", "ada", 2.5)])
+    (command,) = run(list_pending_commands(an_application(store), "7")).items
+    assert command.to_dict() == {"command_id": "3", "kind": "cancel", "sent_by": "ada", "age_seconds": 2.5}
 
 
 def test_footprints_are_geojson_and_one_that_is_none_is_left_out():
@@ -208,6 +208,7 @@ def test_footprints_are_geojson_and_one_that_is_none_is_left_out():
     store = FakeReadStore([a_record()], footprint_records=[footprint(0, [0, 0, 1, 1]), footprint(1, "somewhere")])
     document = run(job_footprints(an_application(store), "7")).to_dict()
     (feature,) = document["features"]
+    assert document["next_cursor"] is None
     assert (document["type"], document["job_id"]) == ("FeatureCollection", "7")
     assert (feature["type"], feature["id"], feature["geometry"]["type"]) == ("Feature", "tiles__0", "Polygon")
     assert feature["properties"]["error"] == "no ***"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dagmaster.application.queries.nodes import list_children, list_nodes, list_tasks, node_detail
+from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import CursorInvalid, NodeNotFound
 from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeFilter, NodeRecord, NodeValues, TaskRecord
@@ -83,6 +83,24 @@ def test_nodes_across_jobs_are_paged_newest_job_first():
     assert [node.job_id for node in run(list_nodes(app, cursor=first.next_cursor, limit=2)).items] == ["7"]
     with pytest.raises(CursorInvalid):
         run(list_nodes(app, NodeFilter(job_id="7"), cursor=first.next_cursor))
+
+
+def test_attempts_are_paged_newest_first_and_the_detail_has_the_last_ones():
+    attempts = [
+        AttemptRecord(
+            node_id="fetch", attempt=number, task_id=str(number), status="FAILED", queue="q", worker_id=None, worker=None,
+            dispatched_at=1.0, claimed_at=None, error={"message": f"no {SECRET}"},
+        )
+        for number in range(1, 104)
+    ]  # fmt: skip
+    app = an_application(FakeReadStore([a_record()], node_records=[DONE], attempt_records=attempts))
+    first = run(list_attempts(app, "7", "fetch", limit=2))
+    second = run(list_attempts(app, "7", "fetch", cursor=first.next_cursor, limit=2))
+    assert [view.attempt for view in (*first.items, *second.items)] == [103, 102, 101, 100]
+    assert first.items[0].error == {"message": "no ***"}
+    assert [view.attempt for view in run(node_detail(app, "7", "fetch")).attempts] == list(range(4, 104))
+    with pytest.raises(NodeNotFound):
+        run(list_attempts(app, "7", "fetsch"))
 
 
 def test_tasks_across_jobs_are_paged_and_redacted():

@@ -48,7 +48,7 @@ def test_the_active_version_is_shown_unless_one_is_named():
     assert (view.version, view.is_active, view.definition) == (1, True, FLOW)
     assert [each.version for each in view.versions] == [1, 2]
     assert run(workflow_detail(app, "flow", 2)).version == 2
-    with pytest.raises(WorkflowNotFound, match="its versions are 1, 2"):
+    with pytest.raises(WorkflowNotFound, match="its versions are 2 and 1"):
         run(workflow_detail(app, "flow", 3))
 
 
@@ -76,9 +76,17 @@ def test_where_none_is_active_the_newest_is_shown():
     assert run(workflow_detail(app, "flow")).version == 2
 
 
+def test_versions_are_paged_oldest_first():
+    app = an_application(FakeReadStore(version_records=[a_version(number) for number in (1, 2, 3)]))
+    first = run(list_versions(app, "flow", limit=2))
+    second = run(list_versions(app, "flow", limit=2, cursor=first.next_cursor))
+    assert [view.version for view in (*first.items, *second.items)] == [1, 2, 3]
+    assert second.next_cursor is None
+
+
 def test_a_wrong_name_gets_the_nearest():
     app = an_application(FakeReadStore(workflow_records=[a_workflow("flow")]))
     with pytest.raises(WorkflowNotFound, match="Did you mean 'flow'"):
         run(list_versions(app, "flov"))
-    with pytest.raises(WorkflowNotFound, match="workflows push"):
+    with pytest.raises(WorkflowNotFound, match="no workflow 'flow' is published"):
         run(list_versions(an_application(FakeReadStore()), "flow"))

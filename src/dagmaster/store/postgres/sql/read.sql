@@ -30,8 +30,8 @@ LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
 GROUP BY 1, 2
 
 -- name: footprints
--- The children of a job's fan-outs with the places in their items and outputs. Each list of items is unpacked once, not
--- once a child. An output in a blob is not read.
+-- The children of a job's fan-outs with the places in their items and outputs, by fan-out and index. Each list of items
+-- is unpacked once a page, not once a child. An output in a blob is not read.
 WITH items AS (
     SELECT f.node_id AS fan_out, i.number - 1 AS number, i.item
     FROM dag_node_states f
@@ -48,8 +48,10 @@ JOIN dag_node_states n ON n.job_id = :job_id AND n.parent_node_id = i.fan_out AN
                       AND n.skip_reason IS DISTINCT FROM 'superseded'
 LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
                    WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
-WHERE json_typeof(i.item) = 'object' OR n.output -> 'bbox' IS NOT NULL OR n.output #> '{item,bbox}' IS NOT NULL
+WHERE (json_typeof(i.item) = 'object' OR n.output -> 'bbox' IS NOT NULL OR n.output #> '{item,bbox}' IS NOT NULL)
+  AND (i.fan_out, i.number) > (:after_fan_out::text, :after_number::bigint)
 ORDER BY i.fan_out, i.number
+LIMIT :limit
 
 -- name: node_values
 -- The output of a node, and the params of its task while that is in flight.
@@ -69,14 +71,14 @@ SELECT node_id, output FROM dag_node_states
 WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED' AND output IS NOT NULL
 
 -- name: attempts
--- The attempts at a node, oldest first: the finished ones, and the one in flight.
+-- The attempts at a node, newest first: the finished ones, and the one in flight.
 SELECT a.attempt, a.task_id, a.status, a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics,
        a.progress, extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
        extract(epoch FROM a.claimed_at)::float8 AS claimed_at, extract(epoch FROM a.started_at)::float8 AS started_at,
        extract(epoch FROM a.completed_at)::float8 AS completed_at
 FROM dag_task_attempts a
 LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
-WHERE a.job_id = :job_id AND a.node_id = :node_id
+WHERE a.job_id = :job_id AND a.node_id = :node_id AND a.attempt < :before::integer
 UNION ALL
 SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at), q.queue, q.worker_id,
        w.host || ':' || w.pid, NULL, NULL, q.progress, extract(epoch FROM q.dispatched_at)::float8,
@@ -84,8 +86,9 @@ SELECT q.attempt, q.task_id, dag_displayed_node_status('DISPATCHED', q.worker_id
 FROM dag_node_states n
 CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id LIMIT 1) q
 LEFT JOIN dag_workers w ON w.worker_id = q.worker_id
-WHERE n.job_id = :job_id AND n.node_id = :node_id AND n.status = 'DISPATCHED'
-ORDER BY attempt, completed_at
+WHERE n.job_id = :job_id AND n.node_id = :node_id AND n.status = 'DISPATCHED' AND q.attempt < :before::integer
+ORDER BY attempt DESC
+LIMIT :limit
 
 -- name: attempt_count
 -- How many attempts of a job have started: finished ones, reported ones and those in flight.
@@ -136,8 +139,11 @@ ORDER BY q.queue
 
 -- name: pending_commands
 -- The commands to a job that no owner has processed, oldest first.
-SELECT kind, sent_by, extract(epoch FROM clock() - created_at)::float8 AS age_seconds
-FROM dag_inbox WHERE job_id = :job_id AND kind <> 'child_finished' ORDER BY id LIMIT 20
+SELECT id::text AS command_id, kind, sent_by, extract(epoch FROM clock() - created_at)::float8 AS age_seconds
+FROM dag_inbox
+WHERE job_id = :job_id AND kind <> 'child_finished' AND id > :after_id::bigint
+ORDER BY id
+LIMIT :limit
 
 -- name: events
 -- Audit events of a job after a number. With `node_ids`: those of the job, of these nodes, and every failure.
@@ -196,10 +202,10 @@ ORDER BY w.workflow_id COLLATE "C"
 LIMIT :limit
 
 -- name: versions
--- The versions of a workflow, oldest first.
+-- The versions of a workflow, oldest first; all of them if the limit is NULL.
 SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created_at)::float8 AS published_at,
        extract(epoch FROM clock())::float8 AS now
-FROM dag_workflows WHERE workflow_id = :workflow_id ORDER BY version
+FROM dag_workflows WHERE workflow_id = :workflow_id AND version > :after::integer ORDER BY version LIMIT :limit::bigint
 
 -- name: fleet_counts
 -- How many orchestrators and workers are alive.
