@@ -7,9 +7,11 @@ import dataclasses
 import json
 import os
 from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import pytest
 
+from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.events import Approved, TimerFired
@@ -21,8 +23,9 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.read_store import ChildCounts, JobFilter, NodeFilter, NodeValues, TaskFilter
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
-from tests.conformance.jobs import ONE, Played, Scene, a_job, a_turn, submitted
+from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
+from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
@@ -523,10 +526,26 @@ async def test_tasks_in_flight_are_listed_across_jobs(world):
     assert await reader.tasks(TaskFilter(is_claimed=True)) == [claimed]
     assert await reader.tasks(TaskFilter(handler="nothing")) == []
     everything = await reader.tasks(TaskFilter(handler="h"))
-    assert [task.task_id for task in everything] == sorted((waits, claimed.task_id), key=int)
+    assert [task.task_id for task in everything] == sorted((waits, claimed.task_id), key=int, reverse=True)
     (first,) = await reader.tasks(TaskFilter(), limit=1)
     (second,) = await reader.tasks(TaskFilter(), after=(first.task_id,))
     assert [first, second] == everything
+
+
+async def test_pages_of_tasks_lose_nothing_while_tasks_of_other_machines_are_added(world):
+    reader, scene = await world.reader(), await Scene.begin(world)
+    made = [a_task(world, node=f"n{number}") for number in range(9)]
+    # Ids of several machines are not in the order of their commits.
+    await scene.write(tasks=made[2:7])
+    pages, after, later = [], None, [made[7], made[1], made[8], made[0]]
+    while page := await reader.tasks(TaskFilter(), after=after, limit=2):
+        pages += [record.task_id for record in page]
+        after = (page[-1].task_id,)
+        await scene.write(tasks=[later.pop(0)])
+    present = [task.task_id for task in reversed(made[2:7])]
+    assert [task_id for task_id in pages if task_id in present] == present
+    assert len(set(pages)) == len(pages)
+    assert made[7].task_id not in pages
 
 
 async def test_progress_is_shown_while_a_task_is_in_flight(world):
@@ -698,6 +717,35 @@ async def test_logs_come_in_the_order_in_which_they_were_written(world):
     assert await reader.logs(scene.job_id, after=records[0].position, limit=2) == records[1:3]
     assert await reader.logs(scene.job_id, after=records[3].position) == []
     assert await reader.logs(scene.job_id, after=(1e300, "x", 2**40)) == []
+
+
+async def test_pages_of_a_running_jobs_logs_lose_no_chunk_that_becomes_visible_late(world):
+    app, scene, worker = application_on(await world.reader()), await Scene.begin(world), await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(10)
+
+    async def write(chunk: int, text: str) -> None:
+        await worker.append_logs([LogChunk(task.task_id, task.token, chunk, text)])
+
+    async def page(cursor: str | None, limit: int) -> tuple[list[str], str | None]:
+        logs = await list_logs(app, scene.job_id, cursor=cursor, limit=limit)
+        return [log.text for log in logs.items], logs.next_cursor
+
+    await write(1, "first")
+    await world.move(100.0)
+    await write(2, "third")
+    first, cursor = await page(None, 1)
+    assert first == ["first"]
+    # The newest chunk is too young: one with an earlier time may not be visible yet, as the next one.
+    assert await page(cursor, 1) == ([], None)
+    await world.move(-1.0)
+    await write(3, "second")
+    await world.move(10.0)
+    assert await page(cursor, 2) == (["second", "third"], ANY)
+    await write(4, "last")
+    assert await page(None, 10) == (["first", "second", "third"], None)
+    await finish(scene.orchestrator, scene.job_id, JobStatus.COMPLETED)
+    assert await page(None, 10) == (["first", "second", "third", "last"], None)
 
 
 async def test_chunks_of_one_moment_are_not_lost_between_pages(world):

@@ -1,7 +1,9 @@
 """The read port: everything that can be looked up, as plain records. It writes nothing and decides nothing.
 
 Lists are keyset-paged: `after` is the position of the last record of the page before, and a page that is shorter than
-`limit` is the last one. Positions compare stored columns that never change, so a list is stable under inserts.
+`limit` is the last one. Positions compare stored columns that never change, so a list is stable under inserts: every
+record that is there while all pages are read comes exactly once. Where ids are made by several processes (tasks), a
+list is newest first: what is new comes before the first page, not somewhere in between.
 An id that cannot exist (no number, too large) and a text that cannot be stored (with a NUL) match nothing.
 The records are in `read_records`, and may be imported from here.
 """
@@ -146,7 +148,7 @@ class ReadStore(Protocol):
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[TaskRecord]:
-        """Return tasks in flight across jobs, oldest first; the position is (task id,)."""
+        """Return tasks in flight across jobs, newest first; the position is (task id,)."""
 
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
         """Return what waiting nodes wait for."""
@@ -190,10 +192,11 @@ class ReadStore(Protocol):
         *,
         node_id: str | None = None,
         attempt: int | None = None,
+        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written."""
+        """Return log chunks in the order in which they were written; `until`: those of this time and before."""
 
     # Workflows.
 

@@ -189,8 +189,8 @@ class FakeReadStore:
         return len(self.attempt_records)
 
     async def tasks(self, task_filter: Any, *, after: Any = None, limit: int = 100) -> list[Any]:
-        ordered = sorted(self.task_records, key=lambda task: int(task.task_id))
-        return [task for task in ordered if after is None or int(task.task_id) > int(after[0])][:limit]
+        newest = sorted(self.task_records, key=lambda task: -int(task.task_id))
+        return [task for task in newest if after is None or int(task.task_id) < int(after[0])][:limit]
 
     async def waits(self, job_id: str, node_ids: Any) -> dict[str, Any]:
         return {node_id: self.wait_infos[node_id] for node_id in node_ids if node_id in self.wait_infos}
@@ -222,9 +222,11 @@ class FakeReadStore:
         return counts
 
     async def logs(
-        self, job_id: str, *, node_id: Any = None, attempt: Any = None, after: Any = None, limit: int = 1000
-    ) -> list[Any]:
-        return [log for log in self.log_records if after is None or log.position > after][:limit]
+        self, job_id: str, *, node_id: Any = None, attempt: Any = None, until: Any = None, after: Any = None,
+        limit: int = 1000,
+    ) -> list[Any]:  # fmt: skip
+        written = [log for log in self.log_records if until is None or log.at <= until]
+        return [log for log in written if after is None or log.position > after][:limit]
 
     async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]

@@ -116,12 +116,16 @@ async def list_logs(
     cursor: str | None = None,
     limit: int = 1000,
 ) -> Page[LogView]:
-    """List chunks of a job's logs in the order in which they were written."""
+    """List chunks of a job's logs in the order in which they were written.
+
+    While the job runs, the pages end two seconds ago: what is still being written would come between earlier pages.
+    """
     job = await find_job(app, job_id)
     if node_id is not None:
         await _check_node(app, job, node_id)
     after = start_page(CursorKind.LOGS, cursor, limit)
-    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=limit)
+    until = None if job.is_finished else job.now - _LOG_OVERLAP_SECONDS
+    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, until=until, after=after, limit=limit)
     redact = await job_redactor(app, job)
     return Page(
         items=tuple(_log_view(job.id, record, redact) for record in records),

@@ -126,7 +126,7 @@ async def list_attempts(
 async def list_tasks(
     app: Application, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
 ) -> Page[TaskView]:
-    """List tasks in flight across jobs, oldest first."""
+    """List tasks in flight across jobs, newest first."""
     after = start_page(CursorKind.TASKS, cursor, limit)
     records = await app.read.tasks(task_filter or TaskFilter(), after=after, limit=limit)
     redactors = RedactorCache(app)

@@ -217,11 +217,10 @@ class MemoryReadStore:
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[TaskRecord]:
-        """Return tasks in flight across jobs, oldest first."""
-        tasks = sorted(self._database.queue.values(), key=lambda task: int(task.task_id))
-        last = -1 if after is None else _number(after[0])
-        matching = [task for task in tasks if int(task.task_id) > last and task_matches(task, task_filter)]
-        return [task_record(task) for task in matching[:limit]]
+        """Return tasks in flight across jobs, newest first."""
+        tasks = [task for task in self._database.queue.values() if task_matches(task, task_filter)]
+        page = [task for task in tasks if after is None or int(task.task_id) < _number(after[0])]
+        return [task_record(task) for task in sorted(page, key=lambda task: -int(task.task_id))[:limit]]
 
     async def waits(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, WaitInfo]:
         """Return what waiting nodes wait for."""
@@ -321,6 +320,7 @@ class MemoryReadStore:
         *,
         node_id: str | None = None,
         attempt: int | None = None,
+        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
     ) -> list[LogRecord]:
@@ -331,6 +331,7 @@ class MemoryReadStore:
             for (task_id, chunk), log in self._database.logs.items()
             for key in [(log.at, int(task_id), chunk)]
             if (last is None or key > last)
+            and (until is None or log.at <= until)
             and log.job_id == job_id
             and node_id in (None, log.node_id)
             and attempt in (None, log.attempt)

@@ -213,16 +213,16 @@ class PostgresReadStore:
     async def tasks(
         self, task_filter: TaskFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[TaskRecord]:
-        """Return tasks in flight across jobs, oldest first."""
+        """Return tasks in flight across jobs, newest first."""
         ids = {
             name: None if text is None else bigint(text)
             for name, text in (
-                ("after_id", "0" if after is None else str(after[0])),
+                ("before_id", str(MAX_BIGINT) if after is None else str(after[0])),
                 ("worker_id", task_filter.worker_id),
                 ("job_id", task_filter.job_id),
             )
         }
-        asked = {"worker_id": task_filter.worker_id, "job_id": task_filter.job_id, "after_id": ""}
+        asked = {"worker_id": task_filter.worker_id, "job_id": task_filter.job_id, "before_id": ""}
         texts = (task_filter.queue or "", task_filter.handler or "")
         if any(ids[name] is None and text is not None for name, text in asked.items()) or not all(
             map(is_storable, texts)
@@ -350,6 +350,7 @@ class PostgresReadStore:
         *,
         node_id: str | None = None,
         attempt: int | None = None,
+        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
     ) -> list[LogRecord]:
@@ -360,6 +361,7 @@ class PostgresReadStore:
         params = {
             "node_id": node_id,
             "attempt": attempt,
+            "until": None if until is None else clamp_time(until),
             "after_at": None if at is None else clamp_time(float(at)),
             "task_id": bigint(str(task_id)) or 0,
             "chunk": clamp_integer(chunk),

@@ -110,20 +110,20 @@ WHERE e.job_id = :job_id AND e.type IN ('ApprovalRequested', 'NodeWaiting') AND 
 ORDER BY e.node_id, e.seq DESC
 
 -- name: tasks
--- Tasks in flight across jobs, oldest first.
+-- Tasks in flight across jobs, newest first.
 SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
        extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at, extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
        extract(epoch FROM q.started_at)::float8 AS started_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
        dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
 FROM dag_task_queue q
-WHERE q.task_id > :after_id::bigint
+WHERE q.task_id < :before_id::bigint
   AND (:queue::text IS NULL OR q.queue = :queue::text)
   AND (:worker_id::bigint IS NULL OR q.worker_id = :worker_id::bigint)
   AND (:job_id::bigint IS NULL OR q.job_id = :job_id::bigint)
   AND (:handler::text IS NULL OR q.handler = :handler::text)
   AND (:is_claimed::boolean IS NULL OR (q.worker_id IS NOT NULL) = :is_claimed::boolean)
-ORDER BY q.task_id
+ORDER BY q.task_id DESC
 LIMIT :limit
 
 -- name: backlog
@@ -177,6 +177,7 @@ SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float
 FROM dag_task_logs l
 WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::text)
   AND (:attempt::integer IS NULL OR l.attempt = :attempt::integer)
+  AND (:until::float8 IS NULL OR l.at <= to_timestamp(:until::float8))
   AND (:after_at::float8 IS NULL
        OR (l.at, l.task_id, l.chunk) > (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer))
 ORDER BY l.at, l.task_id, l.chunk
