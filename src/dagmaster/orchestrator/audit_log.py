@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject
     from dagmaster.orchestrator.turn import TurnResult
+    from dagmaster.ports.turn_records import Command
 
 
 class _Context(NamedTuple):
@@ -32,9 +33,9 @@ class _Context(NamedTuple):
 
 
 def to_audit_events(
-    job: Job, result: TurnResult, children: Mapping[str, str], senders: Mapping[int, str]
+    job: Job, result: TurnResult, children: Mapping[str, str], commands: Mapping[int, Command]
 ) -> list[AuditEvent]:
-    """Return the audit events of a turn. `children`: ids of new child jobs by node; `senders`: of the n-th event."""
+    """Return the audit events of a turn. `children`: ids of new child jobs by node; `commands`: of the n-th event."""
     audit_events: list[AuditEvent] = []
     decisions, starts = result.decisions, [index for index, _ in result.events]
     context = _Context(children, {request.node: request.message for request in result.approvals}, result.reused)
@@ -42,22 +43,39 @@ def to_audit_events(
         _append(audit_events, job, decisions[index], context)
     for number, (start, event) in enumerate(result.events):
         end = starts[number + 1] if number + 1 < len(starts) else len(decisions)
+        before = len(audit_events)
         # An ignored event has exactly one decision.
         if start < end and type(decisions[start]) is d.Ignore:
-            audit_events.append(_ignored(event, decisions[start], senders.get(number)))
+            audit_events.append(_ignored(event, decisions[start]))
         elif type(event) not in _FULLY_DECIDED:
-            audit_events += _of_event(event, decisions[start:end], senders.get(number))
-        before = len(audit_events)
+            audit_events += _of_event(event, decisions[start:end])
         for index in range(start, end):
             _append(audit_events, job, decisions[index], context)
-        if isinstance(event, ev.ResumeRequested | ev.RetryRequested):
-            for audit_event in audit_events[before:]:
-                if audit_event.type is EventType.JOB_RESUMED:
-                    audit_event.by = senders.get(number)
+        if number in commands:
+            _attribute(audit_events[before:], commands[number])
     audit_events += _signal_waits(result)
     return audit_events
 
 
+def _attribute(audit_events: Iterable[AuditEvent], command: Command) -> None:
+    """Record in the events about a command who sent it, and its id: its sender waits for that."""
+    for audit_event in audit_events:
+        if audit_event.type in _COMMAND_EFFECTS:
+            audit_event.by = command.sent_by
+            data = {} if audit_event.data is None else json.loads(audit_event.data)
+            audit_event.data = _json({**data, "command_id": str(command.id)})
+
+
+_COMMAND_EFFECTS = frozenset(
+    {
+        EventType.CANCEL_REQUESTED,
+        EventType.APPROVED,
+        EventType.REJECTED,
+        EventType.SIGNAL_RECEIVED,
+        EventType.JOB_RESUMED,
+        EventType.COMMAND_REJECTED,
+    }
+)
 # The decisions of these events say everything.
 _FULLY_DECIDED = frozenset({ev.TaskSucceeded, ev.ResultReused, ev.TimerFired, ev.ValuesLoaded, ev.ResolutionFailed})
 _COMMANDS = {
@@ -70,14 +88,14 @@ _COMMANDS = {
 }
 
 
-def _ignored(event: EngineEvent, decision: Decision, by: str | None) -> AuditEvent:
+def _ignored(event: EngineEvent, decision: Decision) -> AuditEvent:
     command = _COMMANDS.get(type(event))
     kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REJECTED
     data = _json({"command": command, "reason": getattr(decision, "reason", "")})
-    return AuditEvent(kind, getattr(event, "node", None), getattr(event, "attempt", None), data, by)
+    return AuditEvent(kind, getattr(event, "node", None), getattr(event, "attempt", None), data)
 
 
-def _of_event(event: EngineEvent, decisions: list[Decision], by: str | None) -> Iterable[AuditEvent]:
+def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEvent]:
     match event:
         case ev.JobStarted():
             yield AuditEvent(EventType.JOB_STARTED)
@@ -98,11 +116,11 @@ def _of_event(event: EngineEvent, decisions: list[Decision], by: str | None) -> 
         case ev.Rejected(node, by, _, comment):
             yield AuditEvent(EventType.REJECTED, node, data=_json({"comment": comment}), by=by)
         case ev.SignalReceived(name):
-            yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}), by=by)
+            yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}))
         case ev.CancelRequested():
-            yield AuditEvent(EventType.CANCEL_REQUESTED, by=by)
+            yield AuditEvent(EventType.CANCEL_REQUESTED)
         case ev.NodesAdded(specs):
-            yield AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}), by=by)
+            yield AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}))
         case _:
             return
 

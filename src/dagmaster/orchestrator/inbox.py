@@ -44,6 +44,7 @@ class PendingEvents:
 
     __slots__ = (
         "audit_events",
+        "command_events",
         "commands",
         "events",
         "lost",
@@ -51,7 +52,6 @@ class PendingEvents:
         "notified",
         "reported",
         "results",
-        "senders",
         "started",
     )
 
@@ -64,8 +64,8 @@ class PendingEvents:
         # Results that came with a notification and were not read from the store.
         self.notified: list[TaskResult] = []
         self.commands: list[int] = []
-        # The sender of the n-th event.
-        self.senders: dict[int, str] = {}
+        # The command of the n-th event.
+        self.command_events: dict[int, Command] = {}
         self.audit_events: list[AuditEvent] = []
         # The job was just loaded: its unanswered needs must be answered.
         self.needs_recovery = False
@@ -109,10 +109,10 @@ class PendingEvents:
         try:
             event = command_event(job, command)
         except (CommandRejected, KeyError, TypeError, ValueError) as error:
-            data = json.dumps({"command": command.kind, "reason": str(error)})
+            data = json.dumps({"command": command.kind, "reason": str(error), "command_id": str(command.id)})
             self.audit_events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
             return
-        self.senders[len(self.events)] = command.sent_by
+        self.command_events[len(self.events)] = command
         self.events.append(event)
 
 

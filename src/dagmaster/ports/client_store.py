@@ -28,8 +28,11 @@ class ClientStore(Protocol):
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
-        """Put a command into a job's inbox; return False if there is no such job."""
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
+        """Put a command into a job's inbox; return its id, None if there is no such job.
+
+        The audit event that the owner writes about the command has this id as `command_id`.
+        """
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
         """Publish versions, all or none; with `activate` each becomes the version that new jobs get."""

@@ -6,13 +6,17 @@ import asyncio
 import os
 import threading
 from typing import TYPE_CHECKING, Any
+from unittest.mock import ANY
 
 import pytest
 
+from dagmaster.application.commands.control import send_signal
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate, read
+from tests.unit.application.world import application_on
 
 if TYPE_CHECKING:
     from tests.integration.runtime.runtime_world import World
@@ -40,7 +44,26 @@ async def test_a_signal_ends_the_wait_for_it_and_its_payload_is_the_output(world
     report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"echoed_params": {"n": 7}}
     (event,) = await world.events(job, "SignalReceived")
-    assert (event["by"], read(event["data"])) == ("ada", {"signal": "go"})
+    assert (event["by"], read(event["data"])) == ("ada", {"signal": "go", "command_id": ANY})
+
+
+async def test_each_of_two_senders_gets_the_result_of_its_own_signal(world: World):
+    await world.start()
+    waits = ", ".join(f"{name}: {{type: wait, signal: {name}}}" for name in ("go", "stop", "never"))
+    job = await world.submit(f"{{name: n, nodes: {{{waits}}}}}")
+    await world.until_node(job, "never", "WAITING")
+    store = PostgresReadStore(world.address)
+    app = application_on(store, client=world.client)
+    senders = {"go": "ada", "stop": "bob"}
+    try:
+        results = await asyncio.gather(
+            *(send_signal(app, job, name, sent_by=sender, wait_seconds=30.0) for name, sender in senders.items())
+        )
+    finally:
+        await store.close()
+    events = [result.event for result in results if result.event is not None]
+    assert [(event.data["signal"], event.by) for event in events] == list(senders.items())
+    assert [event.data["command_id"] for event in events] == [result.command_id for result in results]
 
 
 async def test_a_signal_that_comes_before_anybody_waits_is_kept(world: World):
@@ -87,7 +110,7 @@ async def test_an_approval_continues_the_job_and_names_the_approver(world: World
     report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"message": "Hello, bob!"}
     (event,) = await world.events(job, "Approved")
-    assert (event["by"], event["node_id"], read(event["data"])) == ("bob", "ok", {"comment": "fine"})
+    assert (event["by"], event["node_id"], read(event["data"])) == ("bob", "ok", {"comment": "fine", "command_id": ANY})
 
 
 async def test_a_rejection_fails_the_approval(world: World):

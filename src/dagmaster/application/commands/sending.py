@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.secret_inputs import job_redactor
@@ -47,6 +47,7 @@ class CommandResult(View):
     """
 
     job_id: str
+    command_id: str
     command: CommandKind
     node_id: str | None
     accepted: bool
@@ -66,9 +67,17 @@ class OutgoingCommand:
     body: Mapping[str, JsonValue] = field(default_factory=dict)
     node_id: str | None = None
 
-    def is_answered_by(self, event: StoredEvent) -> bool:
-        """Return whether an event says what became of this command."""
+    def is_answered_by(self, event: StoredEvent, command_id: str) -> bool:
+        """Return whether an event says what became of this command, which has an id since it was sent."""
+        if "command_id" in event.data:
+            return bool(event.data["command_id"] == command_id)
         if event.node not in (self.node_id, None):
+            return False
+        if event.type == EventType.NODE_DISPATCHED:
+            # A retry of a node that waits for its next attempt starts that one, and writes no event of its own.
+            return event.type in self.effects
+        # An orchestrator of an older version writes no id: the event of the same sender is taken for the answer.
+        if event.by != self.sent_by:
             return False
         if event.type in self.effects:
             return True
@@ -88,36 +97,43 @@ async def send_command(
 ) -> CommandResult:
     """Send a command and wait for its effect. With `wait_seconds=0`, return when it is stored."""
     if wait_seconds <= 0:
-        await _store(app, job, command)
-        return await _result(app, job, command, None, is_done=False, is_owned=True)
+        sent = await _store(app, job, command)
+        return await _result(app, sent, None, is_done=False, is_owned=True)
     # Subscribed before it is sent: otherwise the owner could be faster.
     async with app.read.subscribe(job.id) as subscription:
-        await _store(app, job, command)
+        sent = await _store(app, job, command)
         if (await app.read.fleet_counts()).orchestrators == 0:
-            return await _result(app, job, command, None, is_done=False, is_owned=False)
-        event, is_done = await _await_effect(app, job, command, subscription, wait_seconds)
-    return await _result(app, job, command, event, is_done=is_done, is_owned=True)
+            return await _result(app, sent, None, is_done=False, is_owned=False)
+        event, is_done = await _await_effect(app, sent, subscription, wait_seconds)
+    return await _result(app, sent, event, is_done=is_done, is_owned=True)
 
 
-async def _store(app: Application, job: JobRecord, command: OutgoingCommand) -> None:
+class _SentCommand(NamedTuple):
+    """A command in the inbox of a job."""
+
+    command_id: str
+    command: OutgoingCommand
+    job: JobRecord
+
+
+async def _store(app: Application, job: JobRecord, command: OutgoingCommand) -> _SentCommand:
     check_sender(command.sent_by)
-    if not await app.client.send(job.id, command.kind, command.body, command.sent_by):
+    command_id = await app.client.send(job.id, command.kind, command.body, command.sent_by)
+    if command_id is None:
         raise JobNotFound(f"there is no job {job.id!r}")
+    return _SentCommand(command_id, command, job)
 
 
 async def _await_effect(
-    app: Application, job: JobRecord, command: OutgoingCommand, subscription: Subscription, wait_seconds: float
+    app: Application, sent: _SentCommand, subscription: Subscription, wait_seconds: float
 ) -> tuple[StoredEvent | None, bool]:
     """Return the event about a command, and whether the command was processed."""
     deadline = time.monotonic() + wait_seconds
     interval = SAFETY_SECONDS if subscription.has_notifications else POLL_SECONDS
-    seq = job.event_seq
+    seq = sent.job.event_seq
     while True:
-        is_pending = any(
-            pending.kind == command.kind and pending.sent_by == command.sent_by
-            for pending in await app.read.pending_commands(job.id)
-        )
-        event, seq = await _find_answer(app, job.id, command, seq)
+        is_pending = await _is_pending(app, sent)
+        event, seq = await _find_answer(app, sent, seq)
         # Pending first, then events: a command that is not pending has its event.
         if event is not None or not is_pending:
             return event, True
@@ -127,30 +143,30 @@ async def _await_effect(
         await subscription.wait(min(remaining, interval))
 
 
-async def _find_answer(
-    app: Application, job_id: str, command: OutgoingCommand, seq: int
-) -> tuple[StoredEvent | None, int]:
+async def _is_pending(app: Application, sent: _SentCommand) -> bool:
+    """Return whether no owner has processed a command yet."""
+    before = (str(int(sent.command_id) - 1),)
+    pending = await app.read.pending_commands(sent.job.id, after=before, limit=1)
+    return any(command.command_id == sent.command_id for command in pending)
+
+
+async def _find_answer(app: Application, sent: _SentCommand, seq: int) -> tuple[StoredEvent | None, int]:
     """Return the event about a command, and the number of the last event that was read."""
-    node_ids = [] if command.node_id is None else [command.node_id]
+    node_ids = [] if sent.command.node_id is None else [sent.command.node_id]
     while True:
-        events = await app.read.events(job_id, after=seq, node_ids=node_ids)
+        events = await app.read.events(sent.job.id, after=seq, node_ids=node_ids)
         for event in events:
             seq = event.seq
-            if command.is_answered_by(event):
+            if sent.command.is_answered_by(event, sent.command_id):
                 return event, seq
         if not events:
             return None, seq
 
 
 async def _result(
-    app: Application,
-    job: JobRecord,
-    command: OutgoingCommand,
-    event: StoredEvent | None,
-    *,
-    is_done: bool,
-    is_owned: bool,
+    app: Application, sent: _SentCommand, event: StoredEvent | None, *, is_done: bool, is_owned: bool
 ) -> CommandResult:
+    job, command = sent.job, sent.command
     view = None if event is None else event_view(job.id, event, await job_redactor(app, job))
     if view is not None:
         sentence = view.sentence
@@ -162,6 +178,7 @@ async def _result(
         sentence = "accepted; no orchestrator is alive, and the next one that starts processes it"
     return CommandResult(
         job_id=job.id,
+        command_id=sent.command_id,
         command=command.kind,
         node_id=command.node_id,
         accepted=event is None or event.type not in _REJECTIONS,

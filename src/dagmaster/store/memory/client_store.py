@@ -59,12 +59,12 @@ class MemoryClientStore:
                 duplicates.append(Accepted(earlier, is_new=False, same=same))
         return duplicates
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
         """Put a command into a job's inbox."""
-        if job_id not in self._database.jobs:
-            return False
-        self._database.add_command(job_id, kind, json.dumps(body), sent_by, self._database.clock.now())
-        return True
+        database = self._database
+        if job_id not in database.jobs:
+            return None
+        return str(database.add_command(job_id, kind, json.dumps(body), sent_by, database.clock.now()))
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
         """Publish versions; with `activate` each becomes the active one."""

@@ -276,12 +276,13 @@ class MemoryDatabase:
         data = None if new.resumed_from is None else json.dumps({"resumed_from": new.resumed_from})
         add_event(job, now, "JobSubmitted", by, data=data)
 
-    def add_command(self, job_id: str, kind: CommandKind, body: str, sent_by: str, now: float) -> None:
+    def add_command(self, job_id: str, kind: CommandKind, body: str, sent_by: str, now: float) -> int:
         """Put a command into a job's inbox, and notify its owner, or the orchestrators that may claim it."""
         number = self.number()
         self.inbox[number] = Command(number, job_id, kind, json.loads(body), sent_by, now)
         owner = self.jobs[job_id].owner_id
         self.notify("jobs" if owner is None else f"owner {owner}", "commands")
+        return number
 
     def enqueue(self, task: StoredTask) -> None:
         """Put a task into the queue."""

@@ -101,12 +101,13 @@ class PostgresClientStore:
         rows = await self.session.fetch(_SQL["jobs_with_keys"], params)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
         """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
-            return False
+            return None
         params = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
-        return await self.session.row(_SQL["send"], params) is not None
+        row = await self.session.row(_SQL["send"], params)
+        return None if row is None else str(row["id"])
 
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Expire the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""

@@ -81,10 +81,11 @@ class Client:
         self.jobs.append(job)
         return Accepted(job.id, is_new=True)
 
-    async def send(self, job_id: str, kind: CommandKind, body: Any, sent_by: str) -> bool:
+    async def send(self, job_id: str, kind: CommandKind, body: Any, sent_by: str) -> str:
         self.sent.append((job_id, kind, body, sent_by))
-        self.reads.commands.append(PendingCommand("3", kind, sent_by, 0.0))
-        return True
+        command_id = str(len(self.sent))
+        self.reads.commands.append(PendingCommand(command_id, kind, sent_by, 0.0))
+        return command_id
 
     async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
         self.publishes += 1

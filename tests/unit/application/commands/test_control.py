@@ -113,6 +113,35 @@ def test_events_about_other_nodes_commands_and_reports_are_no_answer(monkeypatch
     assert "not processed yet" in result.sentence
 
 
+def test_the_event_of_another_command_is_no_answer_even_of_the_same_kind_and_sender():
+    store = reads()
+    processed(
+        store,
+        an_event(10, EventType.CANCEL_REQUESTED, command_id="99"),
+        an_event(11, EventType.COMMAND_REJECTED, command="cancel", command_id="1", reason="it is ending"),
+    )
+    app, _ = an_app(store)
+    result = run(cancel_job(app, "7", sent_by="ada"))
+    assert (result.command_id, result.accepted, result.seq) == ("1", False, 11)
+
+
+def test_an_event_without_an_id_answers_only_the_command_of_its_sender():
+    store = reads()
+    processed(store, replace(an_event(10, EventType.CANCEL_REQUESTED), by="eve"))
+    app, _ = an_app(store)
+    result = run(cancel_job(app, "7", sent_by="ada"))
+    assert (result.is_done, result.event) == (True, None)
+
+
+def test_a_command_is_pending_behind_many_others():
+    store = reads()
+    app, client = an_app(store)
+    for _ in range(30):
+        run(client.send("7", CommandKind.SIGNAL, {}, "eve"))
+    result = run(cancel_job(app, "7", sent_by="ada", wait_seconds=0.01))
+    assert (result.accepted, result.is_done) == (True, False)
+
+
 def test_a_command_that_changed_nothing_does_not_wait_to_the_end():
     store = reads()
     processed(store)

@@ -53,9 +53,10 @@ CROSS JOIN LATERAL (SELECT * FROM dag_jobs j
 WITH sent AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT id, :kind, :body::json, :sent_by, clock() FROM dag_jobs WHERE id = :job_id
-    RETURNING job_id
+    RETURNING id, job_id
 )
-SELECT pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = sent.job_id),
+SELECT sent.id,
+       pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = sent.job_id),
                           'dagmaster_jobs'), 'commands')::text AS notified
 FROM sent
 
