@@ -72,6 +72,10 @@ class Problem:
         lines += [f"    {self.hint}"] if self.hint else []
         return "\n".join(lines)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problem as JSON values."""
+        return asdict(self)
+
 
 class DagmasterError(Exception):
     """An operation of dagmaster failed."""
@@ -98,7 +102,7 @@ class _WithProblems(DagmasterError):
         """Return the error with its problems, each as an object."""
         count = len(self.problems)
         message = f"{(self.__doc__ or '').strip().rstrip('.')}: {count} problem{'s' if count != 1 else ''}"
-        return {**super().to_dict(), "message": message, "problems": [asdict(problem) for problem in self.problems]}
+        return {**super().to_dict(), "message": message, "problems": [problem.to_dict() for problem in self.problems]}
 
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────

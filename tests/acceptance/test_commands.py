@@ -396,7 +396,7 @@ def test_the_shipped_workflows_and_those_of_the_source_systems_are_valid():
     sources = str(ROOT / "examples" / "sources")
     done = dagmaster("workflows", "validate", sources, "--json")
     assert done.returncode == 0
-    assert {Path(each["file"]).stem: each["valid"] for each in json.loads(done.stdout)} == {
+    assert {Path(each["file"]).stem: each["is_valid"] for each in json.loads(done.stdout)} == {
         "my_custom_pipeline": True,
         "process_raster": True,
         "raster_processing_v1": True,

@@ -198,7 +198,7 @@ def _job_reason(explanation: Explanation, default_subject: str = "the job") -> R
 def _reason_fields(explanation: Explanation, reason: Reason, node_id: str | None) -> dict[str, Any]:
     redact = explanation.redact
     return {
-        "code": reason.code.value,
+        "code": reason.code,
         "sentence": redact(reason.sentence),
         "data": redact(_reason_data(reason.data)),
         "because": tuple(reason.because),
@@ -230,7 +230,7 @@ def _link_view(explanation: Explanation, link: Link) -> LinkView:
 
 def _group_view(explanation: Explanation, group: Group) -> GroupView:
     return GroupView(
-        code=group.reason.code.value,
+        code=group.reason.code,
         subject=group.subject,
         sentence=explanation.redact(group.sentence),
         count=group.count,

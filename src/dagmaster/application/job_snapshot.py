@@ -88,7 +88,7 @@ class JobSnapshot:
         return replace(
             node_view(record, redact=self.redact, started_at=self.started_at(record)),
             job_id=self.job.id,
-            kind=None if spec is None else spec.kind.value,
+            kind=None if spec is None else spec.kind,
             action=None if spec is None else describe_action(spec),
             is_reused=is_reused,
             message=self.redact(message),
@@ -186,6 +186,7 @@ def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | No
         fan_out_index=None if record.parent_node_id is None else record.fan_out_index,
         started_at=started_at,
         finished_at=record.finished_at,
+        updated_at=record.updated_at,
         wake_at=record.wake_at,
         queue=record.queue,
         worker_id=record.worker_id,

@@ -10,15 +10,13 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from dagmaster.application.views.view import View
+from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, SubmissionRejected
-from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.job_records import NewJob
 
 if TYPE_CHECKING:
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
@@ -61,28 +60,6 @@ class JobRequest:
     correlation_id: str | None = None
     callback_url: str | None = None
     """Checked and stored with the job. Nothing calls it yet."""
-
-
-class SubmitOutcome(StrEnum):
-    """What became of one request."""
-
-    ACCEPTED = "accepted"
-    EXISTING = "existing"
-    """The same request was accepted before, under the same idempotency key."""
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitResult(View):
-    """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message."""
-
-    outcome: SubmitOutcome
-    job_id: str | None
-    workflow_id: str
-    version: int | None
-    is_new: bool
-    resumed_from: str | None = None
-    error: JsonObject | None = None
 
 
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:

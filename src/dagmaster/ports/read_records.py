@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
+from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -136,7 +136,7 @@ class NodeRecord:
     status: NodeStatus
     job_id: str = ""
     workflow_id: str = ""
-    skip_reason: str | None = None
+    skip_reason: SkipReason | None = None
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
@@ -169,7 +169,7 @@ class ChildCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a node. One in flight has not completed; `worker` is the host and pid of its worker.
+    """One attempt at a node. One in flight has the status of its node; `worker` is the host and pid of its worker.
 
     `started_at`: when its handler started; None if it did not, or if a worker of an older version ran it.
     """
@@ -177,7 +177,7 @@ class AttemptRecord:
     node_id: str
     attempt: int
     task_id: str
-    status: str
+    status: AttemptStatus | NodeStatus
     queue: str
     worker_id: str | None
     worker: str | None

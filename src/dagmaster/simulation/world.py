@@ -17,7 +17,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.application.submission import JobSubmitter, Submission
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.orchestrator.poll_schedule import Timing
 from dagmaster.orchestrator.service import Orchestrator
@@ -166,7 +166,7 @@ def _reason(job: StoredJob) -> Reason:
 def _difference(calm: Outcome, stormy: Outcome) -> str | None:
     """Describe a job that completed without faults and ended differently with them, if there is one."""
     for key, nodes in calm.ends.items():
-        if any(status in ("FAILED", "CANCELLED") for status, _ in nodes.values()):
+        if any(status in (NodeStatus.FAILED, NodeStatus.CANCELLED) for status, _ in nodes.values()):
             continue
         for node_id, end in nodes.items():
             other = stormy.ends[key].get(node_id)

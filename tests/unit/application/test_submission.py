@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
-from dagmaster.application.submission import MAX_BATCH, JobRequest, SubmitOutcome, submit_job, submit_jobs
+from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_job, submit_jobs
+from dagmaster.application.views import SubmitOutcome
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import (
     DatabaseUnavailable,
@@ -22,7 +23,7 @@ from tests.unit.application.world import run
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
-    from dagmaster.application.submission import SubmitResult
+    from dagmaster.application.views import SubmitResult
 
 GRAPH = compile_text(
     "{workflow_id: tile, version: 3, inputs: {x: {type: integer, required: true}}, nodes: {a: {handler: h, queue: q}}}"

@@ -25,8 +25,8 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
-    from dagmaster.application.commands.sending import CommandResult
     from dagmaster.application.context import Application
+    from dagmaster.application.views.results import CommandResult
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.read_store import JobRecord, NodeRecord

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from dagmaster.application.views.view import View
+from dagmaster.application.views.results import ActivateResult, PublishOutcome, PublishResult
 from dagmaster.application.workflow_lookup import find_version, load_versions
 from dagmaster.errors import WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
@@ -24,43 +23,12 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import VersionRecord
 
 
-class PublishOutcome(StrEnum):
-    """What became of a workflow version."""
-
-    PUBLISHED = "published"
-    REPLACED = "replaced"
-    UNCHANGED = "unchanged"
-    """It was published before, with the same content."""
-
-
 @dataclass(frozen=True, slots=True)
 class WorkflowSource:
     """A compiled workflow, and the file that it comes from."""
 
     graph: Graph
     file: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishResult(View):
-    """One workflow version after `publish_workflows`."""
-
-    file: str
-    workflow_id: str
-    version: int
-    content_hash: str
-    outcome: PublishOutcome
-    is_active: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActivateResult(View):
-    """The version that new jobs of a workflow get, and the one that they got before."""
-
-    workflow_id: str
-    version: int
-    content_hash: str
-    previous_version: int | None
 
 
 async def publish_workflows(

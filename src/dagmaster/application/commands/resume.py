@@ -20,10 +20,9 @@ from dagmaster.application.submission import (
     MAX_CORRELATION_ID,
     JobSubmitter,
     Submission,
-    SubmitResult,
     accepted_result,
 )
-from dagmaster.application.views.view import View
+from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
@@ -39,8 +38,8 @@ from dagmaster.ports.command_kinds import CommandKind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.application.commands.sending import CommandResult
     from dagmaster.application.context import Application
+    from dagmaster.application.views.results import CommandResult, SubmitResult
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.resume_plan import ReuseDecision
     from dagmaster.json_types import JsonObject, JsonValue
@@ -60,39 +59,6 @@ class ResumeRequest:
     """Inputs as text, parsed as the workflow declares them."""
     version: int | None = None
     idempotency_key: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChildrenView(View):
-    """How many children of a fan-out would be reused, and how many redone."""
-
-    reused: int
-    redone: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedNodeView(View):
-    """What would become of a node, and why; of a fan-out, also of its children."""
-
-    node: str
-    reason: str
-    children: PlannedChildrenView | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePlanView(View):
-    """What a resume or a retry would do. Without `has_workers`, it is not known which handlers there are."""
-
-    job_id: str
-    workflow_id: str
-    version: int
-    is_new_job: bool
-    run: int | None
-    """The run of the same job that it would start. None: a new job, or nothing to do."""
-    has_workers: bool
-    reused: tuple[PlannedNodeView, ...]
-    redone: tuple[PlannedNodeView, ...]
-    impossible: tuple[PlannedNodeView, ...]
 
 
 async def resume_job(

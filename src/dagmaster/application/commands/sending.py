@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.secret_inputs import job_redactor
-from dagmaster.application.views.events_and_logs import EventView
-from dagmaster.application.views.view import View
+from dagmaster.application.views.results import CommandResult
 from dagmaster.errors import CommandInvalid, JobNotFound
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.read_store import JobRecord, Subscription
 
 WAIT_SECONDS: Final = 5.0
@@ -36,25 +35,6 @@ SAFETY_SECONDS: Final = 5.0
 """How often the effect is read where notifications arrive, in case one was lost."""
 MAX_SENDER: Final = 64
 _REJECTIONS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPORT_IGNORED})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult(View):
-    """What became of a command. Not `accepted`: its owner rejected it, and `sentence` says why.
-
-    `is_done`: the owner has processed it, and `event` is the audit event about it, if it wrote one. A command that is
-    accepted and not done is stored, and is processed later.
-    """
-
-    job_id: str
-    command_id: str
-    command: CommandKind
-    node_id: str | None
-    accepted: bool
-    is_done: bool
-    seq: int | None
-    event: EventView | None
-    sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

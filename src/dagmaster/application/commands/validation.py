@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dagmaster.application.commands.publication import WorkflowSource
+from dagmaster.application.views.results import ValidationResult
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.errors import QueryInvalid, WorkflowInvalid
 
@@ -16,27 +16,6 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.authoring.handler_registry import Registry
-    from dagmaster.engine.graph import Graph
-    from dagmaster.errors import Problem
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationResult:
-    """The problems of one workflow file: errors and warnings. `graph` is None if there is an error."""
-
-    file: str
-    problems: tuple[Problem, ...]
-    graph: Graph | None
-
-    @property
-    def is_valid(self) -> bool:
-        """Return whether the workflow can run."""
-        return self.graph is not None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as JSON values."""
-        problems = [asdict(problem) for problem in self.problems]
-        return {"file": self.file, "valid": self.is_valid, "problems": problems}
 
 
 def validate_files(
@@ -80,5 +59,5 @@ def _validate(file: str, compile_workflow: Callable[[], Compiled]) -> Validation
     try:
         compiled = compile_workflow()
     except WorkflowInvalid as error:
-        return ValidationResult(file=file, problems=error.problems, graph=None)
-    return ValidationResult(file=file, problems=tuple(compiled.warnings), graph=compiled.graph)
+        return ValidationResult(file=file, is_valid=False, problems=error.problems, graph=None)
+    return ValidationResult(file=file, is_valid=True, problems=tuple(compiled.warnings), graph=compiled.graph)

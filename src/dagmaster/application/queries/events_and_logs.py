@@ -13,7 +13,9 @@ from dagmaster.application.node_lookup import unknown_node
 from dagmaster.application.secret_inputs import RedactorCache, job_redactor
 from dagmaster.application.views.events_and_logs import EventCountsView, EventView, LogView
 from dagmaster.application.views.page import Page
+from dagmaster.application.views.view import as_member
 from dagmaster.errors import NodeNotFound
+from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -187,7 +189,7 @@ def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) ->
     return EventView(
         job_id=job_id,
         seq=event.seq,
-        type=str(event.type),
+        type=as_member(EventType, event.type),
         at=event.at,
         by=event.by,
         node_id=event.node,

@@ -6,7 +6,15 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
+from dagmaster.application.views.fleet import (
+    FleetView,
+    LeftJobsView,
+    LeftTasksView,
+    OrchestratorView,
+    QueueView,
+    TaskNodeView,
+    WorkerView,
+)
 from dagmaster.application.views.page import Page
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
 from dagmaster.ports.run_queues import is_served
@@ -81,11 +89,21 @@ def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None
 
 
 def _orchestrator_view(record: OrchestratorRecord) -> OrchestratorView:
-    return _from_record(OrchestratorView, record, orchestrator_id=record.owner_id)
+    left = None if record.left is None else LeftJobsView(**record.left)
+    return _from_record(OrchestratorView, record, orchestrator_id=record.owner_id, left=left)
 
 
 def _worker_view(record: WorkerRecord) -> WorkerView:
-    return _from_record(WorkerView, record)
+    if record.left is None:
+        return _from_record(WorkerView, record, left=None)
+    alone_with = record.left.get("alone_with")
+    left = LeftTasksView(
+        tasks=record.left["tasks"],
+        not_reclaimed=record.left["not_reclaimed"],
+        now=record.left["now"],
+        alone_with=None if alone_with is None else TaskNodeView(**alone_with),
+    )
+    return _from_record(WorkerView, record, left=left)
 
 
 def _from_record(view: type[V], record: Any, **others: Any) -> V:

@@ -15,7 +15,9 @@ from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressView, JobView, OwnerView
 from dagmaster.application.views.page import Page
+from dagmaster.application.views.view import as_member
 from dagmaster.engine.status import JobStatus
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.text_format import format_error
 
@@ -210,7 +212,10 @@ async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]
 
 def _command_view(command: PendingCommand) -> CommandView:
     return CommandView(
-        command_id=command.command_id, kind=command.kind, sent_by=command.sent_by, age_seconds=command.age_seconds
+        command_id=command.command_id,
+        kind=as_member(CommandKind, command.kind),
+        sent_by=command.sent_by,
+        age_seconds=command.age_seconds,
     )
 
 

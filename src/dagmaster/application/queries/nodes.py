@@ -12,6 +12,7 @@ from dagmaster.application.node_lookup import child_of, find_node
 from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.page import Page
+from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dagmaster.application.context import Application
-    from dagmaster.engine.status import NodeStatus
     from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
 
 _DETAIL_ATTEMPTS: Final = 100
@@ -77,7 +77,7 @@ async def node_detail(app: Application, job_id: str | None, node_id: str) -> Nod
     place = None if record.parent_node_id is None else child_of(node_id)
     values = await app.read.node_values(job.id, node_id, child_of=place)
     children = {} if record.source_count is None else await app.read.child_counts(job.id, [node_id])
-    is_waiting = not job.is_finished and record.status.value == "WAITING"
+    is_waiting = not job.is_finished and record.status is NodeStatus.WAITING
     snapshot = JobSnapshot(
         job=job,
         graph=graph,
@@ -152,7 +152,7 @@ def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], An
         node_id=attempt.node_id,
         attempt=attempt.attempt,
         task_id=attempt.task_id,
-        status=str(attempt.status),
+        status=attempt.status,
         queue=attempt.queue,
         worker_id=attempt.worker_id,
         worker=attempt.worker,

@@ -2,7 +2,15 @@
 
 from dagmaster.application.views.audit import AuditView, ViolationView
 from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogView
-from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
+from dagmaster.application.views.fleet import (
+    FleetView,
+    LeftJobsView,
+    LeftTasksView,
+    OrchestratorView,
+    QueueView,
+    TaskNodeView,
+    WorkerView,
+)
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressView, JobView, OwnerView
 from dagmaster.application.views.nodes import (
@@ -14,6 +22,18 @@ from dagmaster.application.views.nodes import (
     TaskView,
 )
 from dagmaster.application.views.page import Page
+from dagmaster.application.views.results import (
+    ActivateResult,
+    CommandResult,
+    PlannedChildrenView,
+    PlannedNodeView,
+    PublishOutcome,
+    PublishResult,
+    ResumePlanView,
+    SubmitOutcome,
+    SubmitResult,
+    ValidationResult,
+)
 from dagmaster.application.views.view import View
 from dagmaster.application.views.why import (
     ChildJobWhyView,
@@ -25,19 +45,28 @@ from dagmaster.application.views.why import (
     ReasonView,
 )
 from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
-from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, AttemptStatus, JobStatus, NodeStatus
+from dagmaster.engine.diagnosis.reasons import ReasonCode
+from dagmaster.engine.graph import Kind
+from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.errors import Problem
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 __all__ = [
     "TERMINAL_JOB",
     "TERMINAL_NODE",
+    "ActivateResult",
     "AttemptStatus",
     "AttemptView",
     "AuditView",
     "ChildJobWhyView",
     "ChildrenView",
+    "CommandKind",
+    "CommandResult",
     "CommandView",
     "CountsView",
     "EventCountsView",
+    "EventType",
     "EventView",
     "FleetView",
     "FootprintView",
@@ -48,6 +77,9 @@ __all__ = [
     "JobStatus",
     "JobView",
     "JobWhyView",
+    "Kind",
+    "LeftJobsView",
+    "LeftTasksView",
     "LinkView",
     "LogView",
     "NodeDetailView",
@@ -58,10 +90,22 @@ __all__ = [
     "OrchestratorView",
     "OwnerView",
     "Page",
+    "PlannedChildrenView",
+    "PlannedNodeView",
+    "Problem",
     "ProgressView",
+    "PublishOutcome",
+    "PublishResult",
     "QueueView",
+    "ReasonCode",
     "ReasonView",
+    "ResumePlanView",
+    "SkipReason",
+    "SubmitOutcome",
+    "SubmitResult",
+    "TaskNodeView",
     "TaskView",
+    "ValidationResult",
     "VersionView",
     "View",
     "ViolationView",

@@ -7,15 +7,20 @@ from dataclasses import dataclass
 
 from dagmaster.application.views.view import Timestamp, View
 from dagmaster.json_types import JsonObject
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView(View):
-    """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people."""
+    """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people.
+
+    An orchestrator of a newer version may write types that this version does not know.
+    """
 
     job_id: str
     seq: int
-    type: str
+    type: EventType | str
     at: Timestamp
     by: str
     node_id: str | None
@@ -47,9 +52,9 @@ class LogView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandView(View):
-    """A command that no orchestrator has processed yet."""
+    """A command that no orchestrator has processed yet. One of a newer version may have another kind."""
 
     command_id: str
-    kind: str
+    kind: CommandKind | str
     sent_by: str
     age_seconds: float

@@ -2,10 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dagmaster.application.views.view import View
 from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftJobsView(View):
+    """The jobs that an orchestrator owned when it left. `reassigned`: they finished, or others owned and left them."""
+
+    jobs: int
+    owned_again: int
+    unowned: int
+    not_reclaimed: int
+    reassigned: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskNodeView(View):
+    """The node that a task was an attempt at."""
+
+    job_id: str
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftTasksView(View):
+    """The tasks that a worker held when it left. `now`: how many of their nodes have which status.
+
+    `alone_with`: the only task that it held when it died.
+    """
+
+    tasks: int
+    not_reclaimed: int
+    now: Mapping[str, int]
+    alone_with: TaskNodeView | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +57,7 @@ class OrchestratorView(View):
     stopped_seconds: float | None
     jobs: int
     counters: JsonObject
-    left: JsonObject | None
+    left: LeftJobsView | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +82,7 @@ class WorkerView(View):
     processes: int
     processes_busy: int
     counters: JsonObject
-    left: JsonObject | None
+    left: LeftTasksView | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

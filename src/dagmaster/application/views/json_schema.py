@@ -10,6 +10,7 @@ from typing import Any, Final, Union, get_args, get_origin
 
 from dagmaster.application import views
 from dagmaster.application.views.view import Timestamp, View, view_types
+from dagmaster.errors import Problem
 
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     str: {"type": "string"},
@@ -25,12 +26,15 @@ _PLAIN: Final[dict[Any, dict[str, Any]]] = {
 def view_schemas() -> dict[str, Any]:
     """Return one schema document with a definition for each view and for a page of each."""
     classes: list[Any] = [getattr(views, name) for name in views.__all__]
-    shown = [view for view in classes if isinstance(view, type) and issubclass(view, View) and view is not View]
+    shown = [
+        view for view in classes if isinstance(view, type) and issubclass(view, View | Problem) and view is not View
+    ]
     definitions: dict[str, Any] = {}
     for view in shown:
         definitions[view.__name__] = _SPECIAL.get(view.__name__, _object_schema)(view)
     for view in shown:
-        definitions[f"{view.__name__}Page"] = _page_schema(view.__name__)
+        if view.__name__.endswith("View"):
+            definitions[f"{view.__name__}Page"] = _page_schema(view.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Views of dagmaster",

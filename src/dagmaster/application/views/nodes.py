@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
-from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus
+from dagmaster.engine.graph import Kind
+from dagmaster.engine.status import TERMINAL_NODE, AttemptStatus, JobStatus, NodeStatus, SkipReason
 from dagmaster.json_types import JsonObject, JsonValue
 
 
@@ -47,10 +48,10 @@ class NodeView(View):
 
     job_id: str
     node_id: str
-    kind: str | None
+    kind: Kind | None
     action: str | None
     status: NodeStatus
-    skip_reason: str | None
+    skip_reason: SkipReason | None
     branch: str | None
     attempt: int
     failed_attempts: int
@@ -59,6 +60,7 @@ class NodeView(View):
     fan_out_index: int | None
     started_at: Timestamp | None
     finished_at: Timestamp | None
+    updated_at: Timestamp | None
     wake_at: Timestamp | None
     queue: str | None
     worker_id: str | None
@@ -74,15 +76,15 @@ class NodeView(View):
 class AttemptView(View):
     """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
 
-    `started_at`: when its handler started; null if it did not, or if a worker of an older version ran it.
-    `duration_seconds` counts from there.
+    `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did not, or if
+    a worker of an older version ran it. `duration_seconds` counts from there.
     """
 
     job_id: str
     node_id: str
     attempt: int
     task_id: str
-    status: str
+    status: AttemptStatus | NodeStatus
     queue: str
     worker_id: str | None
     worker: str | None

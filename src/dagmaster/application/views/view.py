@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
+from dagmaster.errors import Problem
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+E = TypeVar("E", bound=StrEnum)
 
 Timestamp = Annotated[float, "timestamp"]
 """Seconds since the epoch; `to_dict()` writes RFC 3339."""
@@ -40,6 +43,14 @@ class View:
 def view_types(view: type[Any]) -> dict[str, Any]:
     """Return the types of a view's fields. JSON values, whose type is recursive, are Any."""
     return get_type_hints(view, localns={"JsonValue": Any, "JsonObject": dict[str, Any]}, include_extras=True)
+
+
+def as_member(of: type[E], value: str) -> E | str:
+    """Return the member of an enum; a value that only a newer version knows stays as it is."""
+    try:
+        return of(value)
+    except ValueError:
+        return value
 
 
 _Converters = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
@@ -71,7 +82,7 @@ def _origins(hint: Any) -> set[Any]:
 
 
 def _to_json(value: Any) -> Any:
-    if isinstance(value, View):
+    if isinstance(value, View | Problem):
         return value.to_dict()
     if isinstance(value, StrEnum):
         return value.value

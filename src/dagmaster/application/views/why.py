@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from dagmaster.application.views.jobs import JobView
 from dagmaster.application.views.view import View
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject
 
@@ -18,7 +19,7 @@ class ReasonView(View):
     `command`: what to type about it, if something can be done.
     """
 
-    code: str
+    code: ReasonCode
     sentence: str
     data: JsonObject
     because: tuple[str, ...]
@@ -44,7 +45,7 @@ class LinkView(ReasonView):
 class GroupView(View):
     """Nodes that have the same reason, children of one fan-out if `fan_out` is set. `examples`: some of them."""
 
-    code: str
+    code: ReasonCode
     subject: str
     sentence: str
     count: int

@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.application.commands.resume import PlannedNodeView, ResumePlanView
-    from dagmaster.application.commands.sending import CommandResult
     from dagmaster.application.context import Application
+    from dagmaster.application.views import CommandResult, PlannedNodeView, ResumePlanView
     from dagmaster.json_types import JsonValue
 
 MAX_USER: Final = 64

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.application.commands.resume import ResumeRequest
-    from dagmaster.application.submission import SubmitResult
+    from dagmaster.application.views import SubmitResult
     from dagmaster.cli.database import DatabaseSession
 
 
@@ -92,7 +92,7 @@ def resume(
 
 def _resume(session: DatabaseSession, job_id: str, request: ResumeRequest, *, wait: bool, as_json: bool) -> int:
     from dagmaster.application.commands.resume import resume_job
-    from dagmaster.application.commands.sending import CommandResult
+    from dagmaster.application.views import CommandResult
     from dagmaster.cli.commands.jobs import watch_to_end
 
     result = session.run(lambda app: resume_job(app, job_id, request))

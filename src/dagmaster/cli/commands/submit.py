@@ -30,7 +30,8 @@ from dagmaster.errors import InputsInvalid, WorkflowInvalid
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dagmaster.application.submission import JobRequest, SubmitResult
+    from dagmaster.application.submission import JobRequest
+    from dagmaster.application.views import SubmitResult
     from dagmaster.cli.database import DatabaseSession
     from dagmaster.json_types import JsonObject
 
@@ -170,7 +171,8 @@ def _print_result(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
 
 
 def _submit_batch(session: DatabaseSession, requests: Sequence[JobRequest], *, as_json: bool) -> int:
-    from dagmaster.application.submission import SubmitOutcome, submit_jobs
+    from dagmaster.application.submission import submit_jobs
+    from dagmaster.application.views import SubmitOutcome
 
     results = session.run(lambda app: submit_jobs(app, requests), migrate=session.config.is_embedded)
     failed = [number for number, result in enumerate(results, 1) if result.outcome is SubmitOutcome.ERROR]

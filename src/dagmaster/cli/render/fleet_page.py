@@ -8,7 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dagmaster.application.views import WorkerView
+from dagmaster.application.views import LeftJobsView, WorkerView
 from dagmaster.cli.render.text import DIM
 from dagmaster.text_format import age, format_count
 
@@ -176,17 +176,18 @@ def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iter
 
 def _left(service: OrchestratorView | WorkerView) -> str:
     """Format the jobs or tasks that a service did not release, and what became of them."""
-    left: Mapping[str, Any] = service.left or {}
-    if "jobs" in left:
-        return _parts(left["jobs"], "job", {
-            "to be reclaimed": left.get("not_reclaimed", 0), "without an owner": left.get("unowned", 0),
-            "owned again": left.get("owned_again", 0), "finished or reassigned": left.get("reassigned", 0),
+    left = service.left
+    if left is None:
+        return "left nothing"
+    if isinstance(left, LeftJobsView):
+        return _parts(left.jobs, "job", {
+            "to be reclaimed": left.not_reclaimed, "without an owner": left.unowned,
+            "owned again": left.owned_again, "finished or reassigned": left.reassigned,
         })  # fmt: skip
-    if "alone_with" in left:
-        task = left["alone_with"]
-        return f"while it ran only node {task['node_id']} of job {task['job_id']}"
-    now = {_TASKS_NOW.get(status, status): count for status, count in left.get("now", {}).items()}
-    return _parts(left.get("tasks", 0), "task", {"to be reclaimed": left.get("not_reclaimed", 0), **now})
+    if left.alone_with is not None:
+        return f"while it ran only node {left.alone_with.node_id} of job {left.alone_with.job_id}"
+    now = {_TASKS_NOW.get(status, status): count for status, count in left.now.items()}
+    return _parts(left.tasks, "task", {"to be reclaimed": left.not_reclaimed, **now})
 
 
 def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from PIL import Image, ImageDraw, ImageFont
 
+from dagmaster.application.views import NodeStatus
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -17,16 +19,16 @@ Point = tuple[float, float]
 
 SEA, LAND, SHORE, GRID, INK, FAINT = "#eef3f7", "#fbfaf6", "#c3cbd3", "#d5dde4", "#1f2933", "#6b7783"
 COLOURS: Final = {
-    "COMPLETED": "#2a9d5c",
-    "FAILED": "#d1495b",
-    "RUNNING": "#2f7fd1",
-    "CLAIMED": "#5f9cdc",
-    "DISPATCHED": "#8fbce6",
-    "READY": "#c9d3dc",
-    "PENDING": "#c9d3dc",
-    "WAITING": "#b08bd6",
-    "SKIPPED": "#e3e7eb",
-    "CANCELLED": "#7d8790",
+    NodeStatus.COMPLETED: "#2a9d5c",
+    NodeStatus.FAILED: "#d1495b",
+    NodeStatus.RUNNING: "#2f7fd1",
+    NodeStatus.CLAIMED: "#5f9cdc",
+    NodeStatus.DISPATCHED: "#8fbce6",
+    NodeStatus.READY: "#c9d3dc",
+    NodeStatus.PENDING: "#c9d3dc",
+    NodeStatus.WAITING: "#b08bd6",
+    NodeStatus.SKIPPED: "#e3e7eb",
+    NodeStatus.CANCELLED: "#7d8790",
 }
 _TOP, _BOTTOM, _SIDE = 56, 52, 56
 _STEPS: Final = (30, 20, 10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
@@ -46,7 +48,7 @@ def draw_map(features: Sequence[dict[str, Any]], title: str, *, width: int = 120
             pen.polygon([view.to_pixel(*point) for point in ring], fill=LAND, outline=SHORE, width=_SCALE)
     _draw_grid(pen, view)
     # Failed ones last, on top of the others.
-    for feature in sorted(features, key=lambda feature: feature["properties"]["status"] == "FAILED"):
+    for feature in sorted(features, key=lambda feature: feature["properties"]["status"] == NodeStatus.FAILED):
         colour = COLOURS.get(feature["properties"]["status"], "#999999")
         for ring in rings(feature["geometry"]):
             pixels = [view.to_pixel(*point) for point in ring]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus, SkipReason
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_store import (
@@ -53,6 +53,8 @@ def node_record(row: Record) -> NodeRecord:
     for name in ("job_id", "task_id", "worker_id"):
         fields[name] = _id(fields[name])
     fields["status"] = NodeStatus(fields["status"])
+    if fields.get("skip_reason") is not None:
+        fields["skip_reason"] = SkipReason(fields["skip_reason"])
     return NodeRecord(**fields)
 
 
@@ -63,6 +65,8 @@ def attempt_record(node_id: str, row: Record) -> AttemptRecord:
         fields[name] = from_json(fields[name])
     for name in ("task_id", "worker_id"):
         fields[name] = _id(fields[name])
+    status = NodeStatus if fields["completed_at"] is None else AttemptStatus
+    fields["status"] = status(fields["status"])
     return AttemptRecord(node_id=node_id, **fields)
 
 

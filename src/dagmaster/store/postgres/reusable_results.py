@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from dagmaster.engine.status import JobStatus
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
@@ -93,7 +94,7 @@ class PostgresReusableResults:
 
     async def _load_rows(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
         # A job that never started has no nodes yet.
-        begun = [row["id"] for row in rows if row["status"] != "PENDING"]
+        begun = [row["id"] for row in rows if row["status"] != JobStatus.PENDING]
         nodes: dict[int, list[NodeRow]] = {}
         tasks: dict[int, dict[str, str]] = {}
         if begun:

@@ -180,7 +180,7 @@ def test_a_folder_without_workflows_is_refused(tmp_path: Path):
 
 
 def test_a_text_is_validated_as_a_file_is():
-    assert validate_text(VALID, HANDLERS).to_dict() == {"file": "workflow.yaml", "valid": True, "problems": []}
+    assert validate_text(VALID, HANDLERS).to_dict() == {"file": "workflow.yaml", "is_valid": True, "problems": []}
     assert not validate_text(INVALID, HANDLERS, name="x.yaml").is_valid
 
 

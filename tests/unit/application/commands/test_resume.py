@@ -18,8 +18,8 @@ from dagmaster.application.commands.resume import (
     plan_retry,
     resume_job,
 )
-from dagmaster.application.commands.sending import CommandResult
-from dagmaster.application.submission import JobRequest, SubmitResult, submit_job
+from dagmaster.application.submission import JobRequest, submit_job
+from dagmaster.application.views import CommandResult, SubmitResult
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.engine.status import JobStatus

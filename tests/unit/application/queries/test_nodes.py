@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import CursorInvalid, NodeNotFound
 from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeFilter, NodeRecord, NodeValues, TaskRecord
 from tests.unit.application.world import DONE, SECRET, TILES, FakeReadStore, a_record, an_application, run
@@ -22,7 +22,7 @@ def a_child(index: int, job_id: str = "7") -> NodeRecord:
 
 def test_a_node_has_its_attempts_and_values_without_secrets():
     attempt = AttemptRecord(
-        node_id="tiles__0", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
+        node_id="tiles__0", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
         dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5,
         error={"message": f"no {SECRET}"}, metrics={"note": "other-secret"},
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_nodes_across_jobs_are_paged_newest_job_first():
 def test_attempts_are_paged_newest_first_and_the_detail_has_the_last_ones():
     attempts = [
         AttemptRecord(
-            node_id="fetch", attempt=number, task_id=str(number), status="FAILED", queue="q", worker_id=None, worker=None,
+            node_id="fetch", attempt=number, task_id=str(number), status=AttemptStatus.FAILED, queue="q", worker_id=None, worker=None,
             dispatched_at=1.0, claimed_at=None, error={"message": f"no {SECRET}"},
         )
         for number in range(1, 104)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from dagmaster.application import views
+from dagmaster.application import submission, views
+from dagmaster.application.commands import control, publication, resume, validation
+from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries import events_and_logs, fleet, jobs, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.errors import JobNotFound
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
     AttemptRecord,
     ChildCounts,
@@ -34,6 +42,8 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
 
 SCHEMAS = view_schemas()
+LEFT_JOBS = {"jobs": 2, "owned_again": 1, "unowned": 0, "not_reclaimed": 1, "reassigned": 0}
+LEFT_TASKS = {"tasks": 1, "not_reclaimed": 0, "now": {"ready": 1}, "alone_with": {"job_id": "7", "node_id": "fetch"}}
 
 
 def app() -> Application:
@@ -42,7 +52,7 @@ def app() -> Application:
         error={"message": "no"}, progress={"current": 1, "total": None, "message": "half"}, wake_at=120.0,
     )  # fmt: skip
     attempt = AttemptRecord(
-        node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
+        node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
         dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
         metrics={"rows": 1},
     )  # fmt: skip
@@ -57,7 +67,7 @@ def app() -> Application:
     )  # fmt: skip
     orchestrator = OrchestratorRecord(
         owner_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
-        silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left={"jobs": 2},
+        silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left=LEFT_JOBS,
     )  # fmt: skip
     queue = QueueRecord(queue="light", waiting=3, claimed=1, oldest_seconds=65.0)
     child_job = a_record(id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1})
@@ -75,7 +85,10 @@ def app() -> Application:
             workflow_records=[a_workflow("flow")],
             version_records=[a_version(1, is_active=True)],
             fleet_record=FleetRecord(
-                orchestrators=(orchestrator,), workers=(a_worker("light"),), queues=(queue,), unowned_jobs=1
+                orchestrators=(orchestrator,),
+                workers=(a_worker("light"), a_worker("light", worker_id="6", left=LEFT_TASKS)),
+                queues=(queue,),
+                unowned_jobs=1,
             ),
             facts=in_queue(),
         )
@@ -108,6 +121,65 @@ QUERIES: dict[str, Any] = {
 }
 
 
+REJECTED = run(events_and_logs.recent_events(app())).items[0]
+PLANNED = views.PlannedNodeView(
+    node="tiles", reason="it failed", children=views.PlannedChildrenView(reused=3, redone=1)
+)
+RESULTS: list[views.View] = [
+    views.CommandResult(
+        job_id="7", command_id="3", command=CommandKind.APPROVE, node_id="release", accepted=False, is_done=True, seq=9,
+        event=REJECTED, sentence="too late",
+    ),
+    views.SubmitResult(
+        outcome=views.SubmitOutcome.ERROR, job_id=None, workflow_id="flow", version=None, is_new=False,
+        error=JobNotFound("there is none").to_dict(),
+    ),
+    views.PublishResult(
+        file="flow.yaml", workflow_id="flow", version=2, content_hash="x", outcome=views.PublishOutcome.REPLACED,
+        is_active=True,
+    ),
+    views.ActivateResult(workflow_id="flow", version=2, content_hash="x", previous_version=None),
+    views.ResumePlanView(
+        job_id="7", workflow_id="flow", version=2, is_new_job=False, run=2, has_workers=True, reused=(), redone=(PLANNED,),
+        impossible=(),
+    ),
+    validate_text("nodes: {a: {handler: nothing}}", Registry()),
+    validate_text("{name: n, nodes: {a: {type: wait, seconds: 1}}}", Registry()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_what_a_command_returns_fits_its_schema(result):
+    document = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    schema = {**SCHEMAS, "$ref": f"#/$defs/{type(result).__name__}"}
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(document)
+
+
+def test_every_result_of_a_command_is_in_the_schema():
+    commands = (control, publication, resume, submission, validation)
+    annotations = [
+        str(inspect.signature(function).return_annotation)
+        for module in commands
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__
+    ]
+    names = set(re.findall(r"\w+(?:Result|PlanView)\b", " ".join(annotations)))
+    assert names == {type(result).__name__ for result in RESULTS}
+    assert names <= set(SCHEMAS["$defs"])
+
+
+def test_statuses_types_kinds_and_codes_are_enums():
+    expected = {
+        ("NodeView", "status"): NodeStatus, ("NodeView", "kind"): views.Kind, ("NodeView", "skip_reason"): SkipReason,
+        ("AttemptView", "status"): AttemptStatus, ("EventView", "type"): EventType,
+        ("CommandView", "kind"): CommandKind, ("ReasonView", "code"): views.ReasonCode,
+        ("GroupView", "code"): views.ReasonCode,
+    }  # fmt: skip
+    for (view, key), enum in expected.items():
+        schema = SCHEMAS["$defs"][view]["properties"][key]
+        assert {"enum": [member.value for member in enum]} in [schema, *schema.get("anyOf", ())], f"{view}.{key}"
+
+
 def test_the_schemas_are_schemas():
     Draft202012Validator.check_schema(SCHEMAS)
 
@@ -132,13 +204,24 @@ def test_every_view_is_validated_by_some_query():
     assert used
     # The audit has its own query, on a database: tests/integration.
     shown = {name for name in views.__all__ if name.endswith("View")} - {"View", "AuditView", "ViolationView"}
+    shown -= {name for name in shown if name.startswith(("Planned", "ResumePlan"))}
     assert shown <= reached, "add a query that returns it to QUERIES"
 
 
 def test_every_number_has_its_unit_and_every_time_its_name():
     counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
-    counts |= {"attempts", "claimed", "workers", "unowned_jobs", "fan_out_index", "newest_version", "active_version"}
+    counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
+    counts |= {
+        "previous_version",
+        "attempts",
+        "claimed",
+        "workers",
+        "unowned_jobs",
+        "fan_out_index",
+        "newest_version",
+        "active_version",
+    }
     for name, schema in SCHEMAS["$defs"].items():
         for key, value in schema["properties"].items():
             kinds = [value, *value.get("anyOf", ())]

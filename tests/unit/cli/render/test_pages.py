@@ -17,7 +17,7 @@ from dagmaster.cli.render.jobs_table import jobs_table
 from dagmaster.cli.render.node_page import node_page
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
 from dagmaster.cli.render.workflow_page import workflow_page
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.read_store import AttemptRecord, ChildCounts, FleetRecord, NodeRecord, NodeValues, WaitInfo
 from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
 from tests.unit.application.queries.test_workflows import a_version
@@ -114,7 +114,7 @@ def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
 
 def test_a_node_page_has_attempts_errors_and_values():
     attempt = AttemptRecord(
-        node_id="fetch", attempt=1, task_id="5", status="FAILED", queue="q", worker_id="3", worker="h:1",
+        node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
         dispatched_at=100.0, claimed_at=100.5, started_at=101.0, completed_at=103.5, error={"message": "no"},
     )  # fmt: skip
     failed = replace(DONE, status=NodeStatus.FAILED, error={"message": "no", "type": "ValueError", "code": 7})

@@ -1,0 +1,127 @@
+"""Results of commands: what became of a request, and what a dry run says would become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dagmaster.application.views.events_and_logs import EventView
+from dagmaster.application.views.view import INTERNAL, View
+from dagmaster.engine.graph import Graph
+from dagmaster.errors import Problem
+from dagmaster.json_types import JsonObject
+from dagmaster.ports.command_kinds import CommandKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandResult(View):
+    """What became of a command. Not `accepted`: its owner rejected it, and `sentence` says why.
+
+    `is_done`: the owner has processed it, and `event` is the audit event about it, if it wrote one. A command that is
+    accepted and not done is stored, and is processed later.
+    """
+
+    job_id: str
+    command_id: str
+    command: CommandKind
+    node_id: str | None
+    accepted: bool
+    is_done: bool
+    seq: int | None
+    event: EventView | None
+    sentence: str
+
+
+class SubmitOutcome(StrEnum):
+    """What became of one request."""
+
+    ACCEPTED = "accepted"
+    EXISTING = "existing"
+    """The same request was accepted before, under the same idempotency key."""
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitResult(View):
+    """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message."""
+
+    outcome: SubmitOutcome
+    job_id: str | None
+    workflow_id: str
+    version: int | None
+    is_new: bool
+    resumed_from: str | None = None
+    error: JsonObject | None = None
+
+
+class PublishOutcome(StrEnum):
+    """What became of a workflow version."""
+
+    PUBLISHED = "published"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+    """It was published before, with the same content."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishResult(View):
+    """One workflow version after `publish_workflows`."""
+
+    file: str
+    workflow_id: str
+    version: int
+    content_hash: str
+    outcome: PublishOutcome
+    is_active: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActivateResult(View):
+    """The version that new jobs of a workflow get, and the one that they got before."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+    previous_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChildrenView(View):
+    """How many children of a fan-out would be reused, and how many redone."""
+
+    reused: int
+    redone: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedNodeView(View):
+    """What would become of a node, and why; of a fan-out, also of its children."""
+
+    node: str
+    reason: str
+    children: PlannedChildrenView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumePlanView(View):
+    """What a resume or a retry would do. Without `has_workers`, it is not known which handlers there are."""
+
+    job_id: str
+    workflow_id: str
+    version: int
+    is_new_job: bool
+    run: int | None
+    has_workers: bool
+    reused: tuple[PlannedNodeView, ...]
+    redone: tuple[PlannedNodeView, ...]
+    impossible: tuple[PlannedNodeView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationResult(View):
+    """The problems of one workflow file: errors, and warnings of a valid one."""
+
+    file: str
+    is_valid: bool
+    problems: tuple[Problem, ...]
+    graph: Graph | None = field(metadata=INTERNAL)
