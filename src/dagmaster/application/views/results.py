@@ -111,6 +111,7 @@ class ResumePlanView(View):
     version: int
     is_new_job: bool
     run: int | None
+    """The run of the same job that it would start. None: a new job, or nothing to do."""
     has_workers: bool
     reused: tuple[PlannedNodeView, ...]
     redone: tuple[PlannedNodeView, ...]
