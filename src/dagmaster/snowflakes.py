@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.ports.ids import EPOCH_MS
+
 if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
 
-# 2026-01-01T00:00:00Z. 41 bits of milliseconds reach into 2095.
-EPOCH_MS: Final = 1_767_225_600_000
 _MACHINES: Final = 1 << 10
 _SEQUENCES: Final = 1 << 12
 

@@ -15,10 +15,11 @@ import asyncpg
 
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.task_journal import TaskJournal
 from dagmaster.ports.task_ledger import TaskLedger
 from dagmaster.ports.task_source import TaskSource
-from dagmaster.snowflakes import EPOCH_MS, Snowflakes
+from dagmaster.snowflakes import Snowflakes
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore

@@ -422,3 +422,31 @@ async def test_another_worker_has_a_handler_if_it_is_alive_and_serves_the_queue(
         assert not await worker.other_worker_has_handler(task.task_id)
         await other.deregister()
     assert not await worker.other_worker_has_handler(task.task_id)
+
+
+# ── The fencing token ──
+
+
+async def test_a_later_claim_of_a_task_has_a_greater_fencing_token(world):
+    scene = await Scene.begin(world)
+    one, two = await world.worker(), await world.worker()
+    await scene.dispatch("a")
+    (first,) = await one.claim(1)
+    await one.release([TaskReport(first.task_id, first.token, AttemptStatus.RELEASED, begun=False)])
+    await world.move(0.002)
+    (second,) = await two.claim(1)
+    assert (second.task_id, second.attempt) == (first.task_id, 1)
+    assert first.fencing_token < second.fencing_token < 2**63
+
+
+async def test_a_later_attempt_has_a_greater_fencing_token_even_if_the_clock_of_the_store_was_set_back(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (first,) = await worker.claim(1)
+    await worker.report([TaskReport(first.task_id, first.token, AttemptStatus.RELEASED)])
+    await scene.dispatch("a", attempt=2)
+    await world.move(-3600)
+    (second,) = await worker.claim(1)
+    assert second.claimed_at < first.claimed_at
+    assert second.fencing_token > first.fencing_token

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.snowflakes import EPOCH_MS, Snowflakes
+from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.snowflakes import Snowflakes
 from dagmaster.testing.clock import FakeClock
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
-    from dagmaster.ports.handler_reports import Reporter
+    from dagmaster.ports.handler_reports import Artifact, Reporter
     from dagmaster.ports.handler_services import Services, Share
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
@@ -46,6 +46,9 @@ class HandlerContext:
     handler_version: str = ""
     workflow: str = ""
     """The workflow and its version, as `raster_tiled v2`; empty outside a job."""
+    fencing_token: int = 1
+    """Greater for every later execution of this node. Pass it on with a write, and refuse a write with a smaller one:
+    then an execution that was paused and taken for dead cannot overwrite the work of its successor."""
     about: str | None = None
     """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with it."""
     _scratch: Path | None = field(default=None, init=False, repr=False)
@@ -61,6 +64,15 @@ class HandlerContext:
             fields = {name: getattr(self, name) for name in ("task_id", "job_id", "node_id", "attempt")}
             self._logger = TaskLogger(_LOGGER, fields)
         return self._logger
+
+    @property
+    def idempotency_key(self) -> str:
+        """Return a key that is the same in every execution of this node of this job, and of no other.
+
+        A child of a fan-out has its own: its index is part of its node id. Attempts, repeated executions and new runs
+        of the job keep the key; a new job, also one that resumes another, has new ones.
+        """
+        return f"{self.job_id}:{self.node_id}"
 
     @property
     def checkpoint_data(self) -> dict[str, Any] | None:
@@ -134,8 +146,13 @@ class HandlerContext:
         if reporter is not None:
             reporter.progress(Progress(current, total, message))
 
-    def checkpoint(self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[str] = ()) -> None:
-        """Save a checkpoint from which a later attempt resumes; thread-safe."""
+    def checkpoint(self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[Artifact] = ()) -> None:
+        """Save a checkpoint from which a later attempt resumes; thread-safe.
+
+        `artifacts` names everything written so far that it relies on, because only the newest checkpoint is
+        kept: URIs, paths, or what `ctx.blobs.publish` returned. If one is gone or has changed when another attempt
+        starts, that attempt starts without the checkpoint.
+        """
         saved = Checkpoint(phase, {} if data is None else data, artifacts)
         reporter = self.reporter
         self.last_checkpoint = saved if reporter is None else reporter.checkpoint(saved)

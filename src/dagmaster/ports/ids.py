@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+EPOCH_MS: Final = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, where the milliseconds in ids begin. 41 bits of them reach into 2095."""
 
 
 class Ids(Protocol):

@@ -34,6 +34,7 @@ class TaskMessage:
     dispatched_at: str | None = None
     trace_parent: str | None = None
     workflow: str = ""
+    fencing_token: int = 1
     # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
     # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides it.
@@ -55,6 +56,8 @@ class TaskMessage:
             "dispatched_at": self.dispatched_at,
             "trace_parent": self.trace_parent,
             "workflow": self.workflow,
+            # As text, like ids: it has more digits than the numbers of some JSON readers.
+            "fencing_token": str(self.fencing_token),
         }
 
     @classmethod
@@ -114,6 +117,7 @@ class _CheckpointModel(BaseModel):
     phase: str
     data: dict[str, Any] = {}
     artifacts: tuple[str, ...] = ()
+    versions: dict[str, str] = {}
 
 
 class _Message(BaseModel):
@@ -135,3 +139,4 @@ class _Message(BaseModel):
     dispatched_at: AwareDatetime | None = None
     trace_parent: str | None = None
     workflow: str = ""
+    fencing_token: int = Field(default=1, ge=1)

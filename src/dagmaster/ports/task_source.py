@@ -11,13 +11,16 @@ expired or deregistered the worker: a new registration has a new id.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dagmaster.engine.status import Isolation
+from dagmaster.ports.ids import EPOCH_MS
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Collection
+
+_FENCE_TIME_BITS: Final = 41
 
 
 @dataclass(slots=True)
@@ -36,7 +39,19 @@ class ClaimedTask:
     dispatched_at: float
     checkpoint: str | None
     workflow: str = ""
+    claimed_at: float = 0.0
+    """By the clock of the store, which orders the claims of all workers."""
     isolation: Isolation = Isolation.SHARED
+
+    @property
+    def fencing_token(self) -> int:
+        """Return a number that is greater for every later execution of the node; it fits into a BIGINT.
+
+        The attempt decides: a turn numbers it in a synchronous commit, so it never comes back, whatever clocks do. An
+        attempt is executed twice only if the database lost its claim in a crash: then nothing of the first claim is
+        left that could be counted up, and the time of the claims, a recovery apart, orders them (ADR 0019).
+        """
+        return (self.attempt << _FENCE_TIME_BITS) + max(0, int(self.claimed_at * 1000) - EPOCH_MS)
 
 
 class TaskSource(Protocol):

@@ -212,6 +212,7 @@ class _Run:
             self,
             executor.services,
             workflow=message.workflow,
+            fencing_token=message.fencing_token,
         )
         # An outcome that was decided before the handler ended: its own end does not count then. A complete result of a
         # task that was to be released does: the work need not be repeated.
@@ -256,6 +257,7 @@ class _Run:
             else json_copy(message.params, kind="invalid_params", subject="the params"),
             "checkpoint": message.checkpoint and message.checkpoint.to_json(),
             "workflow": message.workflow,
+            "fencing_token": message.fencing_token,
         }
 
     def owns_log(self, log: TaskLog) -> bool:

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DagmasterError
+from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import Failed, Outcome
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_protocol import (
-    decode_checkpoint,
     encode_checkpoint,
     encode_outcome,
     encode_progress,
@@ -43,7 +43,7 @@ from dagmaster.worker.task_outcomes import checkpoint_copy, failed, readable_pro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.ports.handler_reports import Checkpoint, Progress
+    from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.handler_services import Services
 
 STDOUT, STDERR = 1, 2
@@ -160,7 +160,7 @@ class Attempt:
     """One task. Reports of its handler are sent to the worker until its outcome is, and dropped after that."""
 
     def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
-        saved = task["checkpoint"] and decode_checkpoint(task["checkpoint"])
+        saved = task["checkpoint"] and Checkpoint.from_json(task["checkpoint"])
         self._handler: str = task["handler"]
         self._params = task["params"]
         self._context = HandlerContext(
@@ -173,6 +173,7 @@ class Attempt:
             self,
             services,
             workflow=task["workflow"],
+            fencing_token=task["fencing_token"],
         )
         self._send = send
         # Reports come from any thread: without the lock, one could follow the outcome.

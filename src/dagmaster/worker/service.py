@@ -309,7 +309,7 @@ class Worker:
             if before is not None:
                 # It runs here already: the database lost the claim in a crash, and this claim replaces it; or it was
                 # released.
-                before.token = task.token
+                before.token, before.claimed_at = task.token, task.claimed_at
                 self.telemetry.renew(task.task_id, task.token)
                 continue
             fresh.append(task)

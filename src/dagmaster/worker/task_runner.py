@@ -96,7 +96,7 @@ class TaskRunner:
                 return value
 
             params = fill_secrets(attach_secrets(params, references["places"]), secret)
-        checkpoint = None if task.checkpoint is None else Checkpoint(**json.loads(task.checkpoint))
+        checkpoint = None if task.checkpoint is None else Checkpoint.from_stored(json.loads(task.checkpoint))
         return TaskMessage(
             task_id=task.task_id,
             job_id=task.job_id,
@@ -108,6 +108,7 @@ class TaskRunner:
             attempt=task.attempt,
             checkpoint=checkpoint,
             workflow=task.workflow,
+            fencing_token=task.fencing_token,
             own_params=True,
             isolation=task.isolation,
         )

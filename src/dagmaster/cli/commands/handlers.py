@@ -139,6 +139,7 @@ def test(
         params=params,
         timeout_seconds=timeout,
         attempt=attempt,
+        fencing_token=attempt,
     )
     return _print_outcome(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
 

@@ -138,7 +138,7 @@ class MemoryWorkerStore:
                 ClaimedTask(
                     task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
                     task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
-                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}", task.isolation,
+                    "" if job is None else f"{job.new.workflow_id} v{job.new.version}", now, task.isolation,
                 )
             ]  # fmt: skip
         return claimed

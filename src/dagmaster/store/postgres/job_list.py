@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
-from dagmaster.snowflakes import EPOCH_MS
+from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.store.postgres.named_queries import Query, compile_query, parts
 
 if TYPE_CHECKING:
