@@ -263,6 +263,17 @@ def test_a_write_replaces_the_blob(place):
     assert place.storage.read(uri) == b"new"
 
 
+@pytest.mark.parametrize("size", [3, LARGE])
+def test_the_version_of_a_blob_is_the_same_for_its_writer_and_its_readers_until_it_is_replaced(place, tmp_path, size):
+    uri = place.storage.in_zone("silver", f"versions/{size}")
+    published = place.storage.publish(a_file(tmp_path, data_of(size)), uri)
+    assert place.storage.find(uri).version == published.version
+    assert place.storage.publish(a_file(tmp_path, data_of(size, b"y"), "other"), uri).version == published.version
+    written = place.storage.replace(a_file(tmp_path, data_of(size, b"y"), "other"), uri)
+    assert place.storage.find(uri).version == written.version != published.version
+    assert place.storage.write(uri, b"new").version == place.storage.find(uri).version != written.version
+
+
 def test_a_missing_blob_is_not_found(place, tmp_path):
     uri = place.storage.in_zone("bronze", "nothing/here")
     assert place.storage.find(uri) is None

@@ -152,6 +152,11 @@ class BlobInfo:
     sha256: str = ""
     created: bool = False
 
+    @property
+    def version(self) -> str:
+        """Return text that changes with the content: size and etag, which a storage knows without reading the blob."""
+        return f"{self.size}-{self.etag}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdalPath:

@@ -5,11 +5,13 @@ Used by the worker and by child processes, so that both describe outcomes alike.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
+from dagmaster.worker.checkpoint_validation import discard_stale_checkpoint, needs_validation
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.task_outcomes import NOTHING, failed, failure_of, handle_yielded, outcome_of
 
@@ -34,6 +36,8 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
+        if needs_validation(context):
+            discard_stale_checkpoint(context)
         produced = spec.call(context)
         value = _run_generator(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
         return _cancelled_outcome() if context.saw_cancellation else outcome_of(value, spec)
@@ -48,6 +52,9 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
+        if needs_validation(context):
+            # On a thread: other handlers share the loop.
+            await asyncio.to_thread(discard_stale_checkpoint, context)
         produced = spec.call(context)
         value = await (produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context))
         # A coroutine that is asked to stop is cancelled: it always notices.

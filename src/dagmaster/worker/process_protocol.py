@@ -95,7 +95,7 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed |
         current, total, message = body["progress"]
         return Progress(current, total, message)
     if "checkpoint" in body:
-        return decode_checkpoint(body["checkpoint"])
+        return Checkpoint.from_json(body["checkpoint"])
     if "succeeded" in body:
         return Succeeded(dict(body["succeeded"]), dict(body["metrics"]))
     if "ready" in body:
@@ -103,8 +103,3 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed |
     if "unavailable" in body:
         return Ready(str(body["unavailable"]))
     return Failed(dict(body["failed"]), bool(body["permanent"]))
-
-
-def decode_checkpoint(saved: dict[str, Any]) -> Checkpoint:
-    """Return a checkpoint from its JSON."""
-    return Checkpoint(saved["phase"], saved["data"], tuple(saved["artifacts"]))

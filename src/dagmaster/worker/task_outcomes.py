@@ -18,7 +18,7 @@ from pydantic import BaseModel, ValidationError
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress
 from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.text_format import storable_text
@@ -114,10 +114,13 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
     artifacts: Any = checkpoint.artifacts
     if not isinstance(phase, str) or not phase or not isinstance(data, dict):
         raise PermanentError("a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint")
-    if not isinstance(artifacts, list | tuple) or not all(isinstance(one, str) for one in artifacts):
-        raise PermanentError("the artifacts of a checkpoint are a list of texts", kind="invalid_checkpoint")
+    if not isinstance(artifacts, list | tuple) or not all(isinstance(one, Artifact) for one in artifacts):
+        raise PermanentError(
+            "the artifacts of a checkpoint are a list of URIs, paths, or results of ctx.blobs.publish",
+            kind="invalid_checkpoint",
+        )
     copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", subject="the checkpoint")
-    return Checkpoint(copied["phase"], copied["data"], tuple(copied["artifacts"]))
+    return Checkpoint.from_json(copied)
 
 
 def failure_of(error: BaseException, about: str | None = None) -> Failed:

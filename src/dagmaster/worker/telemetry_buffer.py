@@ -11,7 +11,7 @@ import threading
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.ports.handler_reports import Progress
+from dagmaster.ports.handler_reports import Progress, data_to_store
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
 from dagmaster.worker.task_lines import log_task
@@ -123,7 +123,7 @@ class TelemetryBuffer:
         # Redacted like everything stored: a resumed task gets its secrets again.
         clean = redact_value(checkpoint.to_json(), of_task.secrets)
         written = CheckpointWrite(
-            task.task_id, of_task.token, clean["phase"], json.dumps(clean["data"]), tuple(clean["artifacts"])
+            task.task_id, of_task.token, clean["phase"], json.dumps(data_to_store(clean)), tuple(clean["artifacts"])
         )
         with self._lock:
             self._checkpoints[task.task_id] = written

@@ -238,3 +238,52 @@ def closing_its_streams() -> None:
 def cwd() -> dict[str, Any]:
     print("heard again")
     return {"cwd": str(Path.cwd())}
+
+
+# ── In every way to be executed ──
+
+
+def _described(ctx: HandlerContext) -> dict[str, Any]:
+    return {"key": ctx.idempotency_key, "token": ctx.fencing_token, "resumed": ctx.checkpoint_data}
+
+
+@handler()
+def described(ctx: HandlerContext) -> dict[str, Any]:
+    return _described(ctx)
+
+
+@handler(isolation="thread")
+def described_on_a_thread(ctx: HandlerContext) -> dict[str, Any]:
+    return _described(ctx)
+
+
+@handler()
+async def described_on_the_loop(ctx: HandlerContext) -> dict[str, Any]:
+    return _described(ctx)
+
+
+@handler(isolation="process")
+async def described_on_its_own_loop(ctx: HandlerContext) -> dict[str, Any]:
+    return _described(ctx)
+
+
+@handler()
+def described_by_a_generator(ctx: HandlerContext) -> Iterator[Any]:
+    yield Progress(1)
+    yield _described(ctx)
+
+
+@handler()
+async def described_by_an_async_generator(ctx: HandlerContext) -> AsyncIterator[Any]:
+    yield Progress(1)
+    yield _described(ctx)
+
+
+DESCRIBED = (
+    described,
+    described_on_a_thread,
+    described_on_the_loop,
+    described_on_its_own_loop,
+    described_by_a_generator,
+    described_by_an_async_generator,
+)

@@ -103,8 +103,8 @@ class BlobStores:
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Write a blob, replacing an existing one."""
         stream = HashingStream()
-        self._put(uri, uri.name, b"".join(stream.wrap([data])))
-        return BlobInfo(uri=uri, size=len(data), sha256=stream.sha256, created=True)
+        stored = self._put(uri, uri.name, b"".join(stream.wrap([data]))) or {}
+        return BlobInfo(uri=uri, size=len(data), etag=_etag(stored), sha256=stream.sha256, created=True)
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
         """Download to a file atomically."""
@@ -121,9 +121,9 @@ class BlobStores:
             if self._find_before_write(uri) is not None:
                 created = False
             elif size <= CHUNK_BYTES:
-                created = self._put(uri, uri.name, b"".join(chunks), mode="create")
+                created = self._put(uri, uri.name, b"".join(chunks), mode="create") is not None
             elif uri.scheme == "s3" and size > MAX_COPY_BYTES:
-                created = self._put(uri, uri.name, chunks, size=size)
+                created = self._put(uri, uri.name, chunks, size=size) is not None
             else:
                 created = self._upload_and_copy(uri, chunks, size)
         return self._verify_published(uri, stream) if created else self._read_metadata(uri)
@@ -149,18 +149,20 @@ class BlobStores:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _put(self, uri: BlobUri, name: str, data: Any, *, mode: Any = None, size: int = 0) -> bool:
+    def _put(self, uri: BlobUri, name: str, data: Any, *, mode: Any = None, size: int = 0) -> Any:
+        """Write a blob; return the store's answer, with the etag, or None if it exists and may not be replaced."""
         part = max(CHUNK_BYTES, -(-size // MAX_PARTS))
         try:
-            obstore.put(self._store(uri), name, data, mode=mode, chunk_size=part, max_concurrency=MAX_CONCURRENT_PARTS)
+            return obstore.put(
+                self._store(uri), name, data, mode=mode, chunk_size=part, max_concurrency=MAX_CONCURRENT_PARTS
+            )
         except AlreadyExistsError:
-            return False
+            return None
         except FileNotFoundError as error:
             self._require_container(uri, BlobsUnavailable)
             raise self._translate_error("be written", uri, error) from error
         except (BaseError, OSError) as error:
             raise self._translate_error("be written", uri, error) from error
-        return True
 
     def _upload_and_copy(self, uri: BlobUri, chunks: Iterator[bytes], size: int) -> bool:
         folder = self._temp_folder(uri)
@@ -289,9 +291,13 @@ def _info(uri: BlobUri, meta: Any, *, sha256: str = "", created: bool = False) -
     return BlobInfo(
         uri=uri,
         size=meta["size"],
-        # Azure quotes it, except in a list.
-        etag=(meta["e_tag"] or "").strip('"'),
+        etag=_etag(meta),
         modified=meta["last_modified"].timestamp(),
         sha256=sha256,
         created=created,
     )
+
+
+def _etag(meta: Any) -> str:
+    # Azure has no quotes around it in a list, and has them elsewhere.
+    return (meta.get("e_tag") or "").strip('"')

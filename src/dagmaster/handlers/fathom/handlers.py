@@ -381,7 +381,8 @@ def _merge_band(ctx: HandlerContext, canvas: Any, band: int, uri: BlobUri) -> Pa
     path = ctx.scratch / f"band{band}.tif"
     merge.merge_band(canvas, band, path, ctx.share, on_block)
     publish_file(ctx, path, band_uri)
-    ctx.checkpoint(f"band {band}", {"bands": band}, artifacts=[str(band_uri)])
+    # No artifacts: each band is looked up by itself, so that a missing one does not cost the others.
+    ctx.checkpoint(f"band {band}", {"bands": band})
     return path
 
 

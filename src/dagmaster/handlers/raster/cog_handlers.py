@@ -296,7 +296,8 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
             ctx.checkpoint("validated", done)
         ctx.raise_if_cancelled()
         done["made"] = _publish_warped(ctx, source, params).model_dump()
-        ctx.checkpoint("made", done, artifacts=[done["made"]["cog_url"]])
+        cog = ctx.blobs.resolve(done["made"]["cog_url"])
+        ctx.checkpoint("made", done, artifacts=[ctx.blobs.find(cog) or cog])
     ctx.raise_if_cancelled()
     item = {**done["made"]["item"], "collection": collection}
     ctx.catalog.ensure_collection(new_collection(collection, description=f"Rasters of {collection}."))

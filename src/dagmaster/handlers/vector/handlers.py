@@ -90,7 +90,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
         from dagmaster.handlers.vector import pipeline
     checkpoint: dict[str, Any] = ctx.checkpoint_data or {}
     saved_href = str(checkpoint.get("kept", ""))
-    prepared = pipeline.load_prepared(ctx, saved_href) if saved_href else None
+    prepared = pipeline.load_prepared(ctx, saved_href, done=int(checkpoint["done"])) if saved_href else None
     done = 0 if prepared is None else int(checkpoint["done"])
     if prepared is None:
         prepared = pipeline.prepare_source(ctx, params)
@@ -101,7 +101,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
         pipeline.upload_chunk(
             ctx, prepared.table, chunk.chunk_id, chunk.href, source=chunk.source, replace=chunk.replace
         )
-        ctx.checkpoint(f"chunk {number}", {"kept": saved_href, "done": number})
+        ctx.checkpoint(f"chunk {number}", {"kept": saved_href, "done": number}, [saved_href])
         ctx.progress(number, len(prepared.chunks), f"uploaded {chunk.chunk_id}")
     described = pipeline.register_table(
         ctx,

@@ -129,12 +129,14 @@ def save_prepared(ctx: HandlerContext, prepared: Prepared) -> str:
     return str(uri)
 
 
-def load_prepared(ctx: HandlerContext, href: str) -> Prepared | None:
-    """Load what an earlier attempt prepared; None if it is gone and must be prepared again."""
+def load_prepared(ctx: HandlerContext, href: str, *, done: int) -> Prepared | None:
+    """Load what an earlier attempt prepared; None if it, or a chunk after the first `done`, must be prepared again."""
     try:
-        return Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
+        prepared = Prepared.model_validate_json(ctx.blobs.read(ctx.blobs.resolve(href)))
     except BlobNotFound:
         return None
+    chunks = (ctx.blobs.resolve(chunk.href) for chunk in prepared.chunks[done:])
+    return prepared if all(ctx.blobs.find(uri) is not None for uri in chunks) else None
 
 
 def delete_prepared(ctx: HandlerContext, href: str) -> None:

@@ -15,7 +15,7 @@ from rasterio.enums import ColorInterp
 
 from dagmaster.errors import BlobNotFound, PermanentError
 from tests.unit.handlers.raster.models import mean_model
-from tests.unit.handlers.raster.raster_context import LANDSAT, UTM, Bed, numbers
+from tests.unit.handlers.raster.raster_context import LANDSAT, REGISTRY, UTM, Bed, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -365,3 +365,27 @@ def test_all_at_once_goes_on_after_what_was_done(tmp_path: Path):
     assert done.registered == {"created": 1, "updated": 0, "unchanged": 0}
     assert np.array_equal(bed.read(done.cog_url), numbers())
     assert UTM.a == done.metadata["resolution"][0]
+
+
+def test_all_at_once_makes_its_cog_again_if_that_is_gone_when_it_resumes(tmp_path: Path):
+    """Without the check on resume it succeeded, with an item that points at nothing."""
+    from dagmaster.testing import run_workflow
+
+    bed = Bed(tmp_path)
+    bed.bronze("a.tif", numbers())
+
+    class DeletingShelf(Shelf):
+        def register(self, items: Any) -> Any:
+            if self.fails:
+                bed.path(items[0]["assets"]["data"]["href"]).unlink()
+                self.fails = False
+                raise ConnectionError("it does not answer")
+            return super().register(items)
+
+    shelf = bed.services.__dict__["catalog"] = DeletingShelf(fails=True)
+    workflow = """{name: n, nodes: {a: {handler: raster.process_complete, params: {href: a.tif},
+                                        retry: {max_attempts: 2}}}}"""
+    report = run_workflow(workflow, handlers=REGISTRY, services=bed.services)
+    assert (report.status, report.nodes["a"]["attempts"]) == ("COMPLETED", 2)
+    (item,) = shelf.items.values()
+    assert np.array_equal(bed.read(item["assets"]["data"]["href"]), numbers())

@@ -310,3 +310,15 @@ def test_all_of_it_in_one_task_goes_on_where_it_was_killed(services, shapefile, 
     # Without it another attempt begins anew, and comes to the same.
     again = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
     assert again == done | {"resumed_from": 0}
+
+
+@pytest.mark.parametrize("pattern", ["prepared-*.json", "c00004*.parquet"])
+def test_all_of_it_in_one_task_prepares_again_what_is_gone_when_it_resumes(services, shapefile, pattern):
+    killed = Stops(after=3)
+    with pytest.raises(KeyboardInterrupt):
+        services.run("vector.process_complete", reporter=killed, href=shapefile, chunk_rows=30)
+    (gone,) = (services.folder / "silver").rglob(pattern)
+    gone.unlink()
+    assert all(list(one.artifacts) == [one.data["kept"]] for one in killed.saved)
+    done = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
+    assert (done["rows"], done["resumed_from"]) == (COUNTRIES, 0)
