@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.adapters.handler_pool import DatabasePool
+from dagmaster.errors import ServicesNotFound
 from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
@@ -58,6 +60,18 @@ class OpenServices:
         return ParquetTables(Path(location))
 
     @cached_property
+    def pool(self) -> DatabasePool:
+        """Return the pool of connections for handlers, if the operator allows one."""
+        url = self._config.get("pool_url")
+        if url is None:
+            raise ServicesNotFound(
+                "this handler uses ctx.pool, and its worker allows handlers no database: set"
+                " DAGMASTER_HANDLER_POOL_URL where the worker runs",
+                kind="services_missing",
+            )
+        return DatabasePool(url, self._config["pool_size"])
+
+    @cached_property
     def share(self) -> Share:
         """Return the resource limits of one task."""
         config = self._config
@@ -69,3 +83,13 @@ class OpenServices:
             param_defaults=config.get("param_defaults", {}),
             scratch=Path(config["scratch"]),
         )
+
+    async def close_on_loop(self) -> None:
+        """Close the connections of the running event loop."""
+        if "pool" in self.__dict__:
+            await self.pool.close_on_loop()
+
+    def close(self) -> None:
+        """Close the connections of plain functions."""
+        if "pool" in self.__dict__:
+            self.pool.close()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.authoring.blob_repository import BlobRepository
 from dagmaster.errors import PermanentError, ServicesNotFound
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.scratch_dirs import process_dir_name
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
     from dagmaster.ports.handler_reports import Artifact, Reporter
-    from dagmaster.ports.handler_services import Services, Share
+    from dagmaster.ports.handler_services import ConnectionPool, Services, Share
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
 
@@ -104,6 +105,20 @@ class HandlerContext:
     def tables(self) -> Tables:
         """Return the feature tables."""
         return self._require_services().tables
+
+    @property
+    def pool(self) -> ConnectionPool:
+        """Return a pool of connections to the database that the operator lets handlers use.
+
+        `with ctx.pool.connection() as connection` in a plain function, `async with` in a coroutine: psycopg's
+        connections, whose rows are dicts. The block is one transaction.
+        """
+        return self._require_services().pool
+
+    @property
+    def blob_repository(self) -> BlobRepository:
+        """Return the blobs under the names of the source systems, such as `read_blob(container, path)`."""
+        return BlobRepository(self.blobs)
 
     @property
     def share(self) -> Share:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
@@ -373,7 +373,7 @@ def handler_services_config(
         # Any user of the machine can create this path before us.
         scratch = pathlib.Path(tempfile.gettempdir()) / f"dagmaster-scratch-{os.getuid()}"
         ensure_private_dir(scratch)
-    tables, catalog = settings.tables_url, settings.catalog_url
+    tables, catalog, pool = settings.tables_url, settings.catalog_url, settings.handler_pool_url
     return ServicesConfig(
         "dagmaster.bootstrap:open_services",
         {
@@ -388,6 +388,8 @@ def handler_services_config(
             "closed": [settings.outputs_url] if settings.outputs_url else [],
             "catalog": str(blob_dir.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
             "tables": str(blob_dir.absolute() / "tables") if tables is None else tables.get_secret_value(),
+            "pool_url": None if pool is None else pool.get_secret_value(),
+            "pool_size": settings.handler_pool_size,
             "scratch": str(scratch.absolute()),
             "threads": max(1, (os.cpu_count() or 1) // processes),
             "cache_mb": settings.raster_cache_mb,
@@ -400,7 +402,7 @@ def handler_services_config(
     )
 
 
-def open_services(config: dict[str, Any]) -> Services:
+def open_services(config: dict[str, Any]) -> WorkerServices:
     """Open handler services in the process that uses them, each on first use."""
     from dagmaster.adapters.handler_services import OpenServices
 

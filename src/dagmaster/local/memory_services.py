@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.worker.process_pool import HandlerProcesses
 
 DRAIN_SECONDS: Final = 3.0
@@ -38,7 +38,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     database: MemoryDatabase | None = None,
     clock: Clock | None = None,
     secrets: Callable[[str], str | None] = lambda _name: None,
-    services: Services | None = None,
+    services: WorkerServices | None = None,
     concurrency: int = 32,
     processes: HandlerProcesses | None = None,
     limits: DefaultLimits | None = None,

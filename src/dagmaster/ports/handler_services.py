@@ -1,4 +1,4 @@
-"""The services that a handler may use: storage, catalog, tables, and its share of the machine."""
+"""The services that a handler may use: storage, catalog, tables, a database, and its share of the machine."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import TracebackType
+
+    from psycopg import AsyncConnection, Connection
+    from psycopg.rows import DictRow
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
@@ -31,6 +35,33 @@ class Share:
     """Parent of the tasks' scratch folders."""
 
 
+class LentConnection(Protocol):
+    """A connection for one block, which is one transaction: `with` in a plain function, `async with` in a coroutine."""
+
+    def __enter__(self) -> Connection[DictRow]:
+        """Return a connection for a plain function; raise `DatabaseUnavailable` if there is none in time."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back if the block raised."""
+
+    async def __aenter__(self) -> AsyncConnection[DictRow]:
+        """Return a connection for a coroutine; raise `DatabaseUnavailable` if there is none in time."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or roll back if the block raised."""
+
+
+class ConnectionPool(Protocol):
+    """Connections to the database that the operator lets handlers use. Rows are dicts."""
+
+    def connection(self) -> LentConnection:
+        """Return a connection of the pool."""
+
+
 class Services(Protocol):
     """Opened on first use: a handler that needs none waits for none."""
 
@@ -47,5 +78,19 @@ class Services(Protocol):
         """Return the feature tables."""
 
     @property
+    def pool(self) -> ConnectionPool:
+        """Return the pool of database connections; raise `ServicesNotFound` if the operator allows none."""
+
+    @property
     def share(self) -> Share:
         """Return the resources that one task may use."""
+
+
+class WorkerServices(Services, Protocol):
+    """The services of a worker or a child process, which closes what its handlers have opened."""
+
+    async def close_on_loop(self) -> None:
+        """Close what was opened on the running event loop. It is opened again if it is used again."""
+
+    def close(self) -> None:
+        """Close everything else that was opened."""

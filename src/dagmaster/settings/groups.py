@@ -62,7 +62,12 @@ class DatabaseSettings(BaseModel):
         description="The user that runs the embedded PostgreSQL when root starts it: PostgreSQL does not run as root.",
     )
 
-    @field_validator("database_url", "database_direct_url")
+    handler_pool_url: SecretStr | None = Field(
+        default=None, description="The PostgreSQL database that handlers may use as ctx.pool. Default: none, an error."
+    )
+    handler_pool_size: int = Field(default=4, ge=1, le=1000, description="Most connections of ctx.pool in a process.")
+
+    @field_validator("database_url", "database_direct_url", "handler_pool_url")
     @classmethod
     def _check_address(cls, value: SecretStr | None) -> SecretStr | None:
         return None if value is None else SecretStr(check_url(value.get_secret_value().strip()))

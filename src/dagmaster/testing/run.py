@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph
     from dagmaster.ports.clock import Clock
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.testing.job_report import JobReport
 
 
@@ -34,7 +34,7 @@ def run_workflow(
     answers: Answers | None = None,
     clock: Clock | None = None,
     secrets: Mapping[str, str] | None = None,
-    services: Services | None = None,
+    services: WorkerServices | None = None,
 ) -> JobReport:
     """Run a workflow (a graph, a file, or YAML text) until it has finished, and return the report.
 

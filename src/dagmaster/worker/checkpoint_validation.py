@@ -47,7 +47,11 @@ def _problem(context: HandlerContext, artifact: str, version: str | None) -> str
     if context.services is None:
         return "does not exist" if path.startswith("/") and not Path(path).exists() else None
     try:
-        info = context.blobs.find(context.blobs.resolve(artifact))
+        uri = context.blobs.resolve(artifact)
+        info = context.blobs.find(uri)
+        if info is None and next(iter(context.blobs.list_blobs(uri)), None) is not None:
+            # A folder, which has no version.
+            return None
     except BlobNotFound:
         info = None
     except BlobNameInvalid as error:

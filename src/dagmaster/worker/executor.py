@@ -43,7 +43,7 @@ from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.worker.process_pool import HandlerProcesses
 
 GRACE_SECONDS = 2.0
@@ -67,7 +67,7 @@ class Executor:
         *,
         processes: HandlerProcesses | None = None,
         reports: TaskReports | None = None,
-        services: Services | None = None,
+        services: WorkerServices | None = None,
         threads: int = 32,
         grace_seconds: float = GRACE_SECONDS,
         abandons_threads: bool = True,
@@ -141,6 +141,9 @@ class Executor:
             await asyncio.wait([run.finished for run in runs])
         self.deadlines.close()
         self.threads.close()
+        if self.services is not None:
+            await self.services.close_on_loop()
+            await asyncio.to_thread(self.services.close)
         if self.processes is not None:
             await self.processes.close()
 

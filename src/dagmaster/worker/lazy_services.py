@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagmaster.ports.catalog import Catalog
-    from dagmaster.ports.handler_services import Services, Share
+    from dagmaster.ports.handler_services import ConnectionPool, Share, WorkerServices
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
 
@@ -21,10 +21,10 @@ class ServicesConfig:
     factory: str
     config: dict[str, Any] = field(repr=False)
 
-    def open(self) -> Services:
+    def open(self) -> WorkerServices:
         """Open the services."""
         module, _, function = self.factory.partition(":")
-        services: Services = getattr(importlib.import_module(module), function)(self.config)
+        services: WorkerServices = getattr(importlib.import_module(module), function)(self.config)
         return services
 
 
@@ -33,7 +33,7 @@ class LazyServices:
 
     def __init__(self, config: ServicesConfig) -> None:
         self._config = config
-        self._services: Services | None = None
+        self._services: WorkerServices | None = None
         self._lock = threading.Lock()
 
     @property
@@ -52,11 +52,26 @@ class LazyServices:
         return self._open().tables
 
     @property
+    def pool(self) -> ConnectionPool:
+        """Return the pool of database connections."""
+        return self._open().pool
+
+    @property
     def share(self) -> Share:
         """Return the resources that one task may use."""
         return self._open().share
 
-    def _open(self) -> Services:
+    async def close_on_loop(self) -> None:
+        """Close what was opened on the running event loop, if anything was."""
+        if self._services is not None:
+            await self._services.close_on_loop()
+
+    def close(self) -> None:
+        """Close everything else that was opened, if anything was."""
+        if self._services is not None:
+            self._services.close()
+
+    def _open(self) -> WorkerServices:
         with self._lock:
             if self._services is None:
                 self._services = self._config.open()

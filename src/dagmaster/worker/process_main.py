@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dagmaster.ports.handler_reports import Progress
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
 
 STDOUT, STDERR = 1, 2
 
@@ -90,7 +90,7 @@ class Child:
         self._sending = threading.Lock()
         self._tasks: SimpleQueue[Attempt | None] = SimpleQueue()
         self._attempt: Attempt | None = None
-        self._services: Services | None = None
+        self._services: WorkerServices | None = None
 
     def serve(self) -> None:
         """Import the handlers, then run one task after the other."""
@@ -113,6 +113,8 @@ class Child:
         while (attempt := self._tasks.get()) is not None:
             self._run(attempt, registry, limit_mb)
             del attempt
+        if self._services is not None:
+            self._services.close()
 
     def send(self, message: dict[str, Any]) -> None:
         """Send a message to the worker. Handlers report from any thread, and frames must not be mixed."""
@@ -159,7 +161,9 @@ class Child:
 class Attempt:
     """One task. Reports of its handler are sent to the worker until its outcome is, and dropped after that."""
 
-    def __init__(self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: Services | None) -> None:
+    def __init__(
+        self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: WorkerServices | None
+    ) -> None:
         saved = task["checkpoint"] and Checkpoint.from_json(task["checkpoint"])
         self._handler: str = task["handler"]
         self._params = task["params"]
@@ -175,6 +179,7 @@ class Attempt:
             workflow=task["workflow"],
             fencing_token=task["fencing_token"],
         )
+        self._services = services
         self._send = send
         # Reports come from any thread: without the lock, one could follow the outcome.
         self._send_lock = threading.RLock()
@@ -196,7 +201,11 @@ class Attempt:
                 self._wake = lambda: loop.call_soon_threadsafe(task.cancel)
                 if self._context.cancelled:
                     task.cancel()
-            return await run_on_loop(spec, self._context, self._params, own=True)
+            try:
+                return await run_on_loop(spec, self._context, self._params, own=True)
+            finally:
+                if self._services is not None:
+                    await self._services.close_on_loop()
 
         return asyncio.run(on_loop())
 

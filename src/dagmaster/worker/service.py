@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.handler_services import Services
+    from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_journal import TaskJournal
     from dagmaster.ports.task_ledger import TaskLedger
@@ -71,7 +71,7 @@ class Worker:
         queues: Sequence[str] = (),
         concurrency: int = 32,
         processes: HandlerProcesses | None = None,
-        services: Services | None = None,
+        services: WorkerServices | None = None,
         poll_seconds: float = 1.0,
         heartbeat_seconds: float = 2.0,
         drain_seconds: float = 30.0,

@@ -112,12 +112,20 @@ def part(tmp_path: Path) -> BlobInfo:
     return services.blobs.publish(file, services.blobs.in_zone("silver", "part.bin"))
 
 
-def test_an_artifact_is_a_uri_a_name_or_a_path(tmp_path: Path, part: BlobInfo):
+def test_an_artifact_is_a_uri_a_name_a_path_or_a_folder(tmp_path: Path, part: BlobInfo):
     services, scratch = local_services(tmp_path), tmp_path.parent / f"{tmp_path.name}-elsewhere"
     scratch.write_bytes(b"")
-    for artifact in (part, part.uri, str(part.uri), tmp_path / "file", str(scratch), scratch):
+    folder = services.blobs.in_zone("silver")
+    for artifact in (part, part.uri, str(part.uri), tmp_path / "file", str(scratch), scratch, folder):
         assert resumed(tmp_path, [artifact], services=services) == {"n": 1}, artifact
-    for artifact in (f"{part.uri}.gone", "gone.bin", tmp_path / "gone", f"{scratch}.gone", "memory://none/a"):
+    for artifact in (
+        f"{part.uri}.gone",
+        services.blobs.in_zone("gold"),
+        "gone.bin",
+        tmp_path / "gone",
+        f"{scratch}.gone",
+        "memory://none/a",
+    ):
         assert resumed(tmp_path, [part, artifact], services=services) is None, artifact
 
 

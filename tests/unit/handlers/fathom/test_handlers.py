@@ -39,6 +39,7 @@ class World:
     said: list[str] = field(default_factory=list)
     catalog: Any = None
     tables: Any = None
+    pool: Any = None
     fail_at: str = ""
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ class FolderServices:
         self.blobs = ObjectStorage(zones, roots=[folder])
         self.catalog: Any = MemoryCatalog()
         self.tables: Tables = tables or ParquetTables(folder / "tables")
+        self.pool: Any = None
         self.share = Share(scratch=folder / "scratch")
 
     def run(self, handler: str, checkpoint: Checkpoint | None = None, reporter: Any = None, **params: Any) -> Any:
