@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 STAC_VERSION: Final = "1.1.0"
 """The STAC version of every document dagmaster writes."""
+PROJECTION_EXTENSION: Final = "https://stac-extensions.github.io/projection/v1.2.0/schema.json"
+"""The only version that has both `proj:code` and `proj:epsg`: 2.0 forbids the latter, which stackstac 0.5 requires."""
 MAX_ID_CHARACTERS: Final = 512
 """Keeps an id within a PostgreSQL index entry (2,700 bytes)."""
 MAX_ITEM_BYTES: Final = 4_000_000
@@ -148,6 +150,11 @@ def collection_file_name(collection_id: str) -> str:
     if len(name) > MAX_FILE_NAME_CHARACTERS:
         name = f"{name[: MAX_FILE_NAME_CHARACTERS - 70]}-{hashlib.sha256(name.encode()).hexdigest()}"
     return f"{name}.json"
+
+
+def projection_code(epsg: int | None) -> JsonObject:
+    """Return the code of a CRS for old and new readers; null for both if it has no EPSG code."""
+    return {"proj:code": None if epsg is None else f"EPSG:{epsg}", "proj:epsg": epsg}
 
 
 def collection_link(collection_id: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import rasterio
 
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime
-from dagmaster.geo.stac_items import STAC_VERSION, collection_link
+from dagmaster.geo.stac_items import PROJECTION_EXTENSION, STAC_VERSION, collection_link, projection_code
 from dagmaster.handlers.gdal import open_raster
 from dagmaster.handlers.provenance import installed_versions, multihash, provenance_properties, source_links
 from dagmaster.handlers.raster.cog_validation import check_layout
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 EXTENSIONS: Final = (
     "https://stac-extensions.github.io/file/v2.1.0/schema.json",
     "https://stac-extensions.github.io/processing/v1.2.0/schema.json",
-    "https://stac-extensions.github.io/projection/v2.0.0/schema.json",
+    PROJECTION_EXTENSION,
     "https://stac-extensions.github.io/raster/v2.0.0/schema.json",
 )
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
@@ -140,9 +140,10 @@ def _format_timestamp(seconds: float) -> str:
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:
     text = crs_text(raster.crs)
-    code: dict[str, Any] = {"proj:code": text}
-    if not text.startswith("EPSG:"):
-        code = {"proj:code": None, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
+    if text.startswith("EPSG:"):
+        code = projection_code(int(text.removeprefix("EPSG:")))
+    else:
+        code = {**projection_code(None), "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
     return {
         **code,
         "proj:shape": [raster.height, raster.width],

@@ -12,7 +12,7 @@ import pyproj
 
 from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime
-from dagmaster.geo.stac_items import STAC_VERSION, collection_link
+from dagmaster.geo.stac_items import PROJECTION_EXTENSION, STAC_VERSION, collection_link, projection_code
 from dagmaster.handlers.provenance import Provenance, installed_versions, provenance_properties, source_links
 from dagmaster.handlers.vector.geometry_cleaning import lon_lat_bounds
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXTENSIONS: Final = (
     "https://stac-extensions.github.io/processing/v1.2.0/schema.json",
-    "https://stac-extensions.github.io/projection/v2.0.0/schema.json",
+    PROJECTION_EXTENSION,
     "https://stac-extensions.github.io/table/v1.2.0/schema.json",
 )
 
@@ -53,7 +53,7 @@ def table_item(
         "properties": {
             **_datetime_properties(when, source.get("modified")),
             **({} if title is None else {"title": title}),
-            "proj:code": f"EPSG:{info.srid}",
+            **projection_code(info.srid),
             "table:columns": columns,
             "table:primary_geometry": info.geometry_column,
             "table:row_count": info.rows,
