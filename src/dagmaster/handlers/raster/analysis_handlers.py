@@ -11,11 +11,12 @@ from pydantic import BaseModel, Field, field_validator
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.optional_imports import require_extra
+from dagmaster.handlers.provenance import multihash
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog, result_name
 from dagmaster.handlers.result_uris import publish_file, result_uri
-from dagmaster.handlers.source_files import SourceParams, local_file
-from dagmaster.handlers.vector.dataset_files import fetch
+from dagmaster.handlers.source_files import LocalFile, SourceParams, local_file
+from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 
 
 class ThumbnailParams(SourceParams):
@@ -103,17 +104,20 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         from dagmaster.handlers.raster.areas_of_interest import read_areas
         from dagmaster.handlers.raster.zonal import zonal_statistics
     source = local_file(ctx, params.uri(ctx))
+    sources: list[LocalFile | Fetched] = [source]
+
+    def fetch_zones(href: str) -> Fetched:
+        fetched = fetch(ctx, ctx.blobs.resolve(href), params.member)
+        sources.append(fetched)
+        return fetched
+
     with gdal_env(ctx.share):
-        zones = read_areas(
-            params.zones,
-            lambda href: fetch(ctx, ctx.blobs.resolve(href), params.member),
-            name_field=params.zone_field,
-            layer=params.layer,
-        )
+        zones = read_areas(params.zones, fetch_zones, name_field=params.zone_field, layer=params.layer)
         rows = zonal_statistics(
             source.path, ctx.share, zones, bands=params.bands, on_batch=_progress_reporter(ctx, "zone")
         )
-    text = json.dumps({"raster": str(source.uri), "zones": rows}, sort_keys=True)
+    named = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in sources]
+    text = json.dumps({"raster": str(source.uri), "sources": named, "zones": rows}, sort_keys=True)
     target = ctx.scratch / "statistics.json"
     target.write_text(text, encoding="utf-8")
     # The text contains the zones and their statistics, so it serves as the fingerprint of the params.

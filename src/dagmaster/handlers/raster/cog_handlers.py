@@ -23,8 +23,16 @@ from dagmaster.handlers.raster.cog_output import (
 )
 from dagmaster.handlers.raster.shared_cache import copy_to_mount
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
-from dagmaster.handlers.source_files import HREF_KEYS, CrsName, LocalFile, SourceParams, data_href, local_file
-from dagmaster.handlers.vector.dataset_files import fetch
+from dagmaster.handlers.source_files import (
+    HREF_KEYS,
+    CrsName,
+    LocalFile,
+    SourceParams,
+    data_href,
+    local_file,
+    local_files,
+)
+from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 
 _SOURCE_KEYS = (*HREF_KEYS, "blob_name", "file_name", "item")
 
@@ -149,12 +157,7 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Merge rasters on one pixel grid into one COG, block by block."""
     with require_extra("raster"):
         from dagmaster.handlers.raster.mosaic import write_mosaic
-    hrefs = params.hrefs()
-    files = []
-    for number, href in enumerate(hrefs):
-        ctx.raise_if_cancelled()
-        ctx.progress(number, len(hrefs), f"source {number + 1} of {len(hrefs)}")
-        files.append(local_file(ctx, ctx.blobs.resolve(href)))
+    files = local_files(ctx, params.hrefs())
     origin = Origin.of_files(ctx, *files)
     options, names = params.options(origin), [str(file.uri) for file in files]
 
@@ -233,15 +236,19 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         from dagmaster.handlers.raster.grids import crs_text
     source = _fetch_source(ctx, params)
     boundary = next(area for area in (params.boundary, params.bbox, params.geometry) if area is not None)
+    boundaries: list[Fetched] = []
+
+    def fetch_boundary(href: str) -> Fetched:
+        boundaries.append(fetch(ctx, ctx.blobs.resolve(href), params.member))
+        return boundaries[-1]
+
     with gdal_env(ctx.share):
-        areas = read_areas(
-            boundary, lambda href: fetch(ctx, ctx.blobs.resolve(href), params.member), layer=params.layer
-        )
+        areas = read_areas(boundary, fetch_boundary, layer=params.layer)
     pixel_params = {
         "area": [[crs_text(area.crs), area.geometry.normalize().wkb_hex] for area in areas],
         "all_touched": params.all_touched,
     }
-    origin = Origin.of_files(ctx, source)
+    origin = Origin.of_files(ctx, source).naming((str(file.uri), file.sha256) for file in boundaries)
     options = params.options(origin)
 
     def on_block(done: int, count: int) -> None:

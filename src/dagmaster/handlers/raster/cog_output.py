@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -146,6 +146,10 @@ class Origin:
         """Return the sources that the result names."""
         return self.roots or self.sources
 
+    def naming(self, sources: Iterable[tuple[str, str]]) -> Origin:
+        """Return an origin that also names these sources; the fingerprint of the result stays the same."""
+        return replace(self, roots=[*self.reported_sources, *sources])
+
     @classmethod
     def of_files(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
         """Return the origin of a result made from local files."""
@@ -206,7 +210,7 @@ def cog_uri(
 
 def publish_computed_cog(
     ctx: HandlerContext,
-    source: LocalFile,
+    sources: LocalFile | Sequence[LocalFile],
     params: CogParams,
     write: Callable[[Path], None],
     *,
@@ -214,12 +218,12 @@ def publish_computed_cog(
     pixel_params: Mapping[str, Any],
     folder: str = "cogs",
 ) -> CogResult:
-    """Convert the GeoTIFF that `write` computes from a source to a COG; check, publish and describe it.
+    """Convert the GeoTIFF that `write` computes from its sources to a COG; check, publish and describe it.
 
     For handlers that compute. `write` writes any GeoTIFF to the path it receives; it is not called if the result
     already exists. `pixel_params` are the params that change the pixels: they are part of the result's fingerprint.
     """
-    origin = Origin.of_files(ctx, source)
+    origin = Origin.of_files(ctx, *([sources] if isinstance(sources, LocalFile) else sources))
 
     def write_target(target: Path) -> None:
         from dagmaster.handlers.gdal import explain_io_errors, open_raster

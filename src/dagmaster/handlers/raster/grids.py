@@ -16,6 +16,7 @@ from affine import Affine
 from rasterio.enums import Resampling
 from rasterio.vrt import WarpedVRT
 from rasterio.warp import calculate_default_transform
+from rasterio.windows import Window
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
@@ -57,6 +58,12 @@ class Grid:
         a, b, c, d, e, f = tuple(self.affine)[:6]
         shifted = Affine(a, b, c + a * column + b * row, d, e, f + d * column + e * row)
         return Grid(crs=self.crs, affine=shifted, width=width, height=height)
+
+    def windows(self, side: int) -> Iterator[Window]:
+        """Yield windows of at most `side` pixels in each direction, row by row, that cover the grid."""
+        for row in range(0, self.height, side):
+            for column in range(0, self.width, side):
+                yield Window(column, row, min(side, self.width - column), min(side, self.height - row))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,10 @@ from dagmaster.handlers.raster.cog_writer import write_cog
 from dagmaster.handlers.raster.grids import raster_grid, require_georeferenced, require_north_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from dagmaster.handlers.raster.cog_writer import CogOptions
-    from dagmaster.handlers.raster.grids import Grid
     from dagmaster.ports.handler_services import Share
 
 _TENSOR_RANK: Final = 4
@@ -121,7 +120,7 @@ def _predict_windows(
     prediction: PredictionOptions,
     on_window: Callable[[int, int], None],
 ) -> int:
-    windows = list(_windows(raster_grid(raster), side - 2 * prediction.overlap))
+    windows = list(raster_grid(raster).windows(side - 2 * prediction.overlap))
     output: Any = None
     try:
         for done, window in enumerate(windows):
@@ -143,12 +142,6 @@ def _predict_windows(
         if output is not None:
             output.close()
     return len(windows)
-
-
-def _windows(grid: Grid, step: int) -> Iterator[Window]:
-    for row in range(0, grid.height, step):
-        for column in range(0, grid.width, step):
-            yield Window(column, row, min(step, grid.width - column), min(step, grid.height - row))
 
 
 def _read_input(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import struct
@@ -313,3 +314,27 @@ def test_a_sum_that_is_infinite_is_no_zero(bed: Bed):
     (row,) = bed.run("stats_zonal", href="a.tif", zones=bed.run("raster.validate", href="a.tif").bbox).zones
     assert row["count"] > 50_000
     assert row["sum"] is None
+
+
+def test_the_file_of_an_area_is_a_source_beside_the_raster(bed: Bed):
+    """Its bytes decide about the result, so the item and the statistics name it with its checksum."""
+    bed.bronze("a.tif", numbers(200, 300))
+    box = {
+        "type": "Polygon",
+        "coordinates": [[[-34.81, -8.16], [-34.78, -8.16], [-34.78, -8.14], [-34.81, -8.14], [-34.81, -8.16]]],
+    }
+    path = bed.folder / "bronze" / "aoi.geojson"
+    path.write_text(json.dumps(box))
+    expected = [
+        {"href": f"file://{file}", "file:checksum": f"1220{hashlib.sha256(file.read_bytes()).hexdigest()}"}
+        for file in (bed.folder / "bronze" / "a.tif", path)
+    ]
+    by_file = bed.run("raster.clip", href="a.tif", boundary="aoi.geojson")
+    assert by_file.item["properties"]["dagmaster:sources"] == expected
+    # The same area by value is the same result, with one source less.
+    by_value = bed.run("raster.clip", href="a.tif", boundary=box)
+    assert by_value.cog_url == by_file.cog_url
+    assert by_value.item["id"] == by_file.item["id"]
+    assert by_value.item["properties"]["dagmaster:sources"] == expected[:1]
+    statistics = bed.run("raster.stats_zonal", href="a.tif", zones="aoi.geojson")
+    assert json.loads(bed.path(statistics.stats_url).read_text())["sources"] == expected
