@@ -15,7 +15,7 @@ from dagmaster.engine.model import Job, row_of
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.audit_log import to_audit_events
-from dagmaster.orchestrator.inbox import result_event
+from dagmaster.orchestrator.inbox import PendingEvents, result_event
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.turn import run_turn
 from dagmaster.orchestrator.turn_commit import to_commit
@@ -175,7 +175,7 @@ class Played:
         turn = await to_commit(held, writes, ids=self.orchestrator.ids, blobs=self.world.blobs, now=now)
         turn.results = results or []
         turn.started |= started or {}
-        turn.events = to_audit_events(held.job, writes, {}, {})
+        turn.events = to_audit_events(held.job, writes, {}, PendingEvents())
         held.event_seq += len(turn.events)
         turn.event_seq = held.event_seq
         held.keep_sources(writes.sources)

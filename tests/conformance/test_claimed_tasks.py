@@ -432,7 +432,7 @@ async def test_a_later_claim_of_a_task_has_a_greater_fencing_token(world):
     one, two = await world.worker(), await world.worker()
     await scene.dispatch("a")
     (first,) = await one.claim(1)
-    await one.release([TaskReport(first.task_id, first.token, AttemptStatus.RELEASED, begun=False)])
+    await one.release([TaskReport(first.task_id, first.token, AttemptStatus.RELEASED, returns_to_queue=True)])
     await world.move(0.002)
     (second,) = await two.claim(1)
     assert (second.task_id, second.attempt) == (first.task_id, 1)

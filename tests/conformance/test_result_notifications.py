@@ -218,3 +218,32 @@ async def test_encoded_results_are_decoded_unchanged(world):
     await world.notify_owner(scene.orchestrator, encode_results([pushed]))
     await world.deliver_notifications()
     assert scene.orchestrator.notified_results == [pushed]
+
+
+async def test_a_result_with_checkpoints_is_read_from_the_table_and_from_no_notification(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("q")
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    progress = '{"current": 1, "checkpoints": [["half", 1.5]], "checkpoint_count": 1}'
+    await worker.progress({task.task_id: (task.token, progress)})
+    await quiet(scene)
+    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"), has_checkpoints=True)
+    await worker.report([report])
+    await wait_for_event(scene.orchestrator.wakeup)
+    assert scene.orchestrator.notified_results == []
+    (result,) = await scene.orchestrator.read_results(10)
+    assert json.loads(result.checkpoints or "") == json.loads(progress)
+    # As if its notification had come all the same.
+    assert not await took(scene, replace(result, checkpoints=None))
+
+
+async def test_progress_without_checkpoints_is_no_part_of_a_result(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker("q")
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.progress({task.task_id: (task.token, '{"current": 1}')})
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED)])
+    (result,) = await scene.orchestrator.read_results(10)
+    assert result.checkpoints is None

@@ -1,4 +1,4 @@
-"""One sentence for each audit event."""
+"""One sentence for each audit event, and its status."""
 
 from __future__ import annotations
 
@@ -20,6 +20,13 @@ def event_sentence(event: StoredEvent) -> str:
         # A newer version wrote it.
         return f"{event.node or 'the job'}: {event.type}"
     return format_event(event)
+
+
+def event_status(event: StoredEvent) -> str:
+    """Return whether an event is a success, a failure, a warning, or only info. The source systems have the same."""
+    if event.type in _ENDS_OF_JOBS:
+        return _STATUSES_OF_JOBS.get(str(event.data.get("status")), "info")
+    return _STATUSES.get(event.type, "info")
 
 
 def _error(event: StoredEvent) -> str:
@@ -80,6 +87,13 @@ def _dispatched(event: StoredEvent) -> str:
     return f"{event.node} waits for a worker{attempt}"
 
 
+def _checkpoint_saved(event: StoredEvent) -> str:
+    omitted = event.data.get("omitted")
+    before = f", after {format_count(omitted, 'other')}" if omitted else ""
+    name, seconds = event.data.get("checkpoint_name"), event.data.get("after_seconds")
+    return f"{event.node}: attempt {event.attempt} saved checkpoint {name} after {seconds} s{before}"
+
+
 def _approval_requested(event: StoredEvent) -> str:
     message = event.data.get("message")
     return f"{event.node} waits for approval" + (f": {message}" if message else "")
@@ -136,6 +150,10 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.JOB_CLAIMED: _claimed,
     EventType.JOB_STARTED: lambda _: "the job starts",
     EventType.NODE_DISPATCHED: _dispatched,
+    EventType.ATTEMPT_STARTED: lambda e: (
+        f"{e.node}: attempt {e.attempt} started at {str(e.data.get('started_at'))[11:19]}"
+    ),
+    EventType.CHECKPOINT_SAVED: _checkpoint_saved,
     EventType.NODE_COMPLETED: _completed,
     EventType.ATTEMPT_FAILED: _attempt_failed,
     EventType.ATTEMPT_LOST: _attempt_lost,
@@ -157,4 +175,20 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.COMMAND_REJECTED: _command_rejected,
     EventType.STALE_REPORT_IGNORED: _stale_report,
     EventType.JOB_FINISHED: _job_finished,
+}
+
+_ENDS_OF_JOBS: Final = frozenset({EventType.JOB_FINISHED, EventType.CHILD_JOB_FINISHED})
+_STATUSES_OF_JOBS: Final[dict[str, str]] = {"COMPLETED": "success", "FAILED": "failure", "CANCELLED": "warning"}
+_STATUSES: Final[dict[str, str]] = {
+    EventType.NODE_COMPLETED: "success",
+    EventType.CHECKPOINT_SAVED: "success",
+    EventType.APPROVED: "success",
+    EventType.ATTEMPT_FAILED: "failure",
+    EventType.NODE_FAILED: "failure",
+    EventType.ATTEMPT_LOST: "warning",
+    EventType.NODE_CANCELLED: "warning",
+    EventType.REJECTED: "warning",
+    EventType.CANCEL_REQUESTED: "warning",
+    EventType.COMMAND_REJECTED: "warning",
+    EventType.STALE_REPORT_IGNORED: "warning",
 }

@@ -210,7 +210,8 @@ def children_view(total: int, children: ChildCounts) -> ChildrenView:
 
 def progress_view(progress: Mapping[str, Any] | None) -> ProgressView | None:
     """Return the progress of a handler."""
-    if progress is None:
+    # A task that only saved checkpoints has a list of those.
+    if progress is None or "current" not in progress:
         return None
     return ProgressView(
         current=progress.get("current") or 0.0, total=progress.get("total"), message=str(progress.get("message") or "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import events as ev
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject
+    from dagmaster.orchestrator.inbox import PendingEvents
     from dagmaster.orchestrator.turn import TurnResult
-    from dagmaster.ports.turn_records import Command
+    from dagmaster.ports.turn_records import Command, TaskResult
+
+
+MIN_TRAIL_SECONDS: Final = 1.0
+"""An attempt of at least this duration has a start event."""
 
 
 class _Context(NamedTuple):
@@ -33,9 +38,10 @@ class _Context(NamedTuple):
 
 
 def to_audit_events(
-    job: Job, result: TurnResult, children: Mapping[str, str], commands: Mapping[int, Command]
+    job: Job, result: TurnResult, children: Mapping[str, str], pending: PendingEvents
 ) -> list[AuditEvent]:
-    """Return the audit events of a turn. `children`: ids of new child jobs by node; `commands`: of the n-th event."""
+    """Return the audit events of a turn that applied what was pending. `children`: ids of new child jobs by node."""
+    commands, trails = pending.command_events, pending.trails
     audit_events: list[AuditEvent] = []
     decisions, starts = result.decisions, [index for index, _ in result.events]
     context = _Context(children, {request.node: request.message for request in result.approvals}, result.reused)
@@ -47,8 +53,10 @@ def to_audit_events(
         # An ignored event has exactly one decision.
         if start < end and type(decisions[start]) is d.Ignore:
             audit_events.append(_ignored(event, decisions[start]))
-        elif type(event) not in _FULLY_DECIDED:
-            audit_events += _of_event(event, decisions[start:end])
+        else:
+            audit_events += trails.get(number, ())
+            if type(event) not in _FULLY_DECIDED:
+                audit_events += _of_event(event, decisions[start:end])
         for index in range(start, end):
             _append(audit_events, job, decisions[index], context)
         if number in commands:
@@ -86,6 +94,25 @@ _COMMANDS = {
     ev.RetryRequested: CommandKind.RETRY,
     ev.ResumeRequested: CommandKind.RESUME,
 }
+
+
+def attempt_trail(result: TaskResult) -> list[AuditEvent]:
+    """Return the events of an attempt before its end: its start and its checkpoints.
+
+    Of a short attempt the end says enough: a start event for each of 10,000 no-op tasks took 13 % more CPU (ADR 0020).
+    """
+    began, node, attempt = result.started_at, result.node_id, result.attempt
+    if began is None or (result.checkpoints is None and result.reported_at - began < MIN_TRAIL_SECONDS):
+        return []
+    events = [AuditEvent(EventType.ATTEMPT_STARTED, node, attempt, _json({"started_at": format_rfc3339(began)}))]
+    progress = json.loads(result.checkpoints or "{}")
+    saved = progress.get("checkpoints", [])
+    omitted = progress.get("checkpoint_count", 0) - len(saved) or None
+    for name, seconds in saved:
+        data = {"checkpoint_name": name, "after_seconds": seconds, "omitted": omitted}
+        events.append(AuditEvent(EventType.CHECKPOINT_SAVED, node, attempt, _json(data)))
+        omitted = None
+    return events
 
 
 def _ignored(event: EngineEvent, decision: Decision) -> AuditEvent:

@@ -23,6 +23,7 @@ from dagmaster.engine.events import (
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
+from dagmaster.orchestrator.audit_log import attempt_trail
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.telemetry.logs import MAX_IDS
@@ -53,6 +54,7 @@ class PendingEvents:
         "reported",
         "results",
         "started",
+        "trails",
     )
 
     def __init__(self) -> None:
@@ -66,6 +68,8 @@ class PendingEvents:
         self.commands: list[int] = []
         # The command of the n-th event.
         self.command_events: dict[int, Command] = {}
+        # What preceded the result that the n-th event is about.
+        self.trails: dict[int, list[AuditEvent]] = {}
         self.audit_events: list[AuditEvent] = []
         # The job was just loaded: its unanswered needs must be answered.
         self.needs_recovery = False
@@ -74,6 +78,9 @@ class PendingEvents:
         """Add the result that a worker reported."""
         self.results.append(result.id)
         event = result_event(result)
+        trail = attempt_trail(result)
+        if trail:
+            self.trails[len(self.events)] = trail
         self.events.append(event)
         if isinstance(event, TaskLost):
             self.lost.append(event)

@@ -316,7 +316,7 @@ class Orchestrator:
         commit.children = jobs
         commit.results, commit.notified_results, commit.commands = pending.results, pending.notified, pending.commands
         commit.started |= pending.starts_except(commit.task_ids)
-        commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending.command_events)]
+        commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending)]
         owned.event_seq += len(commit.events)
         commit.event_seq = owned.event_seq
         owned.keep_sources(result.sources)

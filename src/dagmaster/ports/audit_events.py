@@ -14,6 +14,8 @@ class EventType(StrEnum):
     JOB_CLAIMED = "JobClaimed"
     JOB_STARTED = "JobStarted"
     NODE_DISPATCHED = "NodeDispatched"
+    ATTEMPT_STARTED = "AttemptStarted"
+    CHECKPOINT_SAVED = "CheckpointSaved"
     NODE_COMPLETED = "NodeCompleted"
     ATTEMPT_FAILED = "AttemptFailed"
     ATTEMPT_LOST = "AttemptLost"
@@ -43,6 +45,10 @@ MEANING: Final[dict[EventType, str]] = {
     " or released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
     EventType.NODE_DISPATCHED: "The attempt is queued for a worker.",
+    EventType.ATTEMPT_STARTED: "The handler of the attempt started, at `started_at`. Written with the end of the"
+    " attempt, if it took at least a second or saved a checkpoint.",
+    EventType.CHECKPOINT_SAVED: "The attempt saved the checkpoint `checkpoint_name`, `after_seconds`. Written with the"
+    " end of the attempt, for its last 20; `omitted`: how many came before.",
     EventType.NODE_COMPLETED: "The node completed. `branch`: taken by a conditional. `reused_from`: the source of"
     " a reused result.",
     EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next attempt may start, if there is one.",

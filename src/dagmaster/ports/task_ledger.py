@@ -34,6 +34,8 @@ class TaskReport:
     error: str | None = None
     metrics: str | None = None
     handler_version: str | None = None
+    has_checkpoints: bool = False
+    """Whether the attempt saved checkpoints: they are stored with its progress, and read with the result."""
     running_seconds: float | None = None
     """How long its handler ran; None if it never started."""
     returns_to_queue: bool = False

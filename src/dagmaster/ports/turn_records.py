@@ -34,6 +34,8 @@ class TaskResult:
     started_at: float | None
     reported_at: float
     handler_version: str | None = None
+    checkpoints: str | None = None
+    """The progress of an attempt that saved checkpoints, as JSON: the last `checkpoints`, the `checkpoint_count`."""
 
     @property
     def content(self) -> tuple[Any, ...]:

@@ -60,7 +60,9 @@ class TaskRunner:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
         self._telemetry.hide(task.task_id, hidden)
         outcome = await self.executor.execute(message)
-        return await self._report(task, redact_outcome(outcome, hidden))
+        report = await self._report(task, redact_outcome(outcome, hidden))
+        report.has_checkpoints = self._telemetry.has_checkpoints(task.task_id)
+        return report
 
     async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
         """Release a task to a worker that has its handler (during a deployment), or fail it."""

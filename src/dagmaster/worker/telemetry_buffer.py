@@ -9,8 +9,9 @@ import json
 import logging
 import threading
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.clocks import loop_time
 from dagmaster.ports.handler_reports import Progress, data_to_store
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.redaction import redact_value
@@ -26,16 +27,36 @@ MAX_CHUNK_CHARACTERS: Final = 64 * 1024
 MAX_LOG_CHARACTERS: Final = 16 * 1024 * 1024
 """Characters of log that are kept of one attempt."""
 
+MAX_CHECKPOINTS_REPORTED: Final = 20
+"""How many checkpoints of an attempt, the last ones, become events: a task may save thousands."""
+
+MAX_PHASE_CHARACTERS: Final = 64
+
 
 class _TaskTelemetry:
     """The buffered telemetry of one task."""
 
-    __slots__ = ("chunk", "marked_token", "partial_line", "secrets", "stored_characters", "task", "token")
+    __slots__ = (
+        "begun_at",
+        "checkpoints",
+        "chunk",
+        "marked_token",
+        "partial_line",
+        "progress",
+        "secrets",
+        "stored_characters",
+        "task",
+        "token",
+    )
 
-    def __init__(self, token: int) -> None:
+    def __init__(self, token: int, begun_at: float) -> None:
         self.token = token
         # The token under which its start is stored.
         self.marked_token: int | None = None
+        self.begun_at = begun_at
+        self.progress: dict[str, Any] = {}
+        # The phase of each checkpoint, and the seconds until it was saved: for the audit log, with the result.
+        self.checkpoints: list[tuple[str, float]] = []
         self.chunk = 0
         self.stored_characters = 0
         self.secrets: Collection[str] = ()
@@ -62,7 +83,7 @@ class TelemetryBuffer:
     def begin(self, task_id: str, token: int) -> None:
         """Register a task that starts."""
         with self._lock:
-            self._tasks[task_id] = _TaskTelemetry(token)
+            self._tasks[task_id] = _TaskTelemetry(token, loop_time())
 
     def renew(self, task_id: str, token: int) -> None:
         """Use the token of a newer claim."""
@@ -110,8 +131,8 @@ class TelemetryBuffer:
             return
         if of_task.secrets:
             progress = Progress(**redact_value(asdict(progress), of_task.secrets))
-        with self._lock:
-            self._progress[task.task_id] = (of_task.token, json.dumps(asdict(progress)))
+        of_task.progress = asdict(progress)
+        self._keep_progress(task.task_id, of_task)
         if self.on_progress is not None:
             self.on_progress(task, progress)
 
@@ -125,10 +146,26 @@ class TelemetryBuffer:
         written = CheckpointWrite(
             task.task_id, of_task.token, clean["phase"], json.dumps(data_to_store(clean)), tuple(clean["artifacts"])
         )
+        of_task.checkpoints.append((clean["phase"][:MAX_PHASE_CHARACTERS], round(loop_time() - of_task.begun_at, 3)))
         with self._lock:
             self._checkpoints[task.task_id] = written
+        self._keep_progress(task.task_id, of_task)
         if self.on_checkpoint is not None:
             self.on_checkpoint()
+
+    def _keep_progress(self, task_id: str, of_task: _TaskTelemetry) -> None:
+        """Buffer the progress of a task with its last checkpoints: the owner of the job gets both with the result."""
+        progress = of_task.progress
+        if of_task.checkpoints:
+            last = of_task.checkpoints[-MAX_CHECKPOINTS_REPORTED:]
+            progress = {**progress, "checkpoints": last, "checkpoint_count": len(of_task.checkpoints)}
+        with self._lock:
+            self._progress[task_id] = (of_task.token, json.dumps(progress))
+
+    def has_checkpoints(self, task_id: str) -> bool:
+        """Return whether a task has saved a checkpoint."""
+        of_task = self._tasks.get(task_id)
+        return of_task is not None and bool(of_task.checkpoints)
 
     def log(self, task: TaskMessage, text: str) -> None:
         """Buffer log text."""

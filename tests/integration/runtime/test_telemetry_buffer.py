@@ -138,3 +138,56 @@ async def test_a_checkpoint_of_another_node_is_not_given(world: World):
         f"{{name: n, nodes: {{f: {{type: fan_out, source: [1, 2, 3], task: {{handler: steps, retry: {FAST}}}}}}}}}"
     )
     assert [report.nodes[f"f__{n}"]["output"]["before"]["node"] for n in range(3)] == ["f__0", "f__1", "f__2"]
+
+
+async def test_checkpoints_are_in_the_audit_log_between_start_and_end_of_their_attempt(world: World):
+    @handler("stepwise", queue="q")
+    async def stepwise(ctx: HandlerContext) -> dict[str, Any]:
+        for step in range(12 * ctx.attempt):
+            ctx.checkpoint(f"step {step}", {"step": step})
+        if ctx.attempt == 1:
+            raise RuntimeError("once")
+        return {}
+
+    world.handlers.append(stepwise)
+    await world.start()
+    job = await world.submit(f"{{name: n, nodes: {{a: {{handler: stepwise, retry: {FAST}}}}}}}")
+    await world.finished(job)
+    events = [(row["type"], row["attempt"], json.loads(row["data"] or "{}")) for row in await world.events(job)]
+    of_attempt = {attempt: [event for event in events if event[1] == attempt] for attempt in (1, 2)}
+    for attempt, count, end in ((1, 12, "AttemptFailed"), (2, 20, "NodeCompleted")):
+        types = [event for event, _, _ in of_attempt[attempt]]
+        assert types == ["NodeDispatched", "AttemptStarted", *["CheckpointSaved"] * count, end]
+    names = [data["checkpoint_name"] for event, _, data in of_attempt[2] if event == "CheckpointSaved"]
+    assert names == [f"step {step}" for step in range(4, 24)]
+    assert of_attempt[2][2][2]["omitted"] == 4
+
+
+async def test_the_checkpoints_of_a_worker_that_died_are_in_the_audit_log(world: World):
+    gate = Gate()
+
+    @handler("stepwise", queue="q")
+    async def stepwise(ctx: HandlerContext) -> dict[str, Any]:
+        ctx.checkpoint("one", {})
+        if ctx.attempt == 1:
+            await gate.wait()
+        return {}
+
+    world.handlers.append(stepwise)
+    await world.orchestrator()
+    first = await world.worker()
+    job = await world.submit("{name: n, nodes: {a: {handler: stepwise}}}")
+    await world.until("SELECT progress IS NOT NULL FROM dag_task_queue")
+    await world.kill(first)
+    await world.worker()
+    await world.silence(first)
+    await world.finished(job)
+    types = await world.types(job, "AttemptStarted", "CheckpointSaved", "AttemptLost", "NodeCompleted")
+    assert types == [
+        "AttemptStarted",
+        "CheckpointSaved",
+        "AttemptLost",
+        "AttemptStarted",
+        "CheckpointSaved",
+        "NodeCompleted",
+    ]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dagmaster.application.event_sentences import event_sentence
+from dagmaster.application.event_sentences import event_sentence, event_status
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.cli.render.events import event_colour, event_line
 from dagmaster.ports.audit_events import EventType, StoredEvent
@@ -98,3 +98,31 @@ def test_programs_get_the_data_and_the_sentence():
 
 def test_one_child_is_no_children():
     assert event_sentence(event("NodeExpanded", first=0, count=1, total=1)) == "fetch has 1 child"
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "status"),
+    [
+        ("NodeCompleted", {}, "success"),
+        ("CheckpointSaved", {}, "success"),
+        ("AttemptFailed", {}, "failure"),
+        ("AttemptLost", {}, "warning"),
+        ("NodeDispatched", {}, "info"),
+        ("JobFinished", {"status": "COMPLETED"}, "success"),
+        ("JobFinished", {"status": "FAILED"}, "failure"),
+        ("ChildJobFinished", {"status": "CANCELLED"}, "warning"),
+        ("OfANewerVersion", {"status": "FAILED"}, "info"),
+    ],
+)
+def test_an_event_is_a_success_a_failure_a_warning_or_info(kind, data, status):
+    assert event_status(event(kind, **data)) == status
+
+
+def test_a_saved_checkpoint_has_its_name_in_the_view():
+    view = event_view(
+        "7",
+        event("CheckpointSaved", "tile", 2, checkpoint_name="half", after_seconds=1.5, omitted=3),
+        lambda value: value,
+    )
+    assert view.checkpoint_name == "half"
+    assert view.sentence == "tile: attempt 2 saved checkpoint half after 1.5 s, after 3 others"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.application.event_sentences import event_sentence
+from dagmaster.application.event_sentences import event_sentence, event_status
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import unknown_node
 from dagmaster.application.secret_inputs import RedactorCache, job_redactor
@@ -194,6 +194,8 @@ def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) ->
         by=event.by,
         node_id=event.node,
         attempt=event.attempt,
+        event_status=event_status(event),
+        checkpoint_name=clean.data.get("checkpoint_name"),
         data=clean.data,
         sentence=event_sentence(clean),
     )

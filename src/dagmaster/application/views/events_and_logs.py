@@ -15,6 +15,7 @@ from dagmaster.ports.command_kinds import CommandKind
 class EventView(View):
     """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people.
 
+    `event_status` is success, failure, warning or info; `checkpoint_name` is that of a saved checkpoint.
     An orchestrator of a newer version may write types that this version does not know.
     """
 
@@ -25,6 +26,8 @@ class EventView(View):
     by: str
     node_id: str | None
     attempt: int | None
+    event_status: str
+    checkpoint_name: str | None
     data: JsonObject
     sentence: str
 

@@ -313,7 +313,7 @@ class MemoryDatabase:
         del self.queue[task.task_id]
         result = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
-            task.started_at, now, handler_version,
+            task.started_at, now, handler_version, _with_checkpoints(task.progress),
         )  # fmt: skip
         self.results[result.id] = StoredResult(
             result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at,
@@ -345,6 +345,11 @@ class MemoryDatabase:
         """Return a task if its claim has this token."""
         task = self.queue.get(task_id)
         return task if task is not None and task.token == token else None
+
+
+def _with_checkpoints(progress: str | None) -> str | None:
+    body = None if progress is None else json.loads(progress)
+    return progress if isinstance(body, dict) and "checkpoints" in body else None
 
 
 def add_event(

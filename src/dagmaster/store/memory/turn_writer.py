@@ -57,7 +57,8 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
 
 def _stored_content(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
     stored = database.results.get(number)
-    return None if stored is None else stored.result.content
+    # Checkpoints are not in notifications: the result has to be read.
+    return None if stored is None or stored.result.checkpoints is not None else stored.result.content
 
 
 def _check(job: StoredJob, turn: TurnCommit) -> None:

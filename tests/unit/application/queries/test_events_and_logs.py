@@ -46,7 +46,8 @@ def test_an_event_has_its_sentence_and_no_secret():
     (view,) = run(list_events(app, "7")).items
     assert view.to_dict() == {
         "job_id": "7", "seq": 1, "type": "ApprovalRequested", "at": "1970-01-01T00:01:43Z", "by": "ada",
-        "node_id": "release", "attempt": None, "data": {"message": "use ***?"},
+        "node_id": "release", "attempt": None, "event_status": "info", "checkpoint_name": None,
+        "data": {"message": "use ***?"},
         "sentence": "release waits for approval: use ***?",
     }  # fmt: skip
     assert run(recent_events(app)).items == (view,)

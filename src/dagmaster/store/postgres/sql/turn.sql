@@ -24,7 +24,9 @@ refuted AS (
            AND r.error::text IS NOT DISTINCT FROM n.error
            AND extract(epoch FROM r.started_at)::float8 IS NOT DISTINCT FROM n.started_at
            AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
-           AND r.handler_version IS NOT DISTINCT FROM n.handler_version) IS NOT TRUE
+           AND r.handler_version IS NOT DISTINCT FROM n.handler_version
+           -- Checkpoints are not in notifications: the result has to be read.
+           AND r.progress -> 'checkpoints' IS NULL) IS NOT TRUE
 )
 
 -- name: nothing_notified
