@@ -99,6 +99,8 @@ ROUNDS: Final = [
     Round("poison", as_round(lambda chance: scenarios.poison_workers(kills_worker=chance.random() < 0.5)), 30.0),
     Round("postgresql", as_round(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
     Round("stop", as_round(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),
+    Round("pause", as_round(lambda chance: scenarios.stop_worker(6, chance=chance)), 60.0),
+    Round("quiet", as_round(lambda _chance: scenarios.no_fault(5, nodes=10_000)), 60.0),
     Round("cut", as_round(lambda chance: scenarios.lose_answers(20, chance=chance)), 60.0),
     Round("owner", as_round(lambda _chance: scenarios.kill_owner_of_many(1_000)), 60.0),
     Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
@@ -128,6 +130,8 @@ TABLE: Final = [
     Row("kill worker", "kill -9 of a worker that holds tasks, until they are marked lost", 200, 5.0),
     Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs make progress", 50, 10.0),
     Row("stop owner", "an owner paused past its lease, until it wakes and notices", 200),
+    Row("stop worker", "a worker paused past its lease, until it wakes and notices", 200),
+    Row("no fault", "jobs of 10,000 nodes while nothing happens", 100),
     Row("cut connection", "connections cut and commit answers lost, until a job is finished", 500, 30.0),
     Row("same key", "one idempotency key from 64 clients", 20),
     Row("owner of many jobs", "jobs of a dead owner, until all are owned again", 1_000, 10.0),
@@ -145,6 +149,8 @@ class SoakState:
     seconds: dict[str, list[float]] = field(default_factory=dict)
     violations: Counter[str] = field(default_factory=Counter)
     failed: list[dict[str, Any]] = field(default_factory=list)
+    work: dict[str, Counter[str]] = field(default_factory=dict)
+    """By round: how often handlers were executed, and how many of these executions were repeated."""
 
     @classmethod
     def load(cls, path: Path) -> SoakState:
@@ -153,7 +159,8 @@ class SoakState:
             return cls()
         state = json.loads(path.read_text())
         return cls(
-            state["seed"], Counter(state["counts"]), state["seconds"], Counter(state["violations"]), state["failed"]
+            state["seed"], Counter(state["counts"]), state["seconds"], Counter(state["violations"]), state["failed"],
+            {name: Counter(counts) for name, counts in state.get("work", {}).items()},
         )  # fmt: skip
 
     def save(self, path: Path) -> None:
@@ -161,16 +168,17 @@ class SoakState:
         temporary = path.with_suffix(".new")
         state = {
             "seed": self.seed, "counts": self.counts, "seconds": self.seconds, "violations": self.violations,
-            "failed": self.failed,
+            "failed": self.failed, "work": self.work,
         }  # fmt: skip
         temporary.write_text(json.dumps(state, indent=1))
         temporary.replace(path)
 
-    def add(self, done: Done) -> None:
+    def add(self, name: str, done: Done) -> None:
         """Add the counts of a round that held."""
         self.counts.update(done.counts)
-        for name, times in done.seconds.items():
-            self.seconds[name] = [*self.seconds.get(name, ()), *times][-KEPT_TIMES:]
+        self.work.setdefault(name, Counter()).update(done.work)
+        for fault, times in done.seconds.items():
+            self.seconds[fault] = [*self.seconds.get(fault, ()), *times][-KEPT_TIMES:]
 
     def fail(self, name: str, seed: int) -> None:
         """Record a round that failed."""
@@ -187,6 +195,12 @@ class SoakState:
             lines.append(
                 f"{row.name:20} {self.counts[row.name]:>10,} {row.target:>10,} {p95:>8} {limit:>8}  {row.description}"
             )
+        for name, work in self.work.items():
+            if work["executions"]:
+                lines.append(
+                    f"{name}: {work['executions']:,} executions of {work['nodes']:,} nodes;"
+                    f" {work['repeated']:,} repeated, {work['repeated_in_one_attempt']:,} of them in one attempt"
+                )
         failed = ", ".join(f"{name} {count}" for name, count in self.violations.items())
         return [*lines, f"failed rounds: {failed or 'none'}"]
 
@@ -232,7 +246,7 @@ def soak(state: SoakState, deadline: float) -> int:
                 state.save(STATE)
                 print(f"soak: FAILED. Repeat: python -m tests.soak {round_.name} {seed}")
                 return 1
-            state.add(done)
+            state.add(round_.name, done)
             state.save(STATE)
             counts = ", ".join(f"{count} {name}" for name, count in done.counts.items()) or "no result in time"
             print(f"soak: {round_.name}, seed {seed}: {counts}, {time.monotonic() - started:.1f} s", flush=True)

@@ -43,6 +43,19 @@ def test_an_owner_that_was_paused_past_its_lease_changes_nothing():
     assert play(scenarios.stop_owner(3, chance=random.Random(1))) == {"stop owner": 3}
 
 
+def test_a_worker_that_was_paused_past_its_lease_reports_nothing():
+    done = asyncio.run(scenarios.stop_worker(2, chance=random.Random(1)))
+    assert done.counts == {"stop worker": 2}
+    # What it held was executed again, under another attempt number.
+    assert done.work["repeated"] > 0
+    assert done.work["repeated_in_one_attempt"] == 0
+
+
+def test_without_faults_every_handler_is_executed_once():
+    done = asyncio.run(scenarios.no_fault(2, nodes=2_000))
+    assert (done.work["executions"], done.work["repeated"]) == (2 * 2_002, 0)
+
+
 def test_cut_connections_and_lost_commit_responses_do_no_harm():
     assert play(scenarios.lose_answers(10, chance=random.Random(1))) == {"cut connection": 10}
 

@@ -33,6 +33,7 @@ from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
 
 if TYPE_CHECKING:
     import random
+    from collections import Counter
     from collections.abc import Awaitable, Callable, Collection
     from types import TracebackType
 
@@ -281,10 +282,10 @@ class Fleet:
 
     # ── Guarantees ──
 
-    async def check(self, *, failed: Collection[str] = ()) -> None:
+    async def check(self, *, failed: Collection[str] = ()) -> Counter[str]:
         """Check that every accepted job has completed, that no work was repeated, and that the invariants hold.
 
-        `failed`: the jobs that must fail.
+        `failed`: the jobs that must fail. Return how often handlers were executed.
         """
         await self.until("SELECT count(*) = 0 FROM dag_jobs WHERE finished_at IS NULL")
         statuses = {str(row["id"]): row["status"] for row in await self.rows("SELECT id, status FROM dag_jobs")}
@@ -306,6 +307,7 @@ class Fleet:
         # A server that crashes may lose a claim, so that another worker runs the attempt; else each attempt runs once.
         problems = self.ledger.violations([tuple(row) for row in await self.rows(sql)], may_repeat=self.restarts > 0)
         assert not problems, "\n".join(problems[:20])
+        return self.ledger.executions()
 
 
 _TABLE: Final = {"orchestrator": "dag_orchestrators", "worker": "dag_workers"}

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 HANDLERS = """
@@ -33,7 +34,7 @@ async def plan(ctx: HandlerContext, count: int, gates: int) -> dict:
 
 @handler("work", queue="work")
 async def work(ctx: HandlerContext, seconds: float = 0.0, behind: int = 0) -> dict:
-    write("begin", ctx.job_id, ctx.node_id, ctx.attempt)
+    write("begin", ctx.job_id, ctx.node_id, ctx.attempt, ctx.fencing_token)
     await gate(ctx.job_id, behind)
     if seconds:
         await asyncio.sleep(seconds)
@@ -67,16 +68,21 @@ class Ledger:
         """Return contradictions. `completed`: job, node, attempt and output of every completed task in the database."""
         started: Counter[tuple[str, str, int]] = Counter()
         last: dict[tuple[str, str], int] = defaultdict(int)
+        tokens: dict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
         marks: dict[tuple[str, str, int], list[str]] = defaultdict(list)
-        for line in self.path.read_text().splitlines():
-            kind, job, node, attempt, *mark = line.split()
-            key = (job, node, int(attempt))
+        for kind, job, node, attempt, detail in self._lines():
+            key = (job, node, attempt)
             if kind == "begin":
                 started[key] += 1
-                last[job, node] = max(last[job, node], int(attempt))
+                last[job, node] = max(last[job, node], attempt)
+                tokens[job, node].append((attempt, int(detail)))
             else:
-                marks[key] += mark
-        violations: list[str] = []
+                marks[key].append(detail)
+        violations = [
+            f"the executions of {node} have the fencing tokens {pairs}"
+            for (_, node), pairs in tokens.items()
+            if len(pairs) > 1 and not _grow_with_attempts(pairs)
+        ]
         for job, node, attempt, output in completed:
             key = (str(job), node, attempt)
             if last[str(job), node] > attempt:
@@ -88,3 +94,27 @@ class Ledger:
         if not may_repeat:
             violations += [f"attempt {key[2]} of {key[1]} was started {n} times" for key, n in started.items() if n > 1]
         return violations
+
+    def executions(self) -> Counter[str]:
+        """Count the nodes that were started, their executions, those after the first, and those in an attempt again."""
+        started = Counter((job, node, attempt) for kind, job, node, attempt, _ in self._lines() if kind == "begin")
+        nodes = {(job, node) for job, node, _ in started}
+        executions = started.total()
+        return Counter(
+            nodes=len(nodes),
+            executions=executions,
+            repeated=executions - len(nodes),
+            repeated_in_one_attempt=executions - len(started),
+        )
+
+    def _lines(self) -> Iterator[tuple[str, str, str, int, str]]:
+        """Yield kind, job, node, attempt, and the fencing token of a start or the mark of an end."""
+        for line in self.path.read_text().splitlines():
+            kind, job, node, attempt, detail = line.split()
+            yield kind, job, node, int(attempt), detail
+
+
+def _grow_with_attempts(pairs: Sequence[tuple[int, int]]) -> bool:
+    """Return whether every execution has a token of its own, and those of a later attempt are greater."""
+    tokens = [token for _, token in sorted(pairs)]
+    return all(before < after for before, after in pairwise(tokens))

@@ -28,10 +28,11 @@ LONG_LEASES: Final = {"DAGMASTER_WORKER_LEASE_SECONDS": "60", "DAGMASTER_ORCHEST
 
 @dataclass(slots=True)
 class Done:
-    """The number of faults by name, and the seconds until recovery."""
+    """The number of faults by name, the seconds until recovery, and how often handlers were executed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    work: Counter[str] = field(default_factory=Counter)
 
     def record(self, fault: str, seconds: float) -> None:
         self.counts[fault] += 1
@@ -91,7 +92,7 @@ async def kill_services(kills: int, nodes: int, chance: random.Random) -> Done:
             )
             await replaced
         await fleet.wait_finished(job)
-        await fleet.check()
+        done.work += await fleet.check()
     return done
 
 
@@ -173,7 +174,7 @@ async def kill_server(kills: int, nodes: int, chance: random.Random) -> Done:
         submitted, signalled = await asyncio.gather(*clients)
         assert submitted > 0
         await fleet.wait_finished(job, *waiting)
-        await fleet.check()
+        done.work += await fleet.check()
         # No accepted signal was lost: each of these jobs waits for one.
         assert signalled == len(waiting)
     return done
@@ -226,7 +227,7 @@ async def kill_owner_of_many(jobs: int) -> Done:
         for job in waiting:
             assert await fleet.client.send(job, CommandKind.SIGNAL, {"name": "go", "payload": {}}, "chaos")
         await fleet.wait_finished(*waiting)
-        await fleet.check()
+        done.work += await fleet.check()
     return done
 
 
@@ -271,7 +272,44 @@ async def stop_owner(times: int, chance: random.Random) -> Done:
             done.record("stop owner", time.monotonic() - started)
             await fleet.wait_finished(job)
             await fleet.record_finished()
-        await fleet.check()
+        done.work += await fleet.check()
+    return done
+
+
+async def stop_worker(times: int, chance: random.Random) -> Done:
+    """Pause a worker past its lease and resume it: what it held runs elsewhere, and its own reports are dropped."""
+    done = Done()
+    async with Fleet() as fleet:
+        await fleet.start("orchestrator", "worker", "worker")
+        for _ in range(times):
+            job = await fleet.job(fan_out(300, parallel=100, gates=2))
+            await in_portion(fleet, job, 0, of=2, nodes=300, chance=chance)
+            worker, worker_id = await fleet.busy_worker(chance)
+            worker.signal(signal.SIGSTOP)
+            started = time.monotonic()
+            await fleet.until("SELECT stopped_at IS NOT NULL FROM dag_workers WHERE worker_id = $1", worker_id)
+            await _is_reclaimed(fleet, worker_id)
+            # Both go on: the worker with what it has lost, and its successor.
+            fleet.ledger.open_gate(job, 1)
+            worker.signal(signal.SIGCONT)
+            sql = "SELECT count(*) > 0 FROM dag_workers WHERE pid = $1 AND worker_id > $2 AND stopped_at IS NULL"
+            await fleet.until(sql, worker.pid, worker_id)
+            done.record("stop worker", time.monotonic() - started)
+            await fleet.wait_finished(job)
+            await fleet.record_finished()
+        done.work += await fleet.check()
+    return done
+
+
+async def no_fault(jobs: int, nodes: int) -> Done:
+    """Run jobs while nothing happens: no handler is executed twice."""
+    done = Done()
+    async with Fleet() as fleet:
+        await fleet.start("orchestrator", "orchestrator", "worker", "worker")
+        for _ in range(jobs):
+            await fleet.wait_finished(await fleet.job(fan_out(nodes, parallel=500)))
+        done.work += await fleet.check()
+        done.counts["no fault"] += jobs
     return done
 
 
@@ -306,7 +344,7 @@ async def lose_answers(times: int, chance: random.Random) -> Done:
             done.record("cut connection", time.monotonic() - started)
             await fleet.record_finished()
         assert proxy.lost == times
-        await fleet.check()
+        done.work += await fleet.check()
     return done
 
 
@@ -329,7 +367,7 @@ async def share_keys(keys: int, clients: int) -> Done:
             assert sum(accepted.is_new for (accepted,) in answers) == 1
             done.counts["same key"] += 1
         assert await fleet.value("SELECT count(*) FROM dag_jobs") == keys
-        await fleet.check()
+        done.work += await fleet.check()
     return done
 
 
@@ -359,5 +397,5 @@ async def terminate_services(times: int, nodes: int, chance: random.Random) -> D
         await fleet.wait_finished(job)
         used = await fleet.value("SELECT count(*) FROM dag_node_states WHERE failed_attempts > 0 OR lost_attempts > 0")
         assert used == 0, f"{used} nodes used up an attempt"
-        await fleet.check()
+        done.work += await fleet.check()
     return done
