@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 from dagmaster.adapters import handler_pool
+from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import discover
 from dagmaster.bootstrap import handler_services_config
+from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
 from dagmaster.settings import Settings
 from dagmaster.testing import local_services
@@ -22,7 +27,6 @@ from tests.conformance.server import dsn_of, release_database, shared_server, ta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from dagmaster.worker.lazy_services import ServicesConfig
 
@@ -38,11 +42,13 @@ def server() -> Iterator[str]:
 
 @pytest.fixture
 def database(server: str) -> Iterator[str]:
-    """Provide the URL of a database with a table."""
+    """Provide the URL of a database with two tables of the operator's."""
     name = asyncio.run(take_database(server))
     url = dsn_of(server, name)
     query(url, "CREATE TABLE public.written (mode text)")
+    query(url, "CREATE TABLE public.bookings (key text PRIMARY KEY, fence bigint, account text, amount float8)")
     yield f"{url}&options=-csearch_path%3Dpublic"
+    query(url, "DROP TABLE public.written, public.bookings")
     asyncio.run(release_database(server, name))
 
 
@@ -122,3 +128,27 @@ def test_without_psycopg_the_error_names_the_extra(tmp_path: Path, monkeypatch: 
     services = local_services(tmp_path, pool_url="postgresql://host/db", pool_size=1)
     with pytest.raises(Exception, match=r"pip install 'dagmaster\[pool\]'"), services.pool.connection():
         pass
+
+
+def test_the_documented_booking_is_one_row_and_an_execution_that_comes_late_changes_nothing(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    page = Path(__file__).parents[2] / "docs" / "howto" / "handlers.md"
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    (tmp_path / "documented.py").write_text("\n".join(blocks), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    book = importlib.import_module("documented").book
+    services = local_services(tmp_path, pool_url=database, pool_size=1)
+
+    def execute_book(token: int, amount: float) -> Any:
+        ctx = HandlerContext(job_id="7", node_id="pay", fencing_token=token, services=services)
+        return book(ctx, account="ada", amount=amount)
+
+    try:
+        for token, amount in ((10, 1.0), (10, 1.0), (11, 2.0)):
+            assert execute_book(token, amount) == {"booked": amount}
+        with pytest.raises(PermanentError, match="a later execution has booked"):
+            execute_book(10, 1.0)
+    finally:
+        services.close()
+    assert query(database, "SELECT * FROM public.bookings") == [("7:pay", 11, "ada", 2.0)]
