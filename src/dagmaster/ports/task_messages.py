@@ -107,6 +107,15 @@ class Released(_Ended):
 
 Outcome = Succeeded | Failed | Released
 
+
+def add_ending(outcome: Outcome | None, how: str, **details: Any) -> Outcome | None:
+    """Return the failure of a handler that did not end by itself, with how it was ended."""
+    if not isinstance(outcome, Failed):
+        return outcome
+    error = outcome.error
+    return Failed({**error, "message": f"{error['message']}; {how}", **details}, outcome.permanent)
+
+
 # Ids are decimal strings in our JSON; numbers of other writers are accepted.
 _Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
 

@@ -22,21 +22,14 @@ from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
-from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
-from dagmaster.worker.task_outcomes import (
-    add_ending,
-    checkpoint_copy,
-    failed,
-    failure_of,
-    readable_progress,
-    unknown_failure,
-)
+from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
 from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 

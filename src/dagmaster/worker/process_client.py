@@ -21,12 +21,14 @@ import termios
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.process_protocol import Frames, Ready, decode, frame
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_reports import Checkpoint, Progress
+    from dagmaster.ports.task_messages import TaskMessage
 
 START_SECONDS = 120.0
 """How long a process has to import the handlers."""
@@ -48,6 +50,8 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 class Job(Protocol):
     """A task for a process."""
+
+    message: TaskMessage
 
     def begin(self) -> bool:
         """Start the task, because a process is free; return False if it has ended already."""
@@ -213,8 +217,9 @@ class HandlerProcess(asyncio.Protocol):
 
     def _give_up(self) -> None:
         _LOGGER.error(
-            "handler process %d did not exit after SIGKILL (uninterruptible sleep); its task is released", self.pid
-        )
+            "handler process %d did not exit after SIGKILL (uninterruptible sleep); its task is released",
+            self.pid, extra={} if self.job is None else task_fields(self.job.message),
+        )  # fmt: skip
         self._owner.on_exit(self, self._ending or Released("its process hangs"))
 
     def _kill_group(self) -> None:

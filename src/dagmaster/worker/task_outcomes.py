@@ -161,14 +161,6 @@ def crash_of(returncode: int) -> Failed:
     return failed("crashed", f"the handler's process died of signal {number} ({name})", signal=name)
 
 
-def add_ending(outcome: Outcome | None, how: str, **details: Any) -> Outcome | None:
-    """Return the failure of a handler that did not end by itself, with how it was ended."""
-    if not isinstance(outcome, Failed):
-        return outcome
-    error = outcome.error
-    return Failed({**error, "message": f"{error['message']}; {how}", **details}, outcome.permanent)
-
-
 def unknown_failure(error: BaseException) -> Failed:
     """Return a failure of which only the type is known, as a last resort."""
     name = type_name(error)

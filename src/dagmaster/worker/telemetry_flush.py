@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import StatementFailed
+from dagmaster.telemetry.logs import MAX_IDS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -49,7 +50,8 @@ class TelemetryFlush:
         try:
             await self._journal.mark_started(starts)
         except StatementFailed:
-            _LOGGER.exception("tasks could not be marked as started; their reports say when they started")
+            message = "tasks could not be marked as started; their reports say when they started"
+            _LOGGER.exception(message, extra={"task_ids": list(long_running)[:MAX_IDS]})
         self._buffer.mark(starts)
 
     async def run_once(self, finished: Collection[str] = ()) -> None:
@@ -68,5 +70,7 @@ class TelemetryFlush:
                 if progress:
                     await self._journal.progress(progress)
             except StatementFailed:
-                _LOGGER.exception("logs, checkpoints or progress of tasks were rejected; they are dropped")
+                message = "logs, checkpoints or progress of tasks were rejected; they are dropped"
+                task_ids = sorted({one.task_id for one in self._checkpoints} | {one.task_id for one in self._logs})
+                _LOGGER.exception(message, extra={"task_ids": task_ids[:MAX_IDS]})
                 self._checkpoints, self._logs = [], []
