@@ -365,6 +365,13 @@ class StatementFailed(DagmasterError):
     category = Category.INTERNAL
 
 
+class UnexpectedFailure(DagmasterError):
+    """Something failed that dagmaster does not expect to fail: a mistake in dagmaster."""
+
+    code = "unexpected_failure"
+    category = Category.INTERNAL
+
+
 class InvalidTransition(DagmasterError):
     """The transition table does not allow this step."""
 

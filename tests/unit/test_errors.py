@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from dagmaster import errors
 from dagmaster.cli.errors import CommandError, command_errors
-from dagmaster.cli.main import LazyGroup, main
+from dagmaster.cli.main import BAD_INPUT, UNAVAILABLE, LazyGroup, main
 from dagmaster.cli.options import json_option
 from dagmaster.errors import (
     OUTCOMES,
@@ -158,6 +158,49 @@ def test_main_exits_with_the_code_of_the_category(monkeypatch, capsys):
     assert fail_with(JobNotFound("gone")) == 2
     assert fail_with(DatabaseUnavailable("down")) == 3
     assert fail_with(StatementFailed("broken")) == 70
+
+
+@group.command()
+@json_option
+def crash(*, as_json: bool) -> None:
+    """Fail as no code expects."""
+    raise ZeroDivisionError(f"hunter2-canary {as_json}")
+
+
+def test_an_unexpected_exception_is_an_internal_error_and_not_a_failed_job(monkeypatch, capsys):
+    monkeypatch.setattr("dagmaster.cli.main.cli", group)
+    with pytest.raises(SystemExit) as ended:
+        main(["crash"])
+    output = capsys.readouterr()
+    assert ended.value.code == OUTCOMES[Category.INTERNAL].exit_code == 70
+    assert output.out == ""
+    assert "dagmaster failed unexpectedly (ZeroDivisionError)" in output.err
+    assert "DAGMASTER_DEBUG=1 prints the trace" in output.err
+    assert "Traceback" not in output.err
+    assert "hunter2-canary" not in output.err
+
+
+def test_with_json_an_unexpected_exception_is_a_document(monkeypatch, capsys):
+    monkeypatch.setattr("dagmaster.cli.main.cli", group)
+    with pytest.raises(SystemExit) as ended:
+        main(["crash", "--json"])
+    output = capsys.readouterr()
+    error = json.loads(output.out)["error"]
+    assert (ended.value.code, error["code"], error["category"]) == (70, "unexpected_failure", "internal")
+    assert output.err == ""
+
+
+def test_the_trace_of_an_unexpected_exception_is_printed_on_request(monkeypatch, capsys):
+    monkeypatch.setattr("dagmaster.cli.main.cli", group)
+    monkeypatch.setenv("DAGMASTER_DEBUG", "1")
+    with pytest.raises(SystemExit):
+        main(["crash"])
+    assert "ZeroDivisionError: hunter2-canary False" in capsys.readouterr().err
+
+
+def test_the_exit_codes_of_commands_are_those_of_the_table():
+    assert OUTCOMES[Category.INVALID].exit_code == BAD_INPUT
+    assert OUTCOMES[Category.UNAVAILABLE].exit_code == UNAVAILABLE
 
 
 def test_command_errors_lets_other_exceptions_pass():

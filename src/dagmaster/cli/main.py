@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 import signal
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dagmaster.cli.errors import CommandError, is_json_requested
-from dagmaster.errors import OUTCOMES, DagmasterError, UsageInvalid
+from dagmaster.errors import OUTCOMES, Category, DagmasterError, UnexpectedFailure, UsageInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import FrameType
 
-# Exit codes of every command; `errors.OUTCOMES` maps errors to them.
+_LOGGER: Final = logging.getLogger(__name__)
+
+# Exit codes of every command. Those of errors come from the table of their categories.
 COMPLETED: Final = 0
 FAILED: Final = 1
-BAD_INPUT: Final = 2
-UNAVAILABLE: Final = 3
+BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
+UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
 
@@ -66,6 +70,10 @@ class LazyGroup(click.Group):
                 raise
             _discard_output()
             return COMPLETED
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            raise CommandError(_unexpected(error)) from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -153,6 +161,20 @@ def _as_ctrl_c(_number: int, _frame: FrameType | None) -> None:
         # A shell starts background processes with SIGINT ignored.
         raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
+
+
+def _unexpected(error: Exception) -> UnexpectedFailure:
+    """Return what a user reads about an exception that no code expects; print its trace if that is asked for."""
+    from dagmaster.settings import read_settings
+
+    if _LOGGER.hasHandlers():
+        # A service: its trace belongs in its log.
+        _LOGGER.critical("unexpected failure", exc_info=error)
+    sentence = f"dagmaster failed unexpectedly ({type(error).__name__}); this is a mistake in dagmaster"
+    if not read_settings().settings.debug:
+        return UnexpectedFailure(f"{sentence}. DAGMASTER_DEBUG=1 prints the trace")
+    traceback.print_exception(error)
+    return UnexpectedFailure(f"{sentence}. The trace is on the error stream")
 
 
 def _discard_output() -> None:

@@ -333,6 +333,7 @@ class LogSettings(BaseModel):
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
         default=LogFormat.TEXT, description="How services write their logs: text, or json (one object a line)."
     )
+    debug: bool = Field(default=False, description="A command that fails unexpectedly prints the trace of the error.")
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
         default=LogLevel.INFO, description="The least severe records of services' logs: debug, info, warning or error."
     )

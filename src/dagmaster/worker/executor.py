@@ -13,17 +13,17 @@ import asyncio
 import contextlib
 import logging
 import threading
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import HandlerSpec, HandlerStyle, Registry
+from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import HandlerNotFound, PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
 from dagmaster.worker.deadlines import Deadlines
+from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.process_protocol import frame
@@ -41,14 +41,6 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
-
-
-class ExecutionMode(Enum):
-    """How a handler is executed."""
-
-    LOOP = "loop"
-    THREAD = "thread"
-    PROCESS = "process"
 
 
 class Executor:
@@ -141,15 +133,8 @@ class Executor:
             await self.processes.close()
 
     def execution_mode(self, spec: HandlerSpec, isolation: Isolation = Isolation.SHARED) -> ExecutionMode:
-        """Return the execution mode of a handler. Async handlers run on the loop unless they ask for a process.
-
-        A task that may have killed its last worker runs in a process, whatever its handler asks for.
-        """
-        if self.processes is not None:
-            is_default = is_blocking(spec) or spec.style is HandlerStyle.CLASS
-            if isolation or spec.isolation == "process" or (spec.isolation is None and is_default):
-                return ExecutionMode.PROCESS
-        return ExecutionMode.THREAD if is_blocking(spec) else ExecutionMode.LOOP
+        """Return how a handler is executed here."""
+        return execution_mode(spec, isolation, has_processes=self.processes is not None)
 
     def _unknown(self, name: str) -> Outcome:
         try:

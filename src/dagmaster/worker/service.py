@@ -18,7 +18,8 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.telemetry.logs import task_fields
-from dagmaster.worker.executor import ExecutionMode, Executor
+from dagmaster.worker.execution_mode import ExecutionMode
+from dagmaster.worker.executor import Executor
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
