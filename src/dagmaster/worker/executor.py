@@ -16,7 +16,6 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_context import HandlerContext
-from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import HandlerNotFound, PermanentError
@@ -36,6 +35,7 @@ from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.worker.process_pool import HandlerProcesses
 
