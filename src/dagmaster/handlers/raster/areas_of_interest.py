@@ -17,7 +17,8 @@ from shapely.errors import ShapelyError
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
 from dagmaster.handlers.optional_imports import require_extra
-from dagmaster.handlers.raster.footprints import WGS84, crs_name, unlocatable, unwrap_longitudes
+from dagmaster.handlers.raster.earth_positions import WGS84, crs_name, unlocatable
+from dagmaster.handlers.raster.footprints import unwrap_longitudes
 from dagmaster.handlers.source_files import name_in_errors
 
 if TYPE_CHECKING:

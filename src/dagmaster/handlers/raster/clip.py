@@ -15,8 +15,9 @@ from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.areas_of_interest import project_area
 from dagmaster.handlers.raster.cog_writer import write_cog
 from dagmaster.handlers.raster.footprints import bounds_footprint
-from dagmaster.handlers.raster.grids import Warp, has_nan, north_up_grid, open_warped, require_georeferenced
-from dagmaster.handlers.raster.vrts import has_mask
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import Warp, has_nan, north_up_grid, open_warped
+from dagmaster.handlers.raster.vrts import color_table, has_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,10 +75,14 @@ def _covering_window(grid: Grid, geometry: Any) -> PixelWindow:
     """Return the pixels that cover the geometry."""
     overlap = geometry.intersection(shapely.box(*grid.bounds))
     if overlap.area == 0:
-        bbox = bounds_footprint(grid.crs, grid.bounds).bbox
+        footprint = bounds_footprint(grid.crs, grid.bounds)
+        place = (
+            f"bounds are {list(grid.bounds)} in its own CRS (left, bottom, right, top)"
+            if footprint is None
+            else f"bbox is {footprint.bbox} (west, south, east, north)"
+        )
         raise invalid_input(
-            f"the area does not intersect the raster, whose bbox is {bbox} (west, south, east, north). Expected an area"
-            " that overlaps it, in degrees"
+            f"the area does not intersect the raster, whose {place}. Expected an area that overlaps it, in degrees"
         )
     left, bottom, right, top = overlap.bounds
     a, _, c, _, e, f = tuple(grid.affine)[:6]
@@ -157,7 +162,8 @@ def _copy_band_metadata(source: Any, output: DatasetWriter) -> None:
     output.update_tags(**{key: value for key, value in source.tags().items() if not key.startswith("STATISTICS_")})
     output.descriptions, output.units = source.descriptions, source.units
     output.scales, output.offsets = source.scales, source.offsets
-    if source.colorinterp[0].name == "palette":
-        output.write_colormap(1, source.colormap(1))
+    table = color_table(source, 1)
+    if table is not None:
+        output.write_colormap(1, table)
     else:
         output.colorinterp = source.colorinterp

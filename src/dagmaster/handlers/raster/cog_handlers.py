@@ -15,6 +15,7 @@ from dagmaster.handlers.queues import HEAVY
 from dagmaster.handlers.raster.cog_output import (
     CogParams,
     CogResult,
+    Georeferences,
     Origin,
     Resampling,
     cog_uri,
@@ -31,6 +32,7 @@ from dagmaster.handlers.source_files import (
     data_href,
     local_file,
     local_files,
+    name_in_errors,
 )
 from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 
@@ -79,6 +81,15 @@ class ReprojectParams(SourceParams, CogParams):
         default="nearest", description="nearest keeps values; bilinear suits continuous data."
     )
     nodata: float | None = Field(default=None, description="For pixels without a source pixel.")
+    georeference: Georeferences = Field(
+        default="auto",
+        description="By what the raster is placed: its grid, ground control points or RPCs; auto takes the first of"
+        " these that it has, or RPCs if there is a dem.",
+    )
+    dem: str | None = Field(
+        default=None, description="The href of a raster of heights above the ellipsoid, in metres, for RPCs."
+    )
+    ground_height: float = Field(default=0.0, description="The height of the ground for RPCs, if there is no dem.")
 
 
 class Reprojected(CogResult):
@@ -90,8 +101,19 @@ class Reprojected(CogResult):
 @handler("raster.reproject", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another CRS and write it as a COG, in one pass."""
-    cog = _publish_warped(ctx, _fetch_source(ctx, params), params, resolution=params.resolution)
+    dem = None if params.dem is None else _fetch_dem(ctx, params.dem)
+    cog = _publish_warped(ctx, _fetch_source(ctx, params), params, dem=dem)
     return Reprojected(**cog.model_dump(), reprojected_path=cog.cog_path)
+
+
+def _fetch_dem(ctx: HandlerContext, href: str) -> LocalFile:
+    with require_extra("raster"):
+        from dagmaster.handlers.gdal import gdal_env
+        from dagmaster.handlers.raster.inspection import describe_raster
+    dem = local_file(ctx, ctx.blobs.resolve(href))
+    with gdal_env(ctx.share), name_in_errors(dem.uri):
+        describe_raster(dem.path, ctx.share)
+    return dem
 
 
 def _publish_warped(
@@ -99,21 +121,19 @@ def _publish_warped(
     source: LocalFile,
     params: CreateCogParams | ReprojectParams | CompleteParams,
     *,
-    resolution: float | None = None,
+    dem: LocalFile | None = None,
 ) -> CogResult:
     with require_extra("raster"):
         from dagmaster.handlers.raster.cog_writer import convert_to_cog
         from dagmaster.handlers.raster.grids import Warp
-    pixel_params: dict[str, Any] = {
-        **params.model_dump(include={"target_crs", "resampling", "nodata"}),
-        "resolution": resolution,
-    }
-    warp = Warp(crs=params.target_crs, resolution=resolution, resampling=params.resampling, nodata=params.nodata)
-    origin = Origin.of_files(ctx, source)
-    options = params.options(origin)
+    options = {"resampling", "nodata", "resolution", "georeference", "ground_height"}
+    warp_params = params.model_dump(include=options)
+    pixel_params: dict[str, Any] = {"target_crs": params.target_crs, **warp_params}
+    warp = Warp(crs=params.target_crs, dem=None if dem is None else str(dem.path), **warp_params)
+    origin = Origin.of_files(ctx, *([source] if dem is None else [source, dem]))
 
     def write(target: Path) -> None:
-        convert_to_cog(source.path, target, options, ctx.share, warp=warp)
+        convert_to_cog(source.path, target, params.options(origin), ctx.share, warp=warp)
 
     name = result_name(source.uri)
     uri = cog_uri(ctx, name, params, origin, pixel_params)

@@ -41,6 +41,7 @@ _TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
 Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
+Georeferences = Literal["auto", "grid", "gcps", "rpcs"]
 Resampling = Literal[
     "nearest", "bilinear", "cubic", "cubic_spline", "lanczos", "average", "mode", "max", "min", "med", "q1", "q3", "sum"
 ]
@@ -122,8 +123,9 @@ class CogResult(BaseModel):
     cog_url: str = Field(description="The URI of the COG.")
     cog_path: str = Field(description="Same as cog_url; for input_path or cog_path.")
     cog_size_mb: float
-    bbox: list[float] = Field(
-        description="West, south, east, north, in degrees; west is greater than east across the antimeridian."
+    bbox: list[float] | None = Field(
+        description="West, south, east, north, in degrees; west is greater than east across the antimeridian. None off"
+        " the Earth."
     )
     crs: str
     bounds: list[float] = Field(description="Left, bottom, right, top in the CRS of the COG.")
@@ -228,7 +230,7 @@ def publish_computed_cog(
     def write_target(target: Path) -> None:
         from dagmaster.handlers.gdal import explain_io_errors, open_raster
         from dagmaster.handlers.raster.cog_writer import write_cog
-        from dagmaster.handlers.raster.grids import require_georeferenced
+        from dagmaster.handlers.raster.georeferences import require_georeferenced
 
         plain = target.with_suffix(".plain.tif")
         write(plain)

@@ -13,13 +13,14 @@ from rasterio.warp import transform_bounds
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_validation import check_layout
+from dagmaster.handlers.raster.earth_positions import crs_name
+from dagmaster.handlers.raster.georeferences import require_georeferenced
 from dagmaster.handlers.raster.grids import (
     EXACT_TOLERANCE,
     Grid,
     Warp,
     open_warped,
     raster_grid,
-    require_georeferenced,
     require_north_up,
     target_grid,
 )
@@ -97,7 +98,8 @@ def convert_to_cog(
     that tiles warped separately share one grid. `size` is the file size in bytes of a remote raster.
     """
     with open_raster(path, share, whole=window is None, size=size) as raster:
-        require_georeferenced(raster)
+        if warp.crs is None or window is not None:
+            require_georeferenced(raster)
         with (
             explain_io_errors(path, target=target),
             _open_part(raster, path, share, warp=warp, window=window) as source,
@@ -110,13 +112,14 @@ def write_cog(source: DatasetReader | Any, target: Path, options: CogOptions, sh
     unsupported = [dtype for dtype in source.dtypes if "complex" in dtype or dtype in ("int64", "uint64")]
     if options.compression == "LERC" and unsupported:
         raise invalid_input(f"LERC cannot store {unsupported[0]}: use DEFLATE or ZSTD")
-    tagged = (
-        open_with_tag(source, options.provenance_tag, target.with_suffix(".tagged.vrt"))
-        if options.provenance_tag
-        else contextlib.nullcontext(source)
-    )
-    with tagged as raster:
+    with open_with_tag(source, options.provenance_tag, target.with_suffix(".tagged.vrt")) as raster:
         rasterio.shutil.copy(raster, str(target), driver="COG", **options.creation_options(source, share))
+    with open_raster(target, share, whole=False) as written:
+        if written.crs is None:
+            raise invalid_input(
+                f"GeoTIFF cannot store the CRS {crs_name(source.crs)} of the raster: warp it to another one, with"
+                " target_crs"
+            )
 
 
 def check_cog(path: Path) -> None:

@@ -1,32 +1,43 @@
 """The footprint of a raster: its outline and bounding box in longitude and latitude.
 
 As GeoJSON asks, an outline across the antimeridian is cut there into two polygons, and its bbox has west greater than
-east. A footprint that contains a pole reaches from -180 to 180.
+east. A footprint that contains a pole reaches from -180 to 180. A raster of another celestial body has none.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import shapely
-from rasterio.crs import CRS
-from rasterio.warp import transform, transform_bounds
 from shapely.affinity import translate
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import wrap_longitude
-from dagmaster.handlers.gdal import GDAL_ERRORS
+from dagmaster.handlers.raster.earth_positions import crs_name, earth_transform, is_on_earth
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from affine import Affine
+    from rasterio.crs import CRS
 
-WGS84: Final = CRS.from_string("OGC:CRS84")
-_POINTS_PER_SIDE: Final = 21
+    from dagmaster.handlers.raster.earth_positions import EarthTransform, Positions
+
+    Place = Callable[[Any, Any], tuple[Any, Any]]
+    """Maps fractions of width and height, each from 0 to 1, to coordinates of the CRS."""
+
+_POINTS_PER_SIDE: Final = 64
 """A straight side in UTM is a curve in degrees."""
+_POINTS_INSIDE: Final = 65
+"""Columns and rows of the points at which a raster is examined whose outline is not all on the Earth."""
+_RAYS: Final = 720
+_BISECTIONS: Final = 30
+_MARGIN: Final = 1e-3
+"""The part of the extent by which an outline found by sampling is widened, so that it contains the raster."""
+_LARGEST_GAP: Final = 10.0
+"""Degrees: positions that leave no larger gap between their longitudes reach around the Earth."""
 _DIGITS: Final = 7
 """Decimal places: one centimetre."""
 _FULL_CIRCLE: Final = 360.0
@@ -40,42 +51,178 @@ class Footprint:
 
     geometry: dict[str, Any]
     bbox: list[float]
+    is_partial: bool = False
+    """Whether a part of the raster is not on the Earth: it is outside of the projection."""
 
 
-def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint:
-    """Return the footprint of a pixel grid."""
-    corners = [(0.0, 0.0), (float(width), 0.0), (float(width), float(height)), (0.0, float(height))]
+def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
+    """Return the footprint of a pixel grid; None off the Earth."""
     a, b, c, d, e, f = tuple(affine)[:6]
-    return _ring_footprint(crs, [(a * x + b * y + c, d * x + e * y + f) for x, y in _densify(corners)])
+    return _footprint(crs, lambda u, v: (a * u * width + b * v * height + c, d * u * width + e * v * height + f))
 
 
-def bounds_footprint(crs: CRS, bounds: Sequence[float]) -> Footprint:
-    """Return the footprint of a rectangle: left, bottom, right, top."""
+def bounds_footprint(crs: CRS, bounds: Sequence[float]) -> Footprint | None:
+    """Return the footprint of a rectangle: left, bottom, right, top; None off the Earth."""
     left, bottom, right, top = bounds
-    return _ring_footprint(crs, _densify([(left, top), (right, top), (right, bottom), (left, bottom)]))
+    return _footprint(crs, lambda u, v: (left + u * (right - left), top + v * (bottom - top)))
 
 
-def _ring_footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
-    box = (min(x for x, _ in ring), min(y for _, y in ring), max(x for x, _ in ring), max(y for _, y in ring))
-    outer = unwrap_longitudes(_to_degrees(crs, ring))
-    # The outline is partly undefined, or goes once around the Earth: use the bounds that GDAL computes.
-    if not outer or abs(outer[-1][0] - outer[0][0]) > 1:
-        try:
-            west, south, east, north = transform_bounds(crs, WGS84, *box, densify_pts=_POINTS_PER_SIDE)
-        except GDAL_ERRORS as error:
-            raise unlocatable(crs) from error
-        if not all(math.isfinite(side) for side in (west, south, east, north)):
-            raise unlocatable(crs)
-        outer = _rectangle(west, south, east + (_FULL_CIRCLE if east < west else 0), north)
-    outline = shapely.Polygon([(_snap_to_antimeridian(x), min(90.0, max(-90.0, y))) for x, y in outer])
+def _footprint(crs: CRS, place: Place) -> Footprint | None:
+    if not is_on_earth(crs):
+        return None
+    earth = earth_transform(crs)
+    longitudes, latitudes, is_valid = earth.locate(*place(*_ring()))
+    if is_valid.all():
+        outer = _unwrap(longitudes)
+        if abs(outer[-1] - outer[0]) < 1 and _surrounds_interior(earth, place, outer, latitudes):
+            return _outline_footprint(outer, latitudes)
+    # The outline is partly outside of the projection, or goes around a pole, or the inside reaches beyond it.
+    return replace(_sampled_footprint(crs, earth, place), is_partial=not is_valid.all())
+
+
+def _ring() -> tuple[Any, Any]:
+    """Return a closed ring around the unit square, with points on its sides."""
+    up = np.arange(_POINTS_PER_SIDE) / _POINTS_PER_SIDE
+    zeros, ones = np.zeros_like(up), np.ones_like(up)
+    return np.concatenate([up, ones, 1 - up, zeros, [0]]), np.concatenate([zeros, up, ones, 1 - up, [0]])
+
+
+def _surrounds_interior(earth: EarthTransform, place: Place, outer: Any, latitudes: Any) -> bool:
+    """Return whether positions inside the raster are inside the bounds of its outline, as on most maps."""
+    u, v = (points.ravel() for points in np.meshgrid(np.linspace(0.1, 0.9, 9), np.linspace(0.1, 0.9, 9)))
+    inner_longitudes, inner_latitudes, is_valid = earth.locate(*place(u, v))
+    west, east = outer.min(), outer.max()
+    slack = 1e-6 + 1e-3 * max(east - west, np.ptp(latitudes))
+    middle = (west + east) / 2
+    nearest = inner_longitudes + _FULL_CIRCLE * np.round((middle - inner_longitudes) / _FULL_CIRCLE)
+    return bool(
+        is_valid.all()
+        and ((nearest >= west - slack) & (nearest <= east + slack)).all()
+        and ((inner_latitudes >= latitudes.min() - slack) & (inner_latitudes <= latitudes.max() + slack)).all()
+    )
+
+
+def _outline_footprint(longitudes: Any, latitudes: Any) -> Footprint:
+    latitudes = np.clip(latitudes, -90, 90)
+    outline = shapely.Polygon([(_snap_to_antimeridian(x), y) for x, y in zip(longitudes, latitudes, strict=True)])
     left, bottom, right, top = outline.bounds
-    if right - left >= _FULL_CIRCLE - 1e-9:
-        outline = shapely.Polygon(_rectangle(-180, bottom, 180, top))
-        return Footprint(geometry=_to_geojson([outline]), bbox=_round_bbox([-180, bottom, 180, top]))
+    west, east = map(_snap_to_antimeridian, _reach(longitudes))
+    south, north = _reach(latitudes)
+    bbox = [west, max(-90.0, south), east, min(90.0, north)]
     # Deviate by at most 1/10,000 of the extent: enough for a map or a search.
     outline = outline.simplify(max(right - left, top - bottom) * 1e-4)
     if not outline.is_valid or outline.is_empty:
-        outline = shapely.Polygon(_rectangle(left, bottom, right, top))
+        outline = shapely.box(left, bottom, right, top)
+    return _cut_footprint(outline, bbox)
+
+
+def _reach(values: Any) -> tuple[float, float]:
+    """Return the minimum and maximum of a ring between its points: on each side, those of parabolas through three."""
+    sides = np.lib.stride_tricks.sliding_window_view(values, _POINTS_PER_SIDE + 1)[::_POINTS_PER_SIDE]
+    first, middle, last = sides[:, :-2], sides[:, 1:-1], sides[:, 2:]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        vertex = (first - last) / (2 * (first - 2 * middle + last))
+        extremes = (middle - (first - last) * vertex / 4)[np.abs(vertex) <= 1]
+    every = np.concatenate([values, extremes])
+    return float(every.min()), float(every.max())
+
+
+def _sampled_footprint(crs: CRS, earth: EarthTransform, place: Place) -> Footprint:
+    steps = np.linspace(0, 1, _POINTS_INSIDE)
+    u, v = (points.ravel() for points in np.meshgrid(steps, steps))
+    longitudes, latitudes, is_valid = earth.locate(*place(u, v))
+    if not is_valid.any():
+        raise invalid_input(
+            f"no pixel of the raster lies on the Earth: its geotransform leads beyond the projection of {crs_name(crs)}"
+        )
+    start = _nearest_to_middle(u[is_valid], v[is_valid])
+    rim_longitudes, rim_latitudes, _ = _find_rim(earth, place, start)
+    all_longitudes = np.concatenate([longitudes[is_valid], rim_longitudes])
+    all_latitudes = np.concatenate([latitudes[is_valid], rim_latitudes])
+    south, north = float(all_latitudes.min()), float(all_latitudes.max())
+    poles = [pole for pole in (-90.0, 90.0) if _contains_pole(earth, place, pole)]
+    west, east = _longitude_range(all_longitudes)
+    if poles or east - west >= _FULL_CIRCLE:
+        margin = _MARGIN * (north - south)
+        south, north = min([south - margin, *poles]), max([north + margin, *poles])
+        return _cut_footprint(shapely.box(-180, max(-90.0, south), 180, min(90.0, north)))
+    margin = _MARGIN * max(east - west, north - south)
+    box = shapely.box(west - margin, south - margin, east + margin, north + margin)
+    outline = _rim_outline(rim_longitudes, rim_latitudes, box, margin) or box
+    return _cut_footprint(outline.intersection(shapely.box(-720, -90, 720, 90)).simplify(margin / 4))
+
+
+def _rim_outline(longitudes: Any, latitudes: Any, box: Any, margin: float) -> Any:
+    """Return the rim as a polygon with a margin; None if it does not fill the box.
+
+    A region that is not seen from its middle, such as the lobes of an interrupted map, is described by its box.
+    """
+    rim = shapely.Polygon(np.column_stack([_unwrap(longitudes), latitudes]))
+    if not rim.is_valid or rim.is_empty:
+        return None
+    rim = translate(rim, xoff=_FULL_CIRCLE * round((box.centroid.x - rim.centroid.x) / _FULL_CIRCLE))
+    outline = rim.buffer(margin, join_style="mitre")
+    return outline if np.abs(np.subtract(outline.bounds, box.bounds)).max() <= 2 * margin else None
+
+
+def _nearest_to_middle(u: Any, v: Any) -> tuple[float, float]:
+    index = int(np.argmin(np.hypot(u - u.mean(), v - v.mean())))
+    return float(u[index]), float(v[index])
+
+
+def _find_rim(earth: EarthTransform, place: Place, start: tuple[float, float]) -> Positions:
+    """Return the last valid positions on rays from a valid point to the edges of the raster."""
+    to_corners = [np.arctan2(v - start[1], u - start[0]) % (2 * np.pi) for u in (0, 1) for v in (0, 1)]
+    angles = np.sort([*np.linspace(0, 2 * np.pi, _RAYS, endpoint=False), *to_corners])
+    directions = np.cos(angles), np.sin(angles)
+    lengths = np.full(angles.shape, np.inf)
+    for origin, direction in zip(start, directions, strict=True):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            to_edge = np.where(direction > 0, (1 - origin) / direction, -origin / direction)
+        lengths = np.minimum(lengths, np.where(direction == 0, np.inf, to_edge))
+
+    def locate(parts: Any) -> Positions:
+        return earth.locate(*place(*(o + d * parts for o, d in zip(start, directions, strict=True))))
+
+    outer = lengths
+    inner = np.where(locate(outer)[2], outer, 0.0)
+    for _ in range(_BISECTIONS):
+        middle = (inner + outer) / 2
+        is_valid = locate(middle)[2]
+        inner, outer = np.where(is_valid, middle, inner), np.where(is_valid, outer, middle)
+    return locate(inner)
+
+
+def _contains_pole(earth: EarthTransform, place: Place, pole: float) -> bool:
+    xs, ys = earth.invert(np.zeros(1), np.full(1, pole))
+    if not np.isfinite(xs + ys).all():
+        return False
+    (x0, y0), (x1, y1), (x2, y2) = (place(u, v) for u, v in ((0, 0), (1, 0), (0, 1)))
+    try:
+        u, v = np.linalg.solve([[x1 - x0, x2 - x0], [y1 - y0, y2 - y0]], [float(xs[0]) - x0, float(ys[0]) - y0])
+    except np.linalg.LinAlgError:
+        return False
+    return bool(max(abs(u - 0.5), abs(v - 0.5)) <= 0.5 + _ROUNDING)
+
+
+def _longitude_range(longitudes: Any) -> tuple[float, float]:
+    """Return the shortest range that contains all longitudes; its end may exceed 180."""
+    ordered = np.sort(longitudes % _FULL_CIRCLE)
+    gaps = np.diff(ordered, append=ordered[0] + _FULL_CIRCLE)
+    widest = int(np.argmax(gaps))
+    if gaps[widest] < _LARGEST_GAP:
+        return -180.0, 180.0
+    west = float(ordered[(widest + 1) % len(ordered)])
+    west -= _FULL_CIRCLE if west >= _FULL_CIRCLE / 2 else 0
+    return west, west + _FULL_CIRCLE - float(gaps[widest])
+
+
+def _cut_footprint(outline: Any, bbox: Sequence[float] | None = None) -> Footprint:
+    """Return the footprint of an outline whose longitudes may exceed 180: cut at the antimeridian."""
+    left, bottom, right, top = bbox or outline.bounds
+    if right - left >= _FULL_CIRCLE - 1e-9:
+        outline = shapely.box(-180, bottom, 180, top)
+        return Footprint(geometry=_to_geojson([outline]), bbox=_round_bbox([-180, bottom, 180, top]))
     parts = [
         translate(cut, xoff=-_FULL_CIRCLE * turn)
         for turn in (-1, 0, 1)
@@ -90,47 +237,24 @@ def _ring_footprint(crs: CRS, ring: list[tuple[float, float]]) -> Footprint:
     )
 
 
-def _to_degrees(crs: CRS, ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Transform a ring to longitude and latitude; return an empty one if any point is undefined."""
-    try:
-        xs, ys = transform(crs, WGS84, [x for x, _ in ring], [y for _, y in ring])
-    except GDAL_ERRORS:
-        return []
-    return list(zip(xs, ys, strict=True)) if all(math.isfinite(value) for value in (*xs, *ys)) else []
-
-
-def _densify(corners: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the closed ring through these corners, with points added on its sides."""
-    points = []
-    for (x0, y0), (x1, y1) in zip(corners, [*corners[1:], corners[0]], strict=True):
-        points += [
-            (x0 + (x1 - x0) * step / _POINTS_PER_SIDE, y0 + (y1 - y0) * step / _POINTS_PER_SIDE)
-            for step in range(_POINTS_PER_SIDE)
-        ]
-    return [*points, corners[0]]
-
-
 def unwrap_longitudes(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Remove jumps across the antimeridian: longitudes may then exceed 180."""
-    unwrapped: list[tuple[float, float]] = []
-    for x, y in ring:
-        nearest = x if not unwrapped else x + _FULL_CIRCLE * round((unwrapped[-1][0] - x) / _FULL_CIRCLE)
-        unwrapped.append((nearest, y))
-    return unwrapped
+    longitudes = _unwrap(np.array([x for x, _ in ring]))
+    return [(float(x), y) for x, (_, y) in zip(longitudes, ring, strict=True)]
+
+
+def _unwrap(longitudes: Any) -> Any:
+    return np.unwrap(longitudes, period=_FULL_CIRCLE)
 
 
 def _snap_to_antimeridian(longitude: float) -> float:
     """Round a longitude very close to 180 to 180, so that no sliver is left beyond it."""
     edge = _FULL_CIRCLE * round((longitude - 180) / _FULL_CIRCLE) + 180
-    return edge if abs(longitude - edge) < _ROUNDING else longitude
-
-
-def _rectangle(west: float, south: float, east: float, north: float) -> list[tuple[float, float]]:
-    return [(west, south), (east, south), (east, north), (west, north), (west, south)]
+    return edge if abs(longitude - edge) < _ROUNDING else float(longitude)
 
 
 def _round_bbox(bbox: list[float]) -> list[float]:
-    return [round(side, _DIGITS) for side in bbox]
+    return [round(float(side), _DIGITS) for side in bbox]
 
 
 def _to_geojson(parts: Sequence[Any]) -> dict[str, Any]:
@@ -142,20 +266,3 @@ def _to_geojson(parts: Sequence[Any]) -> dict[str, Any]:
     if len(rings) == 1:
         return {"type": "Polygon", "coordinates": rings[0]}
     return {"type": "MultiPolygon", "coordinates": rings}
-
-
-def unlocatable(crs: CRS) -> Exception:
-    """Build the error for a CRS without a relation to the Earth, such as a local engineering CRS."""
-    return invalid_input(
-        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the raster is"
-        " unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
-    )
-
-
-def crs_name(crs: CRS) -> str:
-    """Return `EPSG:32625` if the CRS has a code, else the name in its WKT."""
-    code = crs.to_epsg()
-    if code is not None:
-        return f"EPSG:{code}"
-    text = crs.to_wkt()
-    return repr(text[text.find('"') + 1 :].partition('"')[0] or text[:60])

@@ -8,22 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from affine import Affine
-from rasterio.enums import Resampling
-from rasterio.vrt import WarpedVRT
-from rasterio.warp import calculate_default_transform
+from rasterio.warp import calculate_default_transform, transform_bounds
 from rasterio.windows import Window
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
-from dagmaster.handlers.raster.footprints import crs_name, raster_footprint
+from dagmaster.handlers.raster.earth_positions import WGS84, crs_code, crs_name
+from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.handlers.raster.georeferences import Georeference, find_georeference
 from dagmaster.handlers.raster.nodata import choose_nodata
 from dagmaster.handlers.raster.projection_bounds import normalize_longitudes, require_representable
-from dagmaster.handlers.raster.vrts import VrtSource, has_alpha, has_mask, open_vrt
+from dagmaster.handlers.raster.vrts import VrtSource, has_mask, is_alpha_last, mask_band, open_vrt
+from dagmaster.handlers.raster.warped_vrts import warp_to_xml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     from rasterio.crs import CRS
     from rasterio.io import DatasetReader
 
+    from dagmaster.handlers.raster.georeferences import GeoreferenceChoice
     from dagmaster.ports.handler_services import Share
 
-EXACT_TOLERANCE: Final = 1e-6
-"""Not 0: then rasterio passes GDAL no transformer, and the warp fails."""
+EXACT_TOLERANCE: Final = 0.0
+_POINTS_PER_SIDE: Final = 101
 Orientation = Literal["north-up", "mirrored", "rotated"]
 
 
@@ -78,37 +80,19 @@ class Warp:
     """For pixels without a source pixel; by default the source's own value, or NaN for floats."""
     tolerance: float = 0.125
     """The position error in pixels, as GDAL's default; `EXACT_TOLERANCE` is slower."""
+    georeference: GeoreferenceChoice = "auto"
+    dem: str | None = None
+    """The path of the heights of the ground, for RPCs."""
+    ground_height: float = 0.0
+
+    def find_georeference(self, raster: DatasetReader) -> Georeference:
+        """Return the georeference by which a raster is warped."""
+        return find_georeference(raster, self.georeference, dem=self.dem, ground_height=self.ground_height)
 
 
 def raster_grid(raster: DatasetReader) -> Grid:
     """Return the grid of a raster."""
     return Grid(crs=raster.crs, affine=raster.transform, width=raster.width, height=raster.height)
-
-
-def require_georeferenced(raster: DatasetReader) -> None:
-    """Reject a raster without bands, CRS or geotransform."""
-    points, crs = raster.gcps
-    if raster.crs is None and points:
-        raise invalid_input(
-            f"the raster is georeferenced by {len(points)} ground control points ({crs}), not by a grid: warp it first,"
-            " as with gdalwarp -t_srs EPSG:…"
-        )
-    if raster.crs is None:
-        raise invalid_input(
-            "the raster has no CRS, so its place is unknown. Expected a GeoTIFF with an EPSG code or WKT; set it with"
-            " gdal_edit.py -a_srs EPSG:… first"
-        )
-    if raster.transform == Affine.identity():
-        raise invalid_input(
-            f"the raster has a CRS ({crs_text(raster.crs)[:60]}) but no geotransform, so the place of its pixels is"
-            " unknown. Set it with gdal_edit.py -a_ullr … first"
-        )
-    if raster.transform.determinant == 0:
-        raise invalid_input(
-            "the geotransform of the raster gives its pixels no area: set it with gdal_edit.py -a_ullr … first"
-        )
-    if raster.count == 0:
-        raise invalid_input("the raster has no bands")
 
 
 def orientation(raster: DatasetReader) -> Orientation:
@@ -150,29 +134,21 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
 
     `whole`: all its pixels will be written, so their number is limited.
     """
-    source = north_up_grid(raster)
-    if warp.crs is None and warp.resolution is None:
-        return source
-    crs = source.crs if warp.crs is None else parse_crs(warp.crs)
-    if crs == source.crs and warp.resolution is None:
-        return source
-    if crs != source.crs:
-        require_representable(source, crs)
-    # Longitudes beyond 180 may continue in another geographic CRS, but no projection represents them.
-    normalized = source if crs.is_geographic else normalize_longitudes(source)
+    georeference = warp.find_georeference(raster)
     try:
-        affine, width, height = _grid_across_antimeridian(source, crs, warp) or calculate_default_transform(
-            normalized.crs,
-            crs,
-            normalized.width,
-            normalized.height,
-            *normalized.bounds,
-            resolution=warp.resolution,
-        )
+        source = located_grid(raster, georeference)
+        if warp.crs is None and warp.resolution is None:
+            return source
+        crs = source.crs if warp.crs is None else parse_crs(warp.crs)
+        if crs == source.crs and warp.resolution is None:
+            return source
+        if crs != source.crs:
+            require_representable(source, crs)
+        affine, width, height = _suggest_grid(raster, georeference, source, crs, warp)
     except (*GDAL_ERRORS, ValueError) as error:
         raise invalid_input(
-            f"the raster cannot be reprojected from {crs_name(source.crs)} to {crs_name(crs)}: expected a CRS that"
-            " covers its whole extent"
+            f"the raster cannot be reprojected from {crs_name(georeference.crs)} to"
+            f" {warp.crs or crs_name(georeference.crs)}: expected a CRS that covers its whole extent"
         ) from error
     if not width or not height:
         raise invalid_input(
@@ -187,13 +163,73 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
     return Grid(crs=crs, affine=affine, width=width, height=height)
 
 
+def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:
+    """Return the north-up grid that a raster covers in the CRS of its georeference."""
+    if georeference.kind == "grid":
+        return north_up_grid(raster)
+    try:
+        affine, width, height = georeference.suggest_grid(georeference.crs, raster.width, raster.height, None)
+    except (*GDAL_ERRORS, ValueError) as error:
+        raise invalid_input(
+            f"the {georeference.name} of the raster lead to no place: expected ones that describe its whole extent"
+        ) from error
+    return Grid(crs=georeference.crs, affine=affine, width=width, height=height)
+
+
+def _suggest_grid(
+    raster: DatasetReader, georeference: Georeference, source: Grid, crs: CRS, warp: Warp
+) -> tuple[Affine, int, int]:
+    if georeference.kind != "grid":
+        return georeference.suggest_grid(crs, raster.width, raster.height, warp.resolution)
+    across = _grid_across_antimeridian(source, crs, warp)
+    if across is not None:
+        return across
+    # Longitudes beyond 180 may continue in another geographic CRS, but no projection represents them.
+    normalized = source if crs.is_geographic else normalize_longitudes(source)
+    affine, width, height = calculate_default_transform(
+        normalized.crs, crs, normalized.width, normalized.height, *normalized.bounds, resolution=warp.resolution
+    )
+    if not width or not height:
+        return affine, 0, 0
+    suggested = Grid(crs=crs, affine=affine, width=int(width), height=int(height))
+    extended = _extend_to_rim(source, suggested)
+    return extended.affine, extended.width, extended.height
+
+
+def _extend_to_rim(source: Grid, grid: Grid) -> Grid:
+    """Return the grid extended to all of a raster that is partly outside of its projection, as a full disk is.
+
+    GDAL looks at 21 points per side: of a geostationary full disk it leaves out a fifth of the latitudes.
+    """
+    footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
+    if footprint is None or not footprint.is_partial or footprint.bbox[0] > footprint.bbox[2]:
+        return grid
+    try:
+        sides = transform_bounds(WGS84, grid.crs, *footprint.bbox, densify_pts=_POINTS_PER_SIDE)
+    except GDAL_ERRORS:
+        return grid
+    if not all(map(math.isfinite, sides)):
+        return grid
+    left, bottom, right, top = grid.bounds
+    a, _, c, _, e, f = tuple(grid.affine)[:6]
+    columns = (math.ceil(max(0.0, left - sides[0]) / a), math.ceil(max(0.0, sides[2] - right) / a))
+    rows = (math.ceil(max(0.0, sides[3] - top) / -e), math.ceil(max(0.0, bottom - sides[1]) / -e))
+    return Grid(
+        crs=grid.crs,
+        affine=Affine(a, 0, c - columns[0] * a, 0, e, f - rows[0] * e),
+        width=grid.width + sum(columns),
+        height=grid.height + sum(rows),
+    )
+
+
 def _grid_across_antimeridian(source: Grid, crs: CRS, warp: Warp) -> tuple[Affine, int, int] | None:
     """Return a grid in degrees that continues beyond 180 for a raster that does: GDAL's would span the Earth."""
     if not crs.is_geographic or source.crs.is_geographic:
         return None
-    west, south, east, north = raster_footprint(source.crs, source.affine, source.width, source.height).bbox
-    if west <= east:
+    footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
+    if footprint is None or footprint.bbox[0] <= footprint.bbox[2]:
         return None
+    west, south, east, north = footprint.bbox
     width, height = east + 360 - west, north - south
     # As GDAL chooses it: as many pixels along the diagonal as the source has.
     pixel = warp.resolution or math.hypot(width, height) / math.hypot(source.width, source.height)
@@ -208,45 +244,50 @@ def open_warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
     Names, units and colours of its bands are kept. Pixels without a source pixel are nodata; where an integer type has
     no nodata value, they are masked. Pixels that the source masks stay masked.
     """
-    if grid == raster_grid(raster) and warp.nodata in (None, raster.nodata):
+    georeference = warp.find_georeference(raster)
+    is_grid = georeference.kind == "grid"
+    if is_grid and grid == raster_grid(raster) and warp.nodata in (None, raster.nodata):
         yield raster
         return
-    is_flip = orientation(raster) == "mirrored" and grid == north_up_grid(raster)
-    nodata = _warp_nodata(raster, warp, is_flip=is_flip)
-    is_masked = nodata is None and not has_alpha(raster) and (has_mask(raster) or not is_flip)
-    source = raster_grid(raster) if grid.crs == raster.crs else normalize_longitudes(raster_grid(raster))
-    with WarpedVRT(
-        raster,
-        src_crs=source.crs,
-        src_transform=source.affine,
-        crs=grid.crs,
-        transform=grid.affine,
-        width=grid.width,
-        height=grid.height,
-        resampling=Resampling.nearest if is_flip else Resampling[warp.resampling],
-        tolerance=EXACT_TOLERANCE if is_flip else warp.tolerance,
-        add_alpha=is_masked,
-        **({} if nodata is None else {"nodata": nodata}),
-        **({} if raster.nodata is None else {"src_nodata": raster.nodata}),
-    ) as warped:
-        xml = warped.tags(ns="xml:VRT")["xml:VRT"]
-        size = (grid.width, grid.height)
-        mask = str(raster.count + 1) if is_masked else None
-        vrt_source = VrtSource(path=xml, size=size, window=(0, 0, *size), mask=mask)
-        with open_vrt(raster, grid, [vrt_source], nodata=nodata) as result:
+    size = (grid.width, grid.height)
+    if is_grid and grid == raster_grid(raster):
+        # Another nodata value changes no pixel.
+        vrt_source = VrtSource(path=raster.name, size=size, window=(0, 0, *size), mask=mask_band(raster))
+        with open_vrt(
+            raster, grid, [vrt_source], nodata=choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
+        ) as result:
             yield result
+        return
+    is_flip = is_grid and orientation(raster) == "mirrored" and grid == north_up_grid(raster)
+    nodata = _warp_nodata(raster, warp, is_flip=is_flip)
+    add_mask = nodata is None and not is_alpha_last(raster) and (has_mask(raster) or not is_flip)
+    if is_grid and grid.crs != raster.crs:
+        normalized = normalize_longitudes(raster_grid(raster))
+        georeference = replace(georeference, crs=normalized.crs, affine=normalized.affine)
+    xml = warp_to_xml(
+        raster,
+        georeference,
+        grid,
+        resampling="nearest" if is_flip else warp.resampling,
+        tolerance=EXACT_TOLERANCE if is_flip else warp.tolerance,
+        nodata=nodata,
+        add_mask=add_mask,
+    )
+    mask = str(raster.count + 1) if add_mask else None
+    vrt_source = VrtSource(path=xml, size=size, window=(0, 0, *size), mask=mask)
+    with open_vrt(raster, grid, [vrt_source], nodata=nodata) as result:
+        yield result
 
 
 def crs_text(crs: CRS) -> str:
     """Return `EPSG:32625` if the CRS has a code, else WKT."""
-    code = crs.to_epsg()
-    return str(crs.to_wkt()) if code is None else f"EPSG:{code}"
+    return crs_code(crs) or str(crs.to_wkt())
 
 
 def _warp_nodata(raster: DatasetReader, warp: Warp, *, is_flip: bool) -> float | None:
     """Return the value of pixels without a source pixel. Zeros would look like measurements."""
     nodata = choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
-    if nodata is None and not is_flip and has_nan(raster.dtypes[0]):
+    if nodata is None and not is_flip and not is_alpha_last(raster) and has_nan(raster.dtypes[0]):
         nodata = math.nan
     return nodata
 

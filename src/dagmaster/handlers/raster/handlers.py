@@ -51,8 +51,9 @@ class Validated(BaseModel):
     file_size_mb: float = Field(description="Same as size_mb.")
     crs: str
     bounds: list[float] = Field(description="Left, bottom, right, top in the CRS of the raster.")
-    bbox: list[float] = Field(
-        description="West, south, east, north, in degrees; west is greater than east across the antimeridian."
+    bbox: list[float] | None = Field(
+        description="West, south, east, north, in degrees; west is greater than east across the antimeridian. None off"
+        " the Earth."
     )
     sha256: str | None = Field(description="The checksum; None if the raster was inspected in an object store.")
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, orientation.")

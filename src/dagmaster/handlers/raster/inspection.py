@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.footprints import raster_footprint
-from dagmaster.handlers.raster.grids import crs_text, orientation, require_georeferenced
+from dagmaster.handlers.raster.georeferences import find_georeference
+from dagmaster.handlers.raster.grids import crs_text, located_grid, orientation, raster_grid
 from dagmaster.handlers.raster.vrts import has_mask
 
 if TYPE_CHECKING:
@@ -25,16 +27,22 @@ def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size
     `sample`: also read its first, middle and last block, which reveals a truncated file.
     """
     with open_raster(path, share, whole=False, size=size) as raster:
-        require_georeferenced(raster)
-        footprint = raster_footprint(raster.crs, raster.transform, raster.width, raster.height)
+        georeference = find_georeference(raster)
+        is_grid = georeference.kind == "grid"
+        # Control points and RPCs lead to a grid only when they are warped: this is where it would be.
+        grid = raster_grid(raster) if is_grid else located_grid(raster, georeference)
+        if raster.count == 0:
+            raise invalid_input("the raster has no bands")
+        footprint = raster_footprint(grid.crs, grid.affine, grid.width, grid.height)
         if sample:
             with explain_io_errors(path):
                 _read_sample_blocks(raster)
         return {
-            "crs": crs_text(raster.crs),
-            "bounds": [float(side) for side in raster.bounds],
-            "bbox": footprint.bbox,
-            "footprint": footprint.geometry,
+            "crs": crs_text(grid.crs),
+            "georeference": georeference.kind,
+            "bounds": [float(side) for side in (raster.bounds if is_grid else grid.bounds)],
+            "bbox": None if footprint is None else footprint.bbox,
+            "footprint": None if footprint is None else footprint.geometry,
             "width": raster.width,
             "height": raster.height,
             "count": raster.count,
@@ -42,11 +50,11 @@ def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size
             "nodata": json_number(raster.nodata),
             "mask": has_mask(raster),
             "palette": any(color.name == "palette" for color in raster.colorinterp),
-            "resolution": [float(side) for side in raster.res],
-            "standing": orientation(raster),
+            "resolution": [float(side) for side in (raster.res if is_grid else (grid.affine.a, -grid.affine.e))],
+            "standing": orientation(raster) if is_grid else None,
             "driver": raster.driver,
             "block_shapes": [list(block) for block in raster.block_shapes],
-            "transform": [float(number) for number in raster.transform][:6],
+            "transform": [float(number) for number in raster.transform][:6] if is_grid else None,
         }
 
 

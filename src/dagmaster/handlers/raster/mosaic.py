@@ -13,9 +13,10 @@ from affine import Affine
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_writer import write_cog
-from dagmaster.handlers.raster.grids import Grid, crs_text, require_georeferenced, require_north_up
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import Grid, crs_text, require_north_up
 from dagmaster.handlers.raster.nodata import choose_nodata
-from dagmaster.handlers.raster.vrts import VrtSource, has_alpha, mask_band, open_vrt
+from dagmaster.handlers.raster.vrts import VrtSource, color_table, has_alpha, mask_band, open_vrt
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -120,8 +121,9 @@ def _band_encoding(raster: DatasetReader) -> str:
     bands = []
     for index, band in enumerate(raster.indexes):
         text = f"{raster.scales[index]:g} * x + {raster.offsets[index]:g} {raster.units[index] or ''}".strip()
-        if raster.colorinterp[index].name == "palette":
-            palette = json.dumps(raster.colormap(band), sort_keys=True)
+        table = color_table(raster, band)
+        if table is not None:
+            palette = json.dumps(table, sort_keys=True)
             text += f" palette {hashlib.sha256(palette.encode()).hexdigest()[:8]}"
         bands.append(text)
     return ", ".join(bands)

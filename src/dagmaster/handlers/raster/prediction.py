@@ -16,7 +16,8 @@ from rasterio.windows import Window
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_writer import write_cog
-from dagmaster.handlers.raster.grids import raster_grid, require_georeferenced, require_north_up
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import raster_grid, require_north_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,7 +18,8 @@ from rasterio.warp import transform
 from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import wrap_longitude
 from dagmaster.handlers.gdal import GDAL_ERRORS
-from dagmaster.handlers.raster.footprints import WGS84, crs_name, raster_footprint
+from dagmaster.handlers.raster.earth_positions import WGS84, crs_name
+from dagmaster.handlers.raster.footprints import raster_footprint
 
 if TYPE_CHECKING:
     from dagmaster.handlers.raster.grids import Grid
@@ -38,7 +39,11 @@ _OWN_CODE: Final = re.compile(r',AUTHORITY\["[^"]*","[^"]*"\]\]$')
 
 def require_representable(source: Grid, crs: CRS) -> None:
     """Reject what a projection cannot represent: poles in Mercator, and rasters on both sides of its boundary."""
-    west, south, east, north = raster_footprint(source.crs, source.affine, source.width, source.height).bbox
+    footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
+    if footprint is None:
+        # The limits below are those of maps of the Earth.
+        return
+    west, south, east, north = footprint.bbox
     proj = crs.to_dict()
     # Clipping keeps whole pixels: one may reach slightly beyond.
     slack = min((north - south) / source.height, 1.0)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 
 import rasterio.shutil
-from rasterio._path import _UnparsedPath as UnparsedPath
-from rasterio.io import DatasetReader
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.gdal import open_raster
+from dagmaster.handlers.raster.earth_positions import storable_crs
+from dagmaster.handlers.raster.vrts import carry_domains, open_vrt_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from rasterio.io import DatasetReader
 
     from dagmaster.ports.handler_services import Share
 
@@ -66,7 +68,10 @@ def trace_sources(rasters: Sequence[tuple[str, tuple[str, str]]], share: Share) 
 
 @contextlib.contextmanager
 def open_with_tag(source: DatasetReader | Any, text: str, vrt_path: Path) -> Iterator[DatasetReader]:
-    """Open the raster with the tag added, through a temporary VRT: a finished COG cannot be changed."""
+    """Open the raster with the tag added unless it is empty, through a temporary VRT: a COG cannot be changed later.
+
+    The VRT has no overviews: those of a source would be copied, however they were made.
+    """
     rasterio.shutil.copy(source, str(vrt_path), driver="VRT")
     root = fromstring(vrt_path.read_bytes())  # noqa: S314 - GDAL has just written it here
     metadata = next((element for element in root.findall("Metadata") if not element.get("domain")), None)
@@ -75,10 +80,16 @@ def open_with_tag(source: DatasetReader | Any, text: str, vrt_path: Path) -> Ite
         root.insert(0, metadata)
     for old in [element for element in metadata if element.get("key") == TAG]:
         metadata.remove(old)
-    SubElement(metadata, "MDI", key=TAG).text = text
+    if text:
+        SubElement(metadata, "MDI", key=TAG).text = text
+    carry_domains(root, source)
+    crs = root.find("SRS")
+    if crs is not None and (stored := storable_crs(source.crs)) != source.crs:
+        crs.attrib.clear()
+        crs.text = stored.to_wkt()
     vrt_path.write_text(tostring(root, encoding="unicode"), encoding="utf-8")
     try:
-        with DatasetReader(UnparsedPath(str(vrt_path)), driver="VRT", sharing=False) as raster:
+        with open_vrt_file(str(vrt_path)) as raster:
             yield raster
     finally:
         vrt_path.unlink()

@@ -10,7 +10,9 @@ from rasterio.enums import Resampling
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
-from dagmaster.handlers.raster.grids import Warp, north_up_grid, open_warped, require_georeferenced
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import Warp, north_up_grid, open_warped
+from dagmaster.handlers.raster.vrts import color_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,15 +46,14 @@ def write_thumbnail(
         with explain_io_errors(path), open_warped(raster, north_up_grid(raster), Warp()) as source:
             scale = min(1.0, size / max(source.width, source.height))
             width, height = max(1, round(source.width * scale)), max(1, round(source.height * scale))
-            is_palette = source.colorinterp[selected[0] - 1].name == "palette"
-            use_nearest = is_palette or "complex" in source.dtypes[0]
+            palette = color_table(source, selected[0])
+            use_nearest = palette is not None or "complex" in source.dtypes[0]
             pixels = source.read(
                 selected,
                 out_shape=(len(selected), height, width),
                 resampling=Resampling.nearest if use_nearest else Resampling.average,
                 masked=True,
             )
-            palette = source.colormap(selected[0]) if is_palette else None
             is_rgb = all(source.colorinterp[band - 1].name in _RGB for band in selected) and pixels.dtype == "uint8"
     if np.iscomplexobj(pixels):
         pixels = np.ma.abs(pixels)

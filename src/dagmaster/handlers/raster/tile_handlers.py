@@ -46,7 +46,7 @@ class Tiling(BaseModel):
     columns: int
     rows: int
     crs: str
-    bbox: list[float]
+    bbox: list[float] | None = Field(description="West, south, east, north, in degrees. None off the Earth.")
 
 
 @handler(

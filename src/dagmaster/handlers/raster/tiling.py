@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import open_raster
 from dagmaster.handlers.raster.footprints import raster_footprint
-from dagmaster.handlers.raster.grids import crs_text, raster_grid, require_georeferenced, require_north_up
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import crs_text, raster_grid, require_north_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,18 +49,19 @@ def plan_tiles(
                         "column": column,
                         "row": row,
                         "window": list(window),
-                        "bbox": footprint.bbox,
-                        "footprint": footprint.geometry,
+                        "bbox": None if footprint is None else footprint.bbox,
+                        "footprint": None if footprint is None else footprint.geometry,
                         "bounds": list(part.bounds),
                         "crs": crs,
                     }
                 )
+        whole = raster_footprint(grid.crs, grid.affine, grid.width, grid.height)
         return {
             "tiles": tiles,
             "columns": columns,
             "rows": rows,
             "crs": crs,
-            "bbox": raster_footprint(grid.crs, grid.affine, grid.width, grid.height).bbox,
+            "bbox": None if whole is None else whole.bbox,
         }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from rasterio._path import _UnparsedPath as UnparsedPath
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from affine import Affine
+
     from dagmaster.handlers.raster.grids import Grid
 
 PixelWindow = tuple[int, int, int, int]
 """Column, row, width, height."""
+CARRIED_DOMAINS: Final = ("xml:XMP", "COLOR_PROFILE")
+"""The metadata domains of a raster that GDAL's COG driver keeps, beside the default one and RPCs."""
+CARRIED_BAND_DOMAINS: Final = ("IMAGERY",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,9 @@ def open_vrt(
     `skip_nodata`: pixels without data in one source do not cover another. The VRT is written to `vrt_path`; a short one
     may stay in memory.
     """
-    root = _dataset_element(grid, template.tags())
+    root = dataset_element(grid)
+    _add_tags(root, template.tags())
+    carry_domains(root, template)
     for band in template.indexes:
         _add_template_band(root, template, band, sources, nodata=nodata, skip_nodata=skip_nodata)
     if any(source.mask for source in sources):
@@ -66,7 +73,7 @@ def open_vrt(
     xml = tostring(root, encoding="unicode")
     if vrt_path is not None:
         vrt_path.write_text(xml, encoding="utf-8")
-    with _open_xml(xml if vrt_path is None else str(vrt_path)) as raster:
+    with open_vrt_file(xml if vrt_path is None else str(vrt_path)) as raster:
         yield raster
 
 
@@ -75,15 +82,21 @@ def open_band_stack(
     grid: Grid, bands: Mapping[str, Path], *, dtype: str, nodata: float, unit: str, tags: dict[str, Any]
 ) -> Iterator[DatasetReader]:
     """Open the first bands of rasters on one grid as the bands of one raster. The keys of `bands` are their names."""
-    root = _dataset_element(grid, tags)
+    root = dataset_element(grid)
+    _add_tags(root, tags)
     size = (grid.width, grid.height)
     for number, (name, path) in enumerate(bands.items(), 1):
-        texts = {"Description": name, "UnitType": unit, "NoDataValue": _format_number(nodata, dtype)}
-        band = _add_band(root, number, dtype, texts)
+        texts = {"Description": name, "UnitType": unit, "NoDataValue": format_number(nodata, dtype)}
+        band = add_band(root, number, dtype, texts)
         source = VrtSource(path=str(path), size=size, window=(0, 0, *size))
         _add_source(band, source, "1", _gdal_type(dtype), None)
-    with _open_xml(tostring(root, encoding="unicode")) as raster:
+    with open_vrt_file(tostring(root, encoding="unicode")) as raster:
         yield raster
+
+
+def open_vrt_file(path: str) -> DatasetReader:
+    """Open a VRT that dagmaster wrote: a file, or the XML itself."""
+    return DatasetReader(UnparsedPath(path), driver="VRT", sharing=False)
 
 
 def mask_band(raster: DatasetReader) -> str | None:
@@ -97,21 +110,60 @@ def has_mask(raster: DatasetReader) -> bool:
 
 
 def has_alpha(raster: DatasetReader) -> bool:
-    """Return whether one of the bands is an alpha band."""
+    """Return whether one of the bands is an alpha band that masks the others."""
     return bool(raster.mask_flag_enums) and MaskFlags.alpha in raster.mask_flag_enums[0]
 
 
-def _open_xml(xml: str) -> DatasetReader:
-    return DatasetReader(UnparsedPath(xml), driver="VRT", sharing=False)
+def is_alpha_last(raster: DatasetReader) -> bool:
+    """Return whether the last band is an alpha band: `gdalwarp` takes only that one for the mask."""
+    return bool(raster.count > 1 and raster.colorinterp[-1].name == "alpha")
 
 
-def _dataset_element(grid: Grid, tags: dict[str, Any]) -> Element:
-    root = Element("VRTDataset", rasterXSize=str(grid.width), rasterYSize=str(grid.height))
+def color_table(raster: DatasetReader, band: int) -> dict[int, tuple[int, int, int, int]] | None:
+    """Return the color table of a band. A band may be declared paletted and have none."""
+    try:
+        table: dict[int, tuple[int, int, int, int]] = raster.colormap(band)
+    except ValueError:
+        return None
+    return table
+
+
+def dataset_element(grid: Grid, **attributes: str) -> Element:
+    """Return the root element of a VRT on a grid."""
+    size = {"rasterXSize": str(grid.width), "rasterYSize": str(grid.height)}
+    root = Element("VRTDataset", {**size, **attributes})
     SubElement(root, "SRS").text = grid.crs.to_wkt()
-    a, b, c, d, e, f = tuple(grid.affine)[:6]
-    SubElement(root, "GeoTransform").text = ", ".join(repr(float(number)) for number in (c, a, b, f, d, e))
-    _add_tags(root, tags)
+    SubElement(root, "GeoTransform").text = format_geotransform(grid.affine)
     return root
+
+
+def add_band(root: Element, number: int, dtype: str, texts: Mapping[str, str | None], **attributes: str) -> Element:
+    """Add a band, with one element for each text that is not empty."""
+    band = SubElement(root, "VRTRasterBand", {"dataType": _gdal_type(dtype), "band": str(number), **attributes})
+    for element, text in texts.items():
+        if text:
+            SubElement(band, element).text = text
+    return band
+
+
+def carry_domains(root: Element, source: DatasetReader) -> None:
+    """Set the metadata domains that a COG keeps to those of a raster. GDAL leaves them out of a VRT that it writes."""
+    for domain in CARRIED_DOMAINS:
+        _set_domain(root, domain, source.tags(ns=domain))
+    for band, element in zip(source.indexes, root.iterfind("VRTRasterBand"), strict=False):
+        for domain in CARRIED_BAND_DOMAINS:
+            _set_domain(element, domain, source.tags(band, ns=domain))
+
+
+def format_geotransform(affine: Affine) -> str:
+    """Format a geotransform in GDAL's order."""
+    a, b, c, d, e, f = tuple(affine)[:6]
+    return ", ".join(repr(float(number)) for number in (c, a, b, f, d, e))
+
+
+def format_number(value: float, dtype: str) -> str:
+    """Format a number for GDAL; as an integer for integer bands, so that 64 bits stay exact."""
+    return str(int(value)) if "int" in dtype and value == int(value) else repr(float(value))
 
 
 def _add_template_band(
@@ -130,32 +182,25 @@ def _add_template_band(
         "UnitType": template.units[index],
         "Offset": None if template.offsets[index] == 0 else repr(float(template.offsets[index])),
         "Scale": None if template.scales[index] == 1 else repr(float(template.scales[index])),
-        "NoDataValue": None if nodata is None else _format_number(nodata, dtype),
+        "NoDataValue": None if nodata is None else format_number(nodata, dtype),
         "ColorInterp": color.capitalize(),
     }
-    band = _add_band(root, number, dtype, texts, template.tags(number))
-    if color == "palette":
-        table = SubElement(band, "ColorTable")
-        for entry in template.colormap(number).values():
-            SubElement(table, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)})
+    band = add_band(root, number, dtype, texts)
+    _add_tags(band, template.tags(number))
+    for domain in CARRIED_BAND_DOMAINS:
+        _set_domain(band, domain, template.tags(number, ns=domain))
+    table = color_table(template, number)
+    if table is not None:
+        entries = SubElement(band, "ColorTable")
+        for entry in table.values():
+            SubElement(entries, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)})
     for source in sources:
         use_mask = skip_nodata and (source.has_alpha or source.mask is not None)
-        skipped = None if nodata is None or not skip_nodata or use_mask else _format_number(nodata, dtype)
+        skipped = None if nodata is None or not skip_nodata or use_mask else format_number(nodata, dtype)
         if skip_nodata and color == "alpha":
             # An alpha band has no mask but itself: transparent pixels of one source must not hide another one.
             use_mask, skipped = False, "0"
         _add_source(band, source, str(number), _gdal_type(dtype), skipped, use_mask=use_mask)
-
-
-def _add_band(
-    root: Element, number: int, dtype: str, texts: Mapping[str, str | None], tags: dict[str, Any] | None = None
-) -> Element:
-    band = SubElement(root, "VRTRasterBand", dataType=_gdal_type(dtype), band=str(number))
-    _add_tags(band, tags or {})
-    for element, text in texts.items():
-        if text:
-            SubElement(band, element).text = text
-    return band
 
 
 def _add_source(
@@ -175,19 +220,27 @@ def _add_source(
         SubElement(element, "UseMaskBand").text = "true"
 
 
-def _add_tags(parent: Element, tags: dict[str, Any]) -> None:
+def _add_tags(parent: Element, tags: Mapping[str, Any]) -> None:
     # Statistics describe all pixels of the source, not those of the VRT.
-    kept = {key: str(value) for key, value in tags.items() if not key.startswith("STATISTICS_")}
-    if kept:
-        metadata = SubElement(parent, "Metadata")
-        for key, value in kept.items():
-            SubElement(metadata, "MDI", key=key).text = value
+    _set_domain(parent, "", {key: value for key, value in tags.items() if not key.startswith("STATISTICS_")})
+
+
+def _set_domain(parent: Element, domain: str, tags: Mapping[str, Any]) -> None:
+    for old in parent.findall("Metadata"):
+        if old.get("domain", "") == domain:
+            parent.remove(old)
+    if not tags:
+        return
+    metadata = Element("Metadata", {"domain": domain} if domain else {})
+    if domain.startswith("xml:"):
+        # A document, not a list of items. GDAL would reformat it as "xml"; as "json" it stays as it is.
+        metadata.set("format", "json")
+        metadata.text = str(next(iter(tags.values())))
+    else:
+        for key, value in tags.items():
+            SubElement(metadata, "MDI", key=key).text = str(value)
+    parent.insert(0, metadata)
 
 
 def _gdal_type(dtype: str) -> str:
     return str(typename_fwd[dtype_rev[dtype]])
-
-
-def _format_number(value: float, dtype: str) -> str:
-    """Format a number for GDAL; as an integer for integer bands, so that 64 bits stay exact."""
-    return str(int(value)) if "int" in dtype and value == int(value) else repr(float(value))

@@ -15,7 +15,8 @@ from rasterio.windows import Window
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.areas_of_interest import project_area
-from dagmaster.handlers.raster.grids import Warp, north_up_grid, open_warped, require_georeferenced
+from dagmaster.handlers.raster.georeferences import require_georeferenced
+from dagmaster.handlers.raster.grids import Warp, north_up_grid, open_warped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -55,6 +55,7 @@ _COMMON_METADATA: Final = (
 RASTER_FACTS: Final = frozenset(
     (
         "crs",
+        "georeference",
         "bounds",
         "footprint",
         "width",

@@ -17,8 +17,9 @@ from dagmaster.geo.stac_items import PROJECTION_EXTENSION, STAC_VERSION, collect
 from dagmaster.handlers.gdal import open_raster
 from dagmaster.handlers.provenance import installed_versions, multihash, provenance_properties, source_links
 from dagmaster.handlers.raster.cog_validation import check_layout
+from dagmaster.handlers.raster.earth_positions import celestial_body, crs_code, mean_radius_metres
 from dagmaster.handlers.raster.footprints import raster_footprint
-from dagmaster.handlers.raster.grids import crs_text, require_georeferenced
+from dagmaster.handlers.raster.georeferences import require_georeferenced
 from dagmaster.handlers.raster.provenance_tags import ProvenanceTag, read_provenance_tag
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ EXTENSIONS: Final = (
     PROJECTION_EXTENSION,
     "https://stac-extensions.github.io/raster/v2.0.0/schema.json",
 )
+SOLAR_SYSTEM_EXTENSION: Final = "https://stac-extensions.github.io/ssys/v1.1.1/schema.json"
 COG_TYPE: Final = "image/tiff; application=geotiff; profile=cloud-optimized"
 _GEOTIFF_TYPE: Final = "image/tiff; application=geotiff"
 _MEDIA_TYPES: Final = {"JP2OpenJPEG": "image/jp2", "PNG": "image/png", "JPEG": "image/jpeg"}
 _UNKNOWN_TYPE: Final = "application/octet-stream"
 """For formats without a registered media type, such as .hgt."""
 _STAC_DTYPES: Final = {"complex_int16": "cint16", "complex64": "cfloat32", "complex128": "cfloat64"}
-_EARTH_RADIUS_METRES: Final = 6_371_008.8
 _TIFF_DATETIME: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)")
 
 
@@ -74,18 +75,21 @@ def raster_item(path: Path | str, share: Share, metadata: ItemMetadata, provenan
         if tag.sources:
             provenance = replace(provenance, sources=tag.sources)
             metadata = replace(metadata, source_modified=tag.modified or metadata.source_modified)
+        body = celestial_body(raster.crs)
         software = {"gdal": rasterio.__gdal_version__, **installed_versions("rasterio", "dagmaster")}
         return {
             "type": "Feature",
             "stac_version": STAC_VERSION,
-            "stac_extensions": list(EXTENSIONS),
+            "stac_extensions": [*EXTENSIONS, *([] if body is None else [SOLAR_SYSTEM_EXTENSION])],
             "id": metadata.item_id,
-            "geometry": footprint.geometry,
-            "bbox": footprint.bbox,
+            # Only a place on the Earth has a geometry in WGS 84. STAC forbids a bbox without a geometry.
+            "geometry": None if footprint is None else footprint.geometry,
+            **({} if footprint is None else {"bbox": footprint.bbox}),
             "properties": {
                 **_datetime_properties(raster, metadata),
                 **({} if metadata.created is None else {"created": _format_timestamp(metadata.created)}),
                 **_projection(raster),
+                **({} if body is None else {"ssys:targets": [body]}),
                 **provenance_properties(provenance, software),
                 **metadata.properties,
             },
@@ -139,11 +143,11 @@ def _format_timestamp(seconds: float) -> str:
 
 
 def _projection(raster: DatasetReader) -> dict[str, Any]:
-    text = crs_text(raster.crs)
-    if text.startswith("EPSG:"):
+    text = crs_code(raster.crs)
+    if text is not None and text.startswith("EPSG:"):
         code = projection_code(int(text.removeprefix("EPSG:")))
     else:
-        code = {**projection_code(None), "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
+        code = {**projection_code(None), "proj:code": text, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
     return {
         **code,
         "proj:shape": [raster.height, raster.width],
@@ -156,7 +160,7 @@ def _resolution_metres(raster: DatasetReader) -> float:
     """Return the pixel size in metres; for degrees the pixel height, which varies by less than a percent."""
     _, factor = raster.crs.units_factor
     if raster.crs.is_geographic:
-        return float(raster.res[1] * factor * _EARTH_RADIUS_METRES)
+        return float(raster.res[1] * factor * mean_radius_metres(raster.crs))
     return float(raster.res[0] * factor)
 
 
