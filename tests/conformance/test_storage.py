@@ -244,6 +244,31 @@ def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
     assert list(place.storage.list_blobs(home.child("nothing"))) == []
 
 
+def test_blobs_beside_another_are_listed_by_the_beginning_of_their_names(place):
+    names = [
+        "a.tif",
+        "a.tfw",
+        "a.tif.aux.xml",
+        "a_RPC.TXT",
+        "a",
+        "b.tif",
+        "A.tif",
+        "a.dir/x",
+        "a.dir/y",
+        "a.z",
+        "ab.tif",
+    ]
+    for name in names:
+        place.storage.write(place.storage.in_zone("bronze", f"in/{name}"), b"1")
+    place.storage.write(place.storage.in_zone("bronze", "a.outside"), b"1")
+    uri = place.storage.in_zone("bronze", "in/a.tif")
+    listed = list(place.storage.list_beside(uri, "a."))
+    assert [info.uri.name.rpartition("/")[2] for info in listed] == ["a.tfw", "a.tif", "a.tif.aux.xml", "a.z"]
+    assert listed[1] == place.storage.find(uri)
+    assert [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_")] == ["a_RPC.TXT"]
+    assert list(place.storage.list_beside(place.storage.in_zone("bronze", "nothing/a.tif"), "a.")) == []
+
+
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_a_name_is_not_decoded(place, tmp_path, name):
     uri = place.storage.in_zone("bronze", name)

@@ -32,7 +32,7 @@ from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.ports.storage import UNFINISHED, BlobInfo, BlobUri, may_be_named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from pathlib import Path
 
 MAX_COPY_BYTES: Final = 5 * 1024**3
@@ -42,6 +42,9 @@ MAX_CONCURRENT_PARTS: Final = 4
 """Parts in flight: times `CHUNK_BYTES`, the memory of an upload."""
 STALE_AFTER_SECONDS: Final = 86_400
 """A temporary name is needed for minutes after it was written. After a day, its process was killed."""
+LISTED_AT_ONCE: Final = 100
+LAST_CHARACTER: Final = "\U0010fffd"
+"""Sorts after every other character of a name."""
 
 UNAUTHORIZED: Final = 401
 FORBIDDEN: Final = 403
@@ -90,6 +93,37 @@ class BlobStores:
             if _status(error) == NOT_FOUND:
                 raise self._no_container(uri, BlobNotFound) from None
             raise self._translate_error("be listed", uri, error) from error
+
+    def list_beside(self, uri: BlobUri, prefix: str) -> Iterator[BlobInfo]:
+        """Yield blobs of one folder in name order: list from the prefix on, skip folders, stop after it.
+
+        S3 begins to list there by itself; for a store that cannot, obstore drops the names before.
+        """
+        folder, slash, _ = uri.name.rpartition("/")
+        start: str | None = f"{folder}{slash}{prefix}"
+        first = start or ""
+        try:
+            while start is not None:
+                start = yield from self._list_from(uri, folder, start, first)
+        except (BaseError, OSError) as error:
+            if _status(error) == NOT_FOUND:
+                raise self._no_container(uri, BlobNotFound) from None
+            raise self._translate_error("be listed", uri, error) from error
+
+    def _list_from(self, uri: BlobUri, folder: str, start: str, prefix: str) -> Generator[BlobInfo, None, str | None]:
+        """Yield blobs until a folder or the end; return where to go on, or None."""
+        listing = obstore.list(self._store(uri), folder or None, offset=start, chunk_size=LISTED_AT_ONCE)
+        for batch in listing:
+            for meta in batch:
+                name = meta["path"]
+                if not name.startswith(prefix):
+                    return None
+                inside = name.find("/", len(prefix))
+                if inside >= 0:
+                    return f"{name[: inside + 1]}{LAST_CHARACTER}"
+                if may_be_named(name):
+                    yield _info(BlobUri(uri.scheme, uri.container, name), meta)
+        return None
 
     def read(self, uri: BlobUri) -> bytes:
         """Return the content."""

@@ -189,11 +189,10 @@ def _suggest_grid(
     affine, width, height = calculate_default_transform(
         normalized.crs, crs, normalized.width, normalized.height, *normalized.bounds, resolution=warp.resolution
     )
-    if not width or not height:
-        return affine, 0, 0
-    suggested = Grid(crs=crs, affine=affine, width=int(width), height=int(height))
-    extended = _extend_to_rim(source, suggested)
-    return extended.affine, extended.width, extended.height
+    grid = Grid(crs=crs, affine=affine, width=int(width or 0), height=int(height or 0))
+    if grid.width and grid.height:
+        grid = _extend_to_rim(source, grid)
+    return grid.affine, grid.width, grid.height
 
 
 def _extend_to_rim(source: Grid, grid: Grid) -> Grid:
