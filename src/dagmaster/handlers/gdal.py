@@ -39,6 +39,9 @@ MAX_EXPANSION: Final = 5_000
 MAX_BLOCK_BYTES: Final = 512 * 1024 * 1024
 """The limit of one block, all bands: GDAL decodes a block as a whole, whatever its cache size."""
 
+SIDECAR_OPTIONS: Final = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
+"""The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster made."""
+
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
 """What rasterio raises: some GDAL errors pass through unwrapped and have another base class."""
 
@@ -59,17 +62,17 @@ def gdal_env(share: Share, **options: Any) -> Iterator[None]:
     # The data of another PROJ, such as a system package's, gives wrong coordinates or none.
     for name in ("PROJ_DATA", "PROJ_LIB"):
         os.environ.pop(name, None)
-    with rasterio.Env(
-        GDAL_CACHEMAX=share.cache_mb * 1024 * 1024,
-        GDAL_NUM_THREADS=share.threads,
-        # Do not list the folder of a file, nor read sidecar files.
-        GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR",
-        GDAL_PAM_ENABLED="NO",
-        GTIFF_IGNORE_READ_ERRORS="NO",
-        GDAL_TIFF_INTERNAL_MASK="YES",
-        CPL_VSIL_USE_TEMP_FILE_FOR_RANDOM_WRITE="YES",
-        **options,
-    ):
+    defaults = {
+        "GDAL_CACHEMAX": share.cache_mb * 1024 * 1024,
+        "GDAL_NUM_THREADS": share.threads,
+        # Do not list the folder of a file, nor read the files beside it.
+        "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR",
+        "GDAL_PAM_ENABLED": "NO",
+        "GTIFF_IGNORE_READ_ERRORS": "NO",
+        "GDAL_TIFF_INTERNAL_MASK": "YES",
+        "CPL_VSIL_USE_TEMP_FILE_FOR_RANDOM_WRITE": "YES",
+    }
+    with rasterio.Env(**{**defaults, **options}):
         yield
 
 
@@ -87,6 +90,7 @@ def open_raster(
     except GDAL_ERRORS as error:
         raise _open_error(path, error) from None
     with raster:
+        reject_overview_reference(raster)
         _check_size(raster, path, share, whole=whole, size=size)
         yield raster
 
@@ -139,6 +143,15 @@ def check_readable(path: Path | str) -> None:
                         ) from error
     except GDAL_ERRORS as error:
         raise _open_error(path, error) from None
+
+
+def reject_overview_reference(raster: DatasetReader) -> None:
+    """Reject a raster that names another file for its overviews: GDAL would open it, wherever and whatever it is."""
+    if raster.tags(ns="OVERVIEWS"):
+        raise invalid_input(
+            "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which is not"
+            " opened. Remove that, as with gdal_translate -nomd"
+        )
 
 
 def parse_crs(text: str) -> CRS:

@@ -42,10 +42,15 @@ def provenance_properties(provenance: Provenance, software: dict[str, str]) -> d
         "processing:software": software,
         "dagmaster:handler": provenance.handler and f"{provenance.handler} v{provenance.handler_version}",
         "dagmaster:workflow": provenance.workflow,
-        "dagmaster:sources": [{"href": href, **_version(version)} for href, version in sources[:MAX_SOURCES]],
+        "dagmaster:sources": source_entries(sources),
         "dagmaster:source_count": len(sources) if len(sources) > MAX_SOURCES else None,
     }
     return {key: value for key, value in properties.items() if value}
+
+
+def source_entries(sources: Sequence[tuple[str, str]]) -> list[dict[str, str]]:
+    """Return sources, as pairs of href and version, for an item; at most `MAX_SOURCES`."""
+    return [{"href": href, **_version(version)} for href, version in sources[:MAX_SOURCES]]
 
 
 def source_links(provenance: Provenance) -> list[dict[str, str]]:

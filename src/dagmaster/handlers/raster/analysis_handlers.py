@@ -14,8 +14,9 @@ from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import multihash
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog, result_name
+from dagmaster.handlers.raster.raster_sources import RasterSource, fetch_raster
 from dagmaster.handlers.result_uris import publish_file, result_uri
-from dagmaster.handlers.source_files import LocalFile, SourceParams, local_file
+from dagmaster.handlers.source_files import SourceParams, local_file
 from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 
 
@@ -62,11 +63,11 @@ def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.thumbnails import write_thumbnail
-    source = local_file(ctx, params.uri(ctx))
+    source = fetch_raster(ctx, params.uri(ctx))
     options = params.model_dump(include={"size", "bands", "percentiles"})
-    uri = result_uri(ctx, result_name(source.uri), ".png", sources=[source.sha256], params=options, folder="thumbnails")
+    uri = result_uri(ctx, result_name(source.uri), ".png", sources=source.versions, params=options, folder="thumbnails")
     target = ctx.scratch / "thumbnail.png"
-    with gdal_env(ctx.share):
+    with gdal_env(ctx.share, **source.options):
         width, height = write_thumbnail(source.path, target, ctx.share, **options)
     publish_file(ctx, target, uri)
     return Thumbnail(thumbnail_url=str(uri), thumbnail_path=str(uri), width=width, height=height)
@@ -103,20 +104,20 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.areas_of_interest import read_areas
         from dagmaster.handlers.raster.zonal import zonal_statistics
-    source = local_file(ctx, params.uri(ctx))
-    sources: list[LocalFile | Fetched] = [source]
+    source = fetch_raster(ctx, params.uri(ctx))
+    sources: list[RasterSource | Fetched] = [source]
 
     def fetch_zones(href: str) -> Fetched:
         fetched = fetch(ctx, ctx.blobs.resolve(href), params.member)
         sources.append(fetched)
         return fetched
 
-    with gdal_env(ctx.share):
+    with gdal_env(ctx.share, **source.options):
         zones = read_areas(params.zones, fetch_zones, name_field=params.zone_field, layer=params.layer)
         rows = zonal_statistics(
             source.path, ctx.share, zones, bands=params.bands, on_batch=_progress_reporter(ctx, "zone")
         )
-    named = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in sources]
+    named = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in sources if file.sha256]
     text = json.dumps({"raster": str(source.uri), "sources": named, "zones": rows}, sort_keys=True)
     target = ctx.scratch / "statistics.json"
     target.write_text(text, encoding="utf-8")
@@ -125,7 +126,7 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         ctx,
         result_name(source.uri),
         ".json",
-        sources=[source.sha256],
+        sources=source.versions,
         params={"statistics": text},
         folder="statistics",
     )
@@ -157,24 +158,25 @@ class Predicted(CogResult):
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     """Apply an ONNX model to a raster in overlapping windows and write a COG."""
     with require_extra("raster"):
-        from dagmaster.handlers.raster.cog_writer import convert_to_cog as _  # noqa: F401 - names the missing extra
+        from dagmaster.handlers.gdal import gdal_env
     with require_extra("ml"):
         from dagmaster.handlers.raster.prediction import PredictionOptions, write_prediction
-    source, model = local_file(ctx, params.uri(ctx)), local_file(ctx, ctx.blobs.resolve(params.model))
+    source, model = fetch_raster(ctx, params.uri(ctx)), local_file(ctx, ctx.blobs.resolve(params.model))
     pixel_params = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
     prediction, origin = PredictionOptions(**pixel_params), Origin.of_files(ctx, source, model)
     options = params.options(origin)
 
     def write(target: Path) -> None:
-        write_prediction(
-            source.path,
-            target,
-            options,
-            ctx.share,
-            model=model.path.read_bytes(),
-            prediction=prediction,
-            on_window=_progress_reporter(ctx, "window"),
-        )
+        with gdal_env(ctx.share, **source.options):
+            write_prediction(
+                source.path,
+                target,
+                options,
+                ctx.share,
+                model=model.path.read_bytes(),
+                prediction=prediction,
+                on_window=_progress_reporter(ctx, "window"),
+            )
 
     name = result_name(source.uri)
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder="predictions")

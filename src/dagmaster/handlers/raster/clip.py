@@ -36,7 +36,7 @@ BLOCK_PIXELS: Final = 2048
 
 
 def clip_raster(
-    path: Path,
+    path: Path | str,
     target: Path,
     options: CogOptions,
     share: Share,

@@ -22,16 +22,13 @@ from dagmaster.handlers.raster.cog_output import (
     publish_cog,
     result_name,
 )
-from dagmaster.handlers.raster.shared_cache import copy_to_mount
+from dagmaster.handlers.raster.raster_sources import RasterSource, fetch_raster
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
 from dagmaster.handlers.source_files import (
     HREF_KEYS,
     CrsName,
-    LocalFile,
     SourceParams,
     data_href,
-    local_file,
-    local_files,
     name_in_errors,
 )
 from dagmaster.handlers.vector.dataset_files import Fetched, fetch
@@ -69,7 +66,7 @@ def create_cog(ctx: HandlerContext, params: CreateCogParams) -> CogResult:
     """Convert a raster, or one tile of it, to a Cloud-Optimized GeoTIFF, in its own or another CRS."""
     if params.tile_spec is not None:
         return tile_cog(ctx, params.tile_spec, params, str(params.uri(ctx)), use_mount=params.use_mount)
-    return _publish_warped(ctx, _fetch_source(ctx, params, use_mount=params.use_mount), params)
+    return _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx), use_mount=params.use_mount), params)
 
 
 class ReprojectParams(SourceParams, CogParams):
@@ -102,26 +99,26 @@ class Reprojected(CogResult):
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another CRS and write it as a COG, in one pass."""
     dem = None if params.dem is None else _fetch_dem(ctx, params.dem)
-    cog = _publish_warped(ctx, _fetch_source(ctx, params), params, dem=dem)
+    cog = _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx)), params, dem=dem)
     return Reprojected(**cog.model_dump(), reprojected_path=cog.cog_path)
 
 
-def _fetch_dem(ctx: HandlerContext, href: str) -> LocalFile:
+def _fetch_dem(ctx: HandlerContext, href: str) -> RasterSource:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.inspection import describe_raster
-    dem = local_file(ctx, ctx.blobs.resolve(href))
-    with gdal_env(ctx.share), name_in_errors(dem.uri):
+    dem = fetch_raster(ctx, ctx.blobs.resolve(href))
+    with gdal_env(ctx.share, **dem.options), name_in_errors(dem.uri):
         describe_raster(dem.path, ctx.share)
     return dem
 
 
 def _publish_warped(
     ctx: HandlerContext,
-    source: LocalFile,
+    source: RasterSource,
     params: CreateCogParams | ReprojectParams | CompleteParams,
     *,
-    dem: LocalFile | None = None,
+    dem: RasterSource | None = None,
 ) -> CogResult:
     with require_extra("raster"):
         from dagmaster.handlers.raster.cog_writer import convert_to_cog
@@ -129,7 +126,7 @@ def _publish_warped(
     options = {"resampling", "nodata", "resolution", "georeference", "ground_height"}
     warp_params = params.model_dump(include=options)
     pixel_params: dict[str, Any] = {"target_crs": params.target_crs, **warp_params}
-    warp = Warp(crs=params.target_crs, dem=None if dem is None else str(dem.path), **warp_params)
+    warp = Warp(crs=params.target_crs, dem=None if dem is None else dem.path, **warp_params)
     origin = Origin.of_files(ctx, *([source] if dem is None else [source, dem]))
 
     def write(target: Path) -> None:
@@ -137,7 +134,7 @@ def _publish_warped(
 
     name = result_name(source.uri)
     uri = cog_uri(ctx, name, params, origin, pixel_params)
-    return publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params)
+    return publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params, source=source)
 
 
 class MosaicParams(CogParams):
@@ -177,13 +174,18 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Merge rasters on one pixel grid into one COG, block by block."""
     with require_extra("raster"):
         from dagmaster.handlers.raster.mosaic import write_mosaic
-    files = local_files(ctx, params.hrefs())
-    origin = Origin.of_files(ctx, *files)
-    options, names = params.options(origin), [str(file.uri) for file in files]
+    hrefs = params.hrefs()
+    sources = []
+    for number, href in enumerate(hrefs):
+        ctx.raise_if_cancelled()
+        ctx.progress(number, len(hrefs), f"source {number + 1} of {len(hrefs)}")
+        sources.append(fetch_raster(ctx, ctx.blobs.resolve(href)))
+    origin = Origin.of_files(ctx, *sources)
+    options, names = params.options(origin), [str(source.uri) for source in sources]
 
     def write(target: Path) -> None:
         write_mosaic(
-            [file.path for file in files],
+            [source.path for source in sources],
             target,
             options,
             ctx.share,
@@ -195,13 +197,8 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
 
     pixel_params = {"nodata": params.nodata, "overlap": params.overlap}
     uri = cog_uri(ctx, params.name, params, origin, pixel_params, folder="mosaics")
-    cog = publish_cog(ctx, uri, params, origin, write, name=params.name, pixel_params=pixel_params)
-    return Mosaicked(**cog.model_dump(), mosaic_path=cog.cog_path, source_count=len(files))
-
-
-def _fetch_source(ctx: HandlerContext, params: SourceParams, *, use_mount: bool = False) -> LocalFile:
-    uri = params.uri(ctx)
-    return copy_to_mount(ctx, uri) if use_mount else local_file(ctx, uri)
+    cog = publish_cog(ctx, uri, params, origin, write, name=params.name, pixel_params=pixel_params, source=sources[0])
+    return Mosaicked(**cog.model_dump(), mosaic_path=cog.cog_path, source_count=len(sources))
 
 
 def _entry_hrefs(entry: Any) -> list[str]:
@@ -254,7 +251,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         from dagmaster.handlers.raster.areas_of_interest import read_areas
         from dagmaster.handlers.raster.clip import clip_raster
         from dagmaster.handlers.raster.grids import crs_text
-    source = _fetch_source(ctx, params)
+    source = fetch_raster(ctx, params.uri(ctx))
     boundary = next(area for area in (params.boundary, params.bbox, params.geometry) if area is not None)
     boundaries: list[Fetched] = []
 
@@ -280,7 +277,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
 
     name = f"{result_name(source.uri)}_clip"
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder="clips")
-    cog = publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params)
+    cog = publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params, source=source)
     return Clipped(**cog.model_dump(), clipped_path=cog.cog_path)
 
 
@@ -316,9 +313,9 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     done = dict(ctx.checkpoint_data or {})
     collection = params.collection_id or "rasters"
     if "made" not in done:
-        source = _fetch_source(ctx, params, use_mount=params.use_mount)
+        source = fetch_raster(ctx, params.uri(ctx), use_mount=params.use_mount)
         if "validated" not in done:
-            with gdal_env(ctx.share):
+            with gdal_env(ctx.share, **source.options):
                 done["validated"] = describe_raster(source.path, ctx.share)
             ctx.checkpoint("validated", done)
         ctx.raise_if_cancelled()

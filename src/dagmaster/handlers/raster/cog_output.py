@@ -19,7 +19,8 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.errors import invalid_input
 from dagmaster.geo.datetimes import normalize_datetime
 from dagmaster.handlers.optional_imports import require_extra
-from dagmaster.handlers.provenance import MAX_SOURCES, Provenance
+from dagmaster.handlers.provenance import MAX_SOURCES, Provenance, source_entries
+from dagmaster.handlers.raster.raster_sources import RasterSource
 from dagmaster.handlers.result_uris import (
     UNDATED_ID,
     dated_id,
@@ -132,6 +133,12 @@ class CogResult(BaseModel):
     sha256: str
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
     item: dict[str, Any] = Field(description="The STAC item, ready to register.")
+    sidecars: list[str] = Field(
+        default=[], description="The files beside the source that were used with it, such as a mask or metadata."
+    )
+    not_carried: list[str] = Field(
+        default=[], description="What the source or the files beside it say and the COG does not."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +146,8 @@ class Origin:
     """The sources of a result: pairs of href and version, and the time when the first of them last changed."""
 
     sources: Sequence[tuple[str, str]]
+    sidecars: Sequence[tuple[str, str]] = ()
+    """The files that belong to the sources."""
     modified: float | None = None
     roots: Sequence[tuple[str, str]] = ()
     """What the sources themselves were made from, which matters more to a reader: the scene, not its tiles."""
@@ -153,30 +162,24 @@ class Origin:
         return replace(self, roots=[*self.reported_sources, *sources])
 
     @classmethod
-    def of_files(cls, ctx: HandlerContext, *files: LocalFile) -> Origin:
-        """Return the origin of a result made from local files."""
-        info = ctx.blobs.find(files[0].uri)
-        rasters = [(str(file.path), (str(file.uri), file.sha256)) for file in files]
-        return cls.of_rasters(ctx, rasters, None if info is None else info.modified)
-
-    @classmethod
-    def of_rasters(
-        cls,
-        ctx: HandlerContext,
-        rasters: Sequence[tuple[str, tuple[str, str]]],
-        modified: float | None,
-        options: Mapping[str, str] | None = None,
-    ) -> Origin:
-        """Return the origin of a result made from rasters that GDAL reads in place.
-
-        `rasters` are pairs of a path and its (href, version). Tags of COGs that dagmaster wrote lead to their roots.
-        """
+    def of_files(cls, ctx: HandlerContext, *files: LocalFile | RasterSource) -> Origin:
+        """Return the origin of a result made from files. Tags of COGs that dagmaster wrote lead to their roots."""
         with require_extra("raster"):
-            from dagmaster.handlers.gdal import gdal_env
             from dagmaster.handlers.raster.provenance_tags import trace_sources
-        with gdal_env(ctx.share, **(options or {})):
-            tag = trace_sources(rasters, ctx.share)
-        return cls(sources=[source for _, source in rasters], modified=tag.modified or modified, roots=tag.sources)
+        sources = [file if isinstance(file, RasterSource) else _plain_source(ctx, file) for file in files]
+        tag = trace_sources(sources, ctx.share)
+        return cls(
+            sources=[(str(source.uri), source.version) for source in sources],
+            sidecars=[sidecar for source in sources for sidecar in source.sidecar_versions],
+            modified=tag.modified or sources[0].modified,
+            roots=tag.sources,
+        )
+
+
+def _plain_source(ctx: HandlerContext, file: LocalFile) -> RasterSource:
+    info = ctx.blobs.find(file.uri)
+    modified = None if info is None else info.modified
+    return RasterSource(uri=file.uri, path=str(file.path), version=file.sha256, size=file.size, modified=modified)
 
 
 def result_name(uri: BlobUri) -> str:
@@ -204,7 +207,7 @@ def cog_uri(
         ctx,
         name,
         ".tif",
-        sources=[_source_key(*source) for source in origin.sources],
+        sources=[*(_source_key(*source) for source in origin.sources), *(version for _, version in origin.sidecars)],
         params={**params.format_params(), **pixel_params},
         folder=folder,
     )
@@ -212,7 +215,7 @@ def cog_uri(
 
 def publish_computed_cog(
     ctx: HandlerContext,
-    sources: LocalFile | Sequence[LocalFile],
+    sources: LocalFile | RasterSource | Sequence[LocalFile | RasterSource],
     params: CogParams,
     write: Callable[[Path], None],
     *,
@@ -225,7 +228,7 @@ def publish_computed_cog(
     For handlers that compute. `write` writes any GeoTIFF to the path it receives; it is not called if the result
     already exists. `pixel_params` are the params that change the pixels: they are part of the result's fingerprint.
     """
-    origin = Origin.of_files(ctx, *([sources] if isinstance(sources, LocalFile) else sources))
+    origin = Origin.of_files(ctx, *([sources] if isinstance(sources, LocalFile | RasterSource) else sources))
 
     def write_target(target: Path) -> None:
         from dagmaster.handlers.gdal import explain_io_errors, open_raster
@@ -252,16 +255,27 @@ def publish_cog(
     *,
     name: str,
     pixel_params: Mapping[str, Any],
+    source: RasterSource | None = None,
 ) -> CogResult:
-    """Write a COG to the scratch folder, check it, publish it, and describe what is published."""
+    """Write a COG to the scratch folder, check it, publish it, and describe what is published.
+
+    `source` is the raster whose metadata the COG carries: `write` runs in the GDAL environment in which it is read.
+    """
     item_id = _item_id(name, origin, pixel_params)
+    options = {} if source is None else source.options
 
     def check(target: Path) -> None:
         # Reject what cannot be described, such as a raster at an unknown place, before it is published.
         describe_cog(ctx, LocalFile(uri=uri, path=target, size=0, sha256=""), params, origin, item_id=item_id)
 
-    file = _find_existing(ctx, uri) or _write_and_publish(ctx, uri, write, check)
-    return describe_cog(ctx, file, params, origin, item_id=item_id)
+    file = _find_existing(ctx, uri) or _write_and_publish(ctx, uri, write, check, options)
+    result = describe_cog(ctx, file, params, origin, item_id=item_id)
+    if source is None:
+        return result
+    from dagmaster.handlers.raster.carried_metadata import find_lost_metadata
+
+    sidecars, lost = find_lost_metadata(ctx, source, file.path)
+    return result.model_copy(update={"sidecars": sidecars, "not_carried": lost})
 
 
 def describe_cog(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogResult:
@@ -289,7 +303,10 @@ def describe_cog(ctx: HandlerContext, file: LocalFile, params: CogParams, origin
             datetime=params.datetime,
             source_modified=origin.modified,
             created=None if info is None else info.modified,
-            properties={UNDATED_ID: True} if is_content_named and params.datetime is None else {},
+            properties={
+                **({UNDATED_ID: True} if is_content_named and params.datetime is None else {}),
+                **({"dagmaster:sidecars": source_entries(origin.sidecars)} if origin.sidecars else {}),
+            },
         )
         item = raster_item(file.path, ctx.share, metadata, Provenance.of_task(ctx, origin.reported_sources))
     return CogResult(
@@ -310,16 +327,22 @@ def _find_existing(ctx: HandlerContext, uri: BlobUri) -> LocalFile | None:
 
 
 def _write_and_publish(
-    ctx: HandlerContext, uri: BlobUri, write: Callable[[Path], None], check: Callable[[Path], None]
+    ctx: HandlerContext,
+    uri: BlobUri,
+    write: Callable[[Path], None],
+    check: Callable[[Path], None],
+    options: Mapping[str, str],
 ) -> LocalFile:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.cog_writer import check_cog
     target = ctx.scratch / f"result-{hashlib.sha256(str(uri).encode()).hexdigest()[:8]}.tif"
     ctx.progress(0, 3, f"writing {uri.name.rpartition('/')[2]}")
-    with gdal_env(ctx.share):
+    with gdal_env(ctx.share, **options):
         write(target)
-        ctx.progress(1, 3, "checking")
+    ctx.progress(1, 3, "checking")
+    # Without the files that GDAL may have written beside it: only the COG itself is published.
+    with gdal_env(ctx.share):
         check_cog(target)
         check(target)
     ctx.raise_if_cancelled()

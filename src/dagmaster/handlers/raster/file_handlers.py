@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.errors import BlobNotFound, invalid_input
+from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, copy_to_mount
 from dagmaster.handlers.source_files import SourceParams
@@ -143,8 +144,12 @@ class Mounted(BaseModel):
 
 @handler("raster.blob_to_mount", queue=HEAVY, timeout_seconds=7200, aliases=["raster_blob_to_mount"])
 def blob_to_mount(ctx: HandlerContext, params: MountParams) -> Mounted:
-    """Copy a file to the mount, a folder that outlives the task, unless it is already there."""
-    file = copy_to_mount(ctx, params.uri(ctx), keep_hours=params.keep_hours)
+    """Copy a file and those that belong to it to the mount, a folder that outlives the task, unless they are there."""
+    with require_extra("raster"):
+        from dagmaster.handlers.raster.sidecars import find_sidecars
+    uri = params.uri(ctx)
+    sidecars = [sidecar.uri for sidecar in find_sidecars(ctx, uri)]
+    file, *_ = copy_to_mount(ctx, uri, *sidecars, keep_hours=params.keep_hours)
     return Mounted(
         mount_path=f"file://{file.path.absolute()}",
         blob_url=str(file.uri),

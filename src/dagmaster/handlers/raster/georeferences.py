@@ -100,12 +100,13 @@ def _georeferences(raster: DatasetReader, dem: str | None, ground_height: float)
     points, crs = raster.gcps
     if points and crs is not None:
         yield Georeference(kind="gcps", crs=crs, gcps=points)
-    rpcs = _read_rpcs(raster)
+    rpcs = read_rpcs(raster)
     if rpcs is not None:
         yield Georeference(kind="rpcs", crs=_RPC_CRS, rpcs=rpcs, dem=dem, ground_height=ground_height)
 
 
-def _read_rpcs(raster: DatasetReader) -> RPC | None:
+def read_rpcs(raster: DatasetReader) -> RPC | None:
+    """Return the RPCs of a raster, if it has complete ones."""
     try:
         return raster.rpcs
     except (KeyError, ValueError, TypeError):

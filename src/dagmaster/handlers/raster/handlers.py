@@ -13,7 +13,7 @@ from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.analysis_handlers import ml_predict, stats_zonal, thumbnail
 from dagmaster.handlers.raster.cog_handlers import clip, create_cog, mosaic, process_complete, reproject
 from dagmaster.handlers.raster.file_handlers import blob_to_mount, list_files
-from dagmaster.handlers.raster.remote_rasters import locate_raster
+from dagmaster.handlers.raster.raster_sources import locate_raster
 from dagmaster.handlers.raster.tile_handlers import generate_tiling_scheme, process_tile_batch
 from dagmaster.handlers.source_files import SourceParams
 

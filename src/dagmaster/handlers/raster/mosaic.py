@@ -50,7 +50,7 @@ class _SourceRaster:
 
 
 def write_mosaic(
-    paths: Sequence[Path],
+    paths: Sequence[Path | str],
     target: Path,
     options: CogOptions,
     share: Share,
@@ -98,7 +98,7 @@ def write_mosaic(
         write_cog(source, target, options, share)
 
 
-def _read_source(path: Path, share: Share) -> _SourceRaster:
+def _read_source(path: Path | str, share: Share) -> _SourceRaster:
     with open_raster(path, share) as raster:
         require_georeferenced(raster)
         require_north_up(raster)

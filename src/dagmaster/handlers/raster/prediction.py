@@ -46,7 +46,7 @@ class PredictionOptions:
 
 
 def write_prediction(
-    path: Path,
+    path: Path | str,
     target: Path,
     options: CogOptions,
     share: Share,

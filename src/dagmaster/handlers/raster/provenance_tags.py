@@ -11,7 +11,7 @@ from xml.etree.ElementTree import Element, SubElement, fromstring, tostring
 import rasterio.shutil
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.gdal import open_raster
+from dagmaster.handlers.gdal import gdal_env, open_raster
 from dagmaster.handlers.raster.earth_positions import storable_crs
 from dagmaster.handlers.raster.vrts import carry_domains, open_vrt_file
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from rasterio.io import DatasetReader
 
+    from dagmaster.handlers.raster.raster_sources import RasterSource
     from dagmaster.ports.handler_services import Share
 
 TAG: Final = "DAGMASTER_MADE_OF"
@@ -50,17 +51,18 @@ def read_provenance_tag(raster: DatasetReader) -> ProvenanceTag:
         return ProvenanceTag()
 
 
-def trace_sources(rasters: Sequence[tuple[str, tuple[str, str]]], share: Share) -> ProvenanceTag:
+def trace_sources(rasters: Sequence[RasterSource], share: Share) -> ProvenanceTag:
     """Return the distinct sources of rasters: those that each one's tag names, else the raster itself."""
     sources: dict[tuple[str, str], None] = {}
     modified = []
-    for path, itself in rasters:
+    for source in rasters:
         try:
-            with open_raster(path, share, whole=False) as raster:
+            with gdal_env(share, **source.options), open_raster(source.path, share, whole=False) as raster:
                 tag = read_provenance_tag(raster)
         except PermanentError:
             # The step that reads the pixels reports what is wrong.
             tag = ProvenanceTag()
+        itself = (str(source.uri), source.version)
         sources.update(dict.fromkeys(tag.sources or [itself]))
         modified += [tag.modified] if tag.modified is not None else []
     return ProvenanceTag(sources=list(sources), modified=min(modified, default=None))

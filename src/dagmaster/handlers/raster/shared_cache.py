@@ -21,7 +21,7 @@ from dagmaster.handlers.source_files import LocalFile, check_file_size, file_not
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.ports.storage import BlobInfo, BlobUri
 
 FOLDER = "mount"
 KEEP_HOURS = 72.0
@@ -29,32 +29,48 @@ MIN_KEEP_HOURS = 24.0
 """Longer than any task runs, so that a copy in use is never deleted, whatever keep_hours says."""
 
 
-def copy_to_mount(ctx: HandlerContext, uri: BlobUri, *, keep_hours: float = KEEP_HOURS) -> LocalFile:
-    """Return a copy of the blob in the mount: the existing one, or a new one, complete or not at all.
+def copy_to_mount(ctx: HandlerContext, *uris: BlobUri, keep_hours: float = KEEP_HOURS) -> list[LocalFile]:
+    """Return copies of blobs in one folder of the mount: the existing ones, or new ones, complete or not at all.
 
-    `keep_hours` may extend the lifetime of an existing copy, never shorten it.
+    The first is a file, the others belong to it. `keep_hours` may extend the lifetime of existing copies, never shorten
+    it.
     """
-    info = ctx.blobs.find(uri)
-    if info is None:
-        raise file_not_found(ctx, uri)
-    check_file_size(ctx, info)
+    infos = [_find(ctx, uri) for uri in uris]
     root = ctx.share.scratch / FOLDER
-    version = f"{uri}\n{info.etag}\n{info.size}\n{info.modified}"
-    path = root / hashlib.sha256(version.encode()).hexdigest()[:16] / safe_name(uri.name.rpartition("/")[2])
+    version = "\n".join(f"{info.uri}\n{info.etag}\n{info.size}\n{info.modified}" for info in infos)
+    folder = root / hashlib.sha256(version.encode()).hexdigest()[:16]
+    stem = _stem(uris[0])
     try:
         _delete_expired(root)
         # The folder's mtime encodes the expiry: it is deleted KEEP_HOURS later.
         used_at = time.time() + (max(keep_hours, MIN_KEEP_HOURS) - KEEP_HOURS) * 3600
-        if path.exists():
-            used_at = max(used_at, path.parent.stat().st_mtime)
-        else:
-            _copy(ctx, uri, info.size, path)
-        os.utime(path.parent, (used_at, used_at))
-        with path.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        files = []
+        for info in infos:
+            path = folder / f"{safe_name(stem)}{info.uri.name.rpartition('/')[2][len(stem) :]}"
+            if path.exists():
+                used_at = max(used_at, folder.stat().st_mtime)
+            else:
+                _copy(ctx, info.uri, info.size, path)
+            with path.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            files.append(LocalFile(uri=info.uri, path=path, size=info.size, sha256=sha256))
+        os.utime(folder, (used_at, used_at))
     except OSError as error:
-        raise BlobsUnavailable(f"{uri} cannot be copied to the mount {root}: {error}") from error
-    return LocalFile(uri=uri, path=path, size=info.size, sha256=sha256)
+        raise BlobsUnavailable(f"{uris[0]} cannot be copied to the mount {root}: {error}") from error
+    return files
+
+
+def _find(ctx: HandlerContext, uri: BlobUri) -> BlobInfo:
+    info = ctx.blobs.find(uri)
+    if info is None:
+        raise file_not_found(ctx, uri)
+    check_file_size(ctx, info)
+    return info
+
+
+def _stem(uri: BlobUri) -> str:
+    name = uri.name.rpartition("/")[2]
+    return name.rpartition(".")[0] or name
 
 
 def _copy(ctx: HandlerContext, uri: BlobUri, size: int, path: Path) -> None:

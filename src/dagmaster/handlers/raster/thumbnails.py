@@ -25,7 +25,7 @@ _CHANNELS: Final = 3
 
 
 def write_thumbnail(
-    path: Path,
+    path: Path | str,
     target: Path,
     share: Share,
     *,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,8 +22,7 @@ from dagmaster.handlers.raster.cog_output import (
     publish_cog,
     result_name,
 )
-from dagmaster.handlers.raster.remote_rasters import locate_raster
-from dagmaster.handlers.raster.shared_cache import copy_to_mount
+from dagmaster.handlers.raster.raster_sources import fetch_raster, locate_raster
 from dagmaster.handlers.source_files import CrsName, SourceParams
 
 TILES_FOLDER = "tiles"
@@ -71,7 +71,12 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
             max_tiles=params.max_tiles,
             size=source.size,
         )
-    identity = {"href": str(source.uri), "source_version": source.version, "source_size": source.size}
+    identity = {
+        "href": str(source.uri),
+        "source_version": source.version,
+        "source_size": source.size,
+        "source_sidecars": source.sidecar_digest,
+    }
     tiles = [{**tile, **identity} for tile in plan.pop("tiles")]
     return Tiling(tiles=tiles, count=len(tiles), **plan)
 
@@ -88,6 +93,7 @@ class TileSpec(BaseModel):
     href: str | None = Field(default=None, description="The raster of the tile.")
     source_version: str | None = Field(default=None, description="The checksum of the raster when it was planned.")
     source_size: int | None = None
+    source_sidecars: str | None = Field(default=None, description="A digest of the files that belong to the raster.")
 
 
 class TileOptions(CogParams):
@@ -153,7 +159,6 @@ def tile_cog(
 ) -> CogResult:
     """Publish the COG of one tile. Only its window of the source is read, from the mount's copy if requested."""
     with require_extra("raster"):
-        from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.cog_writer import convert_to_cog
         from dagmaster.handlers.raster.grids import Warp
     href = href or spec.href
@@ -163,8 +168,9 @@ def tile_cog(
         )
     uri = ctx.blobs.resolve(href)
     ctx.about = str(uri)
-    source = locate_raster(ctx, uri, version=spec.source_version, size=spec.source_size)
-    path = str(copy_to_mount(ctx, source.uri).path) if use_mount else source.path
+    source = locate_raster(ctx, uri, version=spec.source_version, size=spec.source_size, sidecars=spec.source_sidecars)
+    # Named by the raster in place, read from its copy.
+    read = fetch_raster(ctx, source.uri, use_mount=True) if use_mount else source
     warp = Warp(crs=params.target_crs, resampling=params.resampling, nodata=params.nodata)
     pixel_params: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}
     if warp.crs is not None:
@@ -174,16 +180,11 @@ def tile_cog(
     position = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
     raster_name = result_name(source.uri)
     name = f"{raster_name}_{position}"
-    origin = Origin.of_rasters(ctx, [(path, (str(source.uri), source.version))], source.modified, source.options)
+    origin = Origin.of_files(ctx, source)
     target_uri = cog_uri(ctx, name, params, origin, pixel_params, folder=f"{TILES_FOLDER}/{raster_name}")
     options, window = params.options(origin), spec.window
-    with gdal_env(ctx.share, **source.options):
-        return publish_cog(
-            ctx,
-            target_uri,
-            params,
-            origin,
-            lambda target: convert_to_cog(path, target, options, ctx.share, warp=warp, window=window, size=source.size),
-            name=name,
-            pixel_params=pixel_params,
-        )
+
+    def write(target: Path) -> None:
+        convert_to_cog(read.path, target, options, ctx.share, warp=warp, window=window, size=source.size)
+
+    return publish_cog(ctx, target_uri, params, origin, write, name=name, pixel_params=pixel_params, source=read)

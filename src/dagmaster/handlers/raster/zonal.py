@@ -32,7 +32,7 @@ _ZONES_PER_BATCH: Final = 100
 
 
 def zonal_statistics(
-    path: Path,
+    path: Path | str,
     share: Share,
     zones: Sequence[Area],
     *,

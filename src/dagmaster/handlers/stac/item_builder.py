@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError, invalid_input
@@ -11,8 +12,8 @@ from dagmaster.geo.datetimes import format_datetime, normalize_datetime, parse_d
 from dagmaster.geo.stac_items import STAC_VERSION, collection_link, item_bbox, item_interval
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import Provenance
+from dagmaster.handlers.raster.raster_sources import fetch_raster
 from dagmaster.handlers.result_uris import UNDATED_ID, dated_id, has_fingerprint, safe_name
-from dagmaster.handlers.source_files import local_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,27 +105,27 @@ def stored_raster_item(
     item_datetime, stated_datetime = _pop_datetime(properties, datetime)
     if item_id is None and stated_datetime is None and has_fingerprint(str(uri)):
         properties[UNDATED_ID] = True
-    file = local_file(ctx, uri)
-    info = ctx.blobs.find(uri)
+    source = fetch_raster(ctx, uri)
     metadata = ItemMetadata(
         item_id=item_id or file_item_id(uri, stated_datetime),
         href=str(uri),
-        sha256=file.sha256,
-        size=file.size,
+        sha256=source.version,
+        size=source.size,
         collection=collection,
         datetime=item_datetime,
-        source_modified=None if info is None else info.modified,
-        created=None if info is None else info.modified,
+        source_modified=source.modified,
+        created=source.modified,
         properties=properties,
     )
     try:
-        with gdal_env(ctx.share):
-            return raster_item(file.path, ctx.share, metadata, Provenance.of_task(ctx, []))
+        with gdal_env(ctx.share, **source.options):
+            return raster_item(source.path, ctx.share, metadata, Provenance.of_task(ctx, []))
     except PermanentError as error:
         raise PermanentError(f"{uri}: {error}", kind=error.kind, **error.details) from None
     finally:
         if ctx.blobs.local_path(uri) is None:
-            file.path.unlink(missing_ok=True)
+            for path in (source.path, *(part.path for part in source.sidecars)):
+                Path(path).resolve().unlink(missing_ok=True)
 
 
 def remote_file_item(

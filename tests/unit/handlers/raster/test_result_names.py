@@ -76,6 +76,6 @@ def test_the_checksum_of_a_raster_is_taken_once_for_all_its_tiles(bed: Bed, monk
         read.append(str(uri))
         return local_file(ctx, uri)
 
-    monkeypatch.setattr("dagmaster.handlers.raster.remote_rasters.local_file", counted)
+    monkeypatch.setattr("dagmaster.handlers.raster.raster_sources.local_file", counted)
     assert bed.run("raster.process_tile_batch", tiles=plan.tiles).count == 6
     assert read == []
