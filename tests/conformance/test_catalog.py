@@ -109,6 +109,24 @@ def test_an_id_that_cannot_be_seen_is_refused(catalog, name):
         assert catalog.item("scenes", name) is None
 
 
+def test_an_item_off_the_earth_is_kept_and_no_search_by_place_finds_it(catalog):
+    place = {"proj:code": "IAU_2015:30100", "proj:bbox": [0, 0, 1, 1], "ssys:targets": ["Moon"]}
+    moon = {**an_item("moon", properties=place), "geometry": None}
+    del moon["bbox"]
+    assert catalog.register([moon, an_item("earth")]) == Registered(created=2)
+    assert catalog.register([moon]) == Registered(unchanged=1)
+    assert catalog.item("scenes", "moon") == moon
+    assert names(catalog.search(Search(collections=("scenes",)))) == ["earth", "moon"]
+    assert names(catalog.search(Search(bbox=(-180, -90, 180, 90)))) == ["earth"]
+    assert extent(catalog)[0] == [10, 50, 11, 51]
+    catalog.ensure_collection(a_collection("lunar"))
+    catalog.register([{**moon, "collection": "lunar"}])
+    assert extent(catalog, "lunar")[0] == [-180, -90, 180, 90]
+    # Without a place of its own an item is refused, as before.
+    with pytest.raises(PermanentError, match="has no geometry"):
+        catalog.register([{**moon, "id": "lost", "properties": {"datetime": "2026-01-01T00:00:00Z"}}])
+
+
 def test_a_collection_grows_with_its_items(catalog):
     catalog.ensure_collection(a_collection("other"))
     catalog.register([an_item("a", box=(10.0, 50.0, 11.0, 51.0), when="2026-01-02T00:00:00Z")])

@@ -35,10 +35,11 @@ def extend_extent(collection: dict[str, Any], items: Iterable[CheckedItem]) -> d
     except (PermanentError, LookupError, TypeError, ValueError):
         return collection
     is_unset = interval == _ALL_TIME
-    if is_unset and bounds == _WORLD:
-        bbox = list(bbox_union([item.bounds for item in own_items]))
-    elif not all(_contains(bounds, item.bounds) for item in own_items):
-        union = bbox_union([*split_at_antimeridian(bounds), *(item.bounds for item in own_items)])
+    item_bounds = [item.bounds for item in own_items if item.bounds is not None]
+    if is_unset and bounds == _WORLD and item_bounds:
+        bbox = list(bbox_union(item_bounds))
+    elif not all(_contains(bounds, inner) for inner in item_bounds):
+        union = bbox_union([*split_at_antimeridian(bounds), *item_bounds])
         half = len(bbox) // 2
         bbox = [*union[:2], *bbox[2:half], *union[2:], *bbox[half + 2 :]]
     first, last = min(item.start for item in own_items), max(item.end for item in own_items)

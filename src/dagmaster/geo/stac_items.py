@@ -38,13 +38,16 @@ _NUL: Final = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedItem:
-    """An item that meets the rules. `bounds` are those of its geometry; equal JSON has an equal `digest`."""
+    """An item that meets the rules. `bounds` are those of its geometry; equal JSON has an equal `digest`.
+
+    An item off the Earth has no geometry in WGS 84 and no bounds: a search by place does not find it.
+    """
 
     collection: str
     id: str
     start: datetime
     end: datetime
-    bounds: BBox
+    bounds: BBox | None
     text: str = field(repr=False)
     digest: str = field(repr=False)
     item: JsonObject = field(repr=False)
@@ -84,8 +87,10 @@ def check_item(item: JsonValue) -> CheckedItem:
             raise invalid_input(f"{label} has no {key}: expected {'an object' if json_type is dict else 'a list'}")
     text, digest = encode_document(item, label)
     start, end = item_interval(item)
-    bounds = geometry_bounds(item.get("geometry"), label)
-    item_bbox(item)
+    bounds = None
+    if not is_off_earth(item):
+        bounds = geometry_bounds(item.get("geometry"), label)
+        item_bbox(item)
     return CheckedItem(
         collection=collection,
         id=item_id,
@@ -116,6 +121,13 @@ def item_interval(item: dict[str, Any]) -> tuple[datetime, datetime]:
         )
     value = parse_datetime(properties["datetime"], f"the datetime of {label}")
     return value, value
+
+
+def is_off_earth(item: dict[str, Any]) -> bool:
+    """Return whether an item has no geometry in WGS 84 but a place in a CRS of its own, as a lunar raster has."""
+    properties = item.get("properties") or {}
+    has_own_place = properties.get("proj:bbox") and (properties.get("proj:code") or properties.get("proj:wkt2"))
+    return item.get("geometry") is None and item.get("bbox") is None and bool(has_own_place)
 
 
 def item_bbox(item: dict[str, Any]) -> BBox:

@@ -327,14 +327,21 @@ def _index_table(items: Sequence[CheckedItem]) -> pa.Table:
             "id": item.id,
             "begins": _micros(item.start),
             "ends": _micros(item.end),
-            **dict(zip(("west", "south", "east", "north"), item.bounds, strict=True)),
-            "geometry": shapely.to_wkb(shapely.geometry.shape(item.item["geometry"])),
+            **_place(item),
             "digest": item.digest,
             "item": item.text,
         }
         for item in items
     ]
     return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+
+def _place(item: CheckedItem) -> dict[str, Any]:
+    """Return the columns that a search by place compares: none for an item off the Earth."""
+    if item.bounds is None:
+        return {}
+    sides = dict(zip(("west", "south", "east", "north"), item.bounds, strict=True))
+    return {**sides, "geometry": shapely.to_wkb(shapely.geometry.shape(item.item["geometry"]))}
 
 
 def _write_table(rows: pa.Table, path: str) -> None:

@@ -258,7 +258,7 @@ def _register(cursor: Cursor, items: Sequence[CheckedItem]) -> Registered:
     changed = [item for item in items if item.key in digests and digests[item.key] != item.digest]
     written = [*new_items, *changed]
     if written:
-        cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(item.text for item in written)}]"])
+        cursor.execute("SELECT upsert_items(%s::jsonb)", [f"[{','.join(map(_pgstac_text, written))}]"])
         _store_exact_text(cursor, written)
     for name, _, content in rows:
         collection = json.loads(content)
@@ -267,6 +267,13 @@ def _register(cursor: Cursor, items: Sequence[CheckedItem]) -> Registered:
             extent = json.dumps(extended["extent"])
             cursor.execute(_UPDATE_EXTENT, [extent, name])
     return Registered(created=len(new_items), updated=len(changed), unchanged=len(items) - len(written))
+
+
+def _pgstac_text(item: CheckedItem) -> str:
+    """Return an item as pgstac takes it: with a geometry, which is empty off the Earth and so intersects nothing."""
+    if item.bounds is not None:
+        return item.text
+    return json.dumps({**item.item, "geometry": {"type": "GeometryCollection", "geometries": []}})
 
 
 def _store_exact_text(cursor: Cursor, written: Sequence[CheckedItem]) -> None:

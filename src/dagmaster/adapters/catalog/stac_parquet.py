@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -45,6 +46,13 @@ _TOP_LEVEL: Final = (
 _DATETIME_KEYS: Final = ("datetime", "start_datetime", "end_datetime")
 
 
+_NOWHERE: Final[dict[str, Any]] = {
+    "geometry": {"type": "GeometryCollection", "geometries": []},
+    "bbox": [math.nan] * 4,
+}
+"""In place of a missing geometry, which stac-geoparquet does not take."""
+
+
 def write_items(checked: Sequence[CheckedItem], path: str) -> None:
     """Write items as one stac-geoparquet file."""
     to_parquet(build_table(checked), path, compression="zstd")
@@ -52,7 +60,7 @@ def write_items(checked: Sequence[CheckedItem], path: str) -> None:
 
 def build_table(checked: Sequence[CheckedItem]) -> pa.Table:
     """Build an Arrow table of items, simplified as far as needed."""
-    items = [item.item for item in checked]
+    items = [item.item if item.bounds is not None else {**item.item, **_NOWHERE} for item in checked]
     # Each strategy accepts more items than the one before, and the last accepts all.
     strategies: list[Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]] = [list, _simplify, _reduce_all]
     for simplify in strategies:
@@ -104,7 +112,7 @@ def _reduce(item: dict[str, Any]) -> dict[str, Any]:
         "id": item["id"],
         "collection": item["collection"],
         "geometry": item["geometry"],
-        "bbox": [*item_bbox(item)],
+        "bbox": item["bbox"] if item["geometry"] == _NOWHERE["geometry"] else [*item_bbox(item)],
         "links": links,
         "properties": {**_datetimes(item), "json": json.dumps(item["properties"])},
         "assets": {"json": {"href": "", "json": json.dumps(item["assets"])}},

@@ -6,6 +6,7 @@ east. A footprint that contains a pole reaches from -180 to 180. A raster of ano
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,17 +104,25 @@ def _surrounds_interior(earth: EarthTransform, place: Place, outer: Any, latitud
 
 
 def _outline_footprint(longitudes: Any, latitudes: Any) -> Footprint:
-    latitudes = np.clip(latitudes, -90, 90)
-    outline = shapely.Polygon([(_snap_to_antimeridian(x), y) for x, y in zip(longitudes, latitudes, strict=True)])
-    left, bottom, right, top = outline.bounds
-    west, east = map(_snap_to_antimeridian, _reach(longitudes))
-    south, north = _reach(latitudes)
-    bbox = [west, max(-90.0, south), east, min(90.0, north)]
-    # Deviate by at most 1/10,000 of the extent: enough for a map or a search.
-    outline = outline.simplify(max(right - left, top - bottom) * 1e-4)
+    longitudes = np.array([_snap_to_antimeridian(longitude) for longitude in longitudes])
+    ring = np.column_stack([longitudes, np.clip(latitudes, -90, 90)])
+    corners = {0, len(ring) - 1}
+    for axis in (0, 1):
+        low, high = _reach(ring[:, axis])
+        lowest, highest = int(ring[:, axis].argmin()), int(ring[:, axis].argmax())
+        ring[lowest, axis], ring[highest, axis] = low, high
+        corners |= {lowest, highest}
+    ring = np.clip(ring, (-np.inf, -90), (np.inf, 90))
+    # Deviate by at most 1/10,000 of the extent: enough for a map or a search. The extremes, and so the bbox, stay.
+    tolerance = float(np.ptp(ring, axis=0).max()) * 1e-4
+    pieces = [
+        shapely.LineString(ring[first : last + 1]).simplify(tolerance).coords[:-1]
+        for first, last in itertools.pairwise(sorted(corners))
+    ]
+    outline = shapely.Polygon(list(itertools.chain(*pieces)))
     if not outline.is_valid or outline.is_empty:
-        outline = shapely.box(left, bottom, right, top)
-    return _cut_footprint(outline, bbox)
+        outline = shapely.box(*ring.min(axis=0), *ring.max(axis=0))
+    return _cut_footprint(outline)
 
 
 def _reach(values: Any) -> tuple[float, float]:
@@ -217,9 +226,9 @@ def _longitude_range(longitudes: Any) -> tuple[float, float]:
     return west, west + _FULL_CIRCLE - float(gaps[widest])
 
 
-def _cut_footprint(outline: Any, bbox: Sequence[float] | None = None) -> Footprint:
+def _cut_footprint(outline: Any) -> Footprint:
     """Return the footprint of an outline whose longitudes may exceed 180: cut at the antimeridian."""
-    left, bottom, right, top = bbox or outline.bounds
+    left, bottom, right, top = outline.bounds
     if right - left >= _FULL_CIRCLE - 1e-9:
         outline = shapely.box(-180, bottom, 180, top)
         return Footprint(geometry=_to_geojson([outline]), bbox=_round_bbox([-180, bottom, 180, top]))

@@ -198,7 +198,7 @@ def _rebuild_item(
         {
             **old,
             "geometry": new["geometry"],
-            "bbox": new["bbox"],
+            **({"bbox": new["bbox"]} if "bbox" in new else {}),
             "stac_extensions": sorted({*old.get("stac_extensions", []), *new["stac_extensions"]}),
             "properties": {**properties, **facts},
             "assets": assets,

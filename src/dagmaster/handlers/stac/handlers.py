@@ -323,8 +323,8 @@ class Extracted(BaseModel):
     """The metadata of a raster as STAC."""
 
     item: dict[str, Any] = Field(description="The STAC item, ready to register.")
-    bbox: list[float]
-    geometry: dict[str, Any]
+    bbox: list[float] | None = Field(description="West, south, east, north, in degrees. None off the Earth.")
+    geometry: dict[str, Any] | None
     metadata: dict[str, Any] = Field(description="The properties of the item.")
 
 
@@ -339,4 +339,4 @@ def extract_metadata(ctx: HandlerContext, params: ExtractParams) -> Extracted:
         datetime=params.datetime,
         properties=params.properties,
     )
-    return Extracted(item=item, bbox=item["bbox"], geometry=item["geometry"], metadata=item["properties"])
+    return Extracted(item=item, bbox=item.get("bbox"), geometry=item["geometry"], metadata=item["properties"])

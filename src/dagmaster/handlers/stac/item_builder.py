@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import PermanentError, invalid_input
-from dagmaster.geo.bounding_boxes import bbox_to_geometry, parse_bbox, split_at_antimeridian
+from dagmaster.geo.bounding_boxes import bbox_to_geometry, bbox_union, parse_bbox, split_at_antimeridian
 from dagmaster.geo.datetimes import format_datetime, normalize_datetime, parse_datetime
-from dagmaster.geo.stac_items import STAC_VERSION, collection_link, item_bbox, item_interval
+from dagmaster.geo.stac_items import STAC_VERSION, collection_link, is_off_earth, item_bbox, item_interval
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import Provenance
 from dagmaster.handlers.raster.raster_sources import fetch_raster
@@ -253,20 +253,11 @@ def items_extent(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the spatial and temporal extent of items together."""
     if not items:
         return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
-    boxes = [part for item in items for part in split_at_antimeridian(item_bbox(item))]
+    boxes = [part for item in items if not is_off_earth(item) for part in split_at_antimeridian(item_bbox(item))]
     intervals = [item_interval(item) for item in items]
     start, end = min(first for first, _ in intervals), max(last for _, last in intervals)
     return {
-        "spatial": {
-            "bbox": [
-                [
-                    min(box[0] for box in boxes),
-                    min(box[1] for box in boxes),
-                    max(box[2] for box in boxes),
-                    max(box[3] for box in boxes),
-                ]
-            ]
-        },
+        "spatial": {"bbox": [list(bbox_union(boxes)) if boxes else [-180, -90, 180, 90]]},
         "temporal": {"interval": [[format_datetime(start), format_datetime(end)]]},
     }
 
