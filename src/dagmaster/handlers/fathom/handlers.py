@@ -36,6 +36,7 @@ from dagmaster.handlers.fathom.params import (
 from dagmaster.handlers.fathom.planning import (
     describe_incomplete,
     describe_unselected,
+    describe_unstacked,
     find_cells,
     find_tiles,
     is_selected,
@@ -254,9 +255,7 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
     """Group stacks by grid cell; return the cells to merge, those that are done, and those held back."""
     stacks = [*params.done, *(stack for stack in params.stacks if stack is not None)]
     if params.planned and not stacks:
-        raise invalid_input(
-            f"no tile was stacked: all {len(params.planned):,} planned tiles failed or are incomplete; see the children"
-        )
+        raise invalid_input(describe_unstacked(len(params.planned), params.failed))
     cells = find_cells(stacks, params.planned, params.cell_degrees)
     held = [cell for cell in cells if not cell.stacks or (cell.lacking and params.lacking == "hold")]
     held_ids = {id(cell) for cell in held}

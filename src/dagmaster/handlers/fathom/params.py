@@ -134,6 +134,9 @@ class GridInventoryParams(CogFormat):
     planned: list[dict[str, Any]] = Field(
         default_factory=list, description="Tiles that should have a stack by now; the others are lacking."
     )
+    failed: list[dict[str, Any]] = Field(
+        default_factory=list, description="Tiles of this run that failed, with their errors: nodes.stack.failed."
+    )
     cell_degrees: int = Field(default=5, ge=1, le=30, description="The side of a grid cell in degrees.")
     lacking: Literal["hold", "merge"] = Field(
         default="hold",

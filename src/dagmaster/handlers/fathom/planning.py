@@ -92,6 +92,13 @@ def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected
     )
 
 
+def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the message about a run that stacked no tile, with the first error."""
+    messages = [error.get("message") for entry in failed if isinstance(error := entry.get("error"), dict)]
+    reason = next((f". The first error: {message}" for message in messages if message), "")
+    return f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{reason}"
+
+
 def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
     """Return the files of a tile by band name."""
     return {band_name(period): str(tile.files[period].uri) for period in periods}

@@ -133,8 +133,10 @@ def test_a_tile_that_lacks_return_periods_is_left_out_and_told_or_fails(world):
 
 def test_a_grid_without_any_stack_is_a_failure_that_names_the_reason(world):
     found = world.inventory()
-    message = refused(world.call, "fathom.grid_inventory", stacks=[None] * 4, planned=found["planned"], cell_degrees=5)
-    assert "no tile was stacked: all 4 planned tiles failed or are incomplete" in message
+    failed = [{"index": 0, "error": {"kind": "invalid_input", "message": "n49e009: 1in5 has no CRS"}}]
+    params = {"stacks": [None] * 4, "planned": found["planned"], "failed": failed, "cell_degrees": 5}
+    message = refused(world.call, "fathom.grid_inventory", **params)
+    assert "all 4 planned tiles failed or are incomplete. The first error: n49e009: 1in5 has no CRS" in message
 
 
 def test_what_is_stacked_is_done_until_a_file_changes(world):
