@@ -11,7 +11,7 @@ import rasterio.shutil
 from rasterio.warp import transform_bounds
 
 from dagmaster.errors import invalid_input
-from dagmaster.handlers.gdal import explain_io_errors, open_raster
+from dagmaster.handlers.gdal import explain_io_errors, gdal_env, open_raster
 from dagmaster.handlers.raster.cog_validation import check_layout
 from dagmaster.handlers.raster.earth_positions import crs_name
 from dagmaster.handlers.raster.georeferences import require_georeferenced
@@ -114,7 +114,8 @@ def write_cog(source: DatasetReader | Any, target: Path, options: CogOptions, sh
         raise invalid_input(f"LERC cannot store {unsupported[0]}: use DEFLATE or ZSTD")
     with open_with_tag(source, options.provenance_tag, target.with_suffix(".tagged.vrt")) as raster:
         rasterio.shutil.copy(raster, str(target), driver="COG", **options.creation_options(source, share))
-    with open_raster(target, share, whole=False) as written:
+    # Alone: GDAL writes a CRS that GeoTIFF cannot store into a file beside it.
+    with gdal_env(share), open_raster(target, share, whole=False) as written:
         if written.crs is None:
             raise invalid_input(
                 f"GeoTIFF cannot store the CRS {crs_name(source.crs)} of the raster: warp it to another one, with"

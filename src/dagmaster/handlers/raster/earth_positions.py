@@ -122,7 +122,7 @@ def crs_code(crs: CRS) -> str | None:
     code = crs.to_epsg()
     if code is not None:
         return f"EPSG:{code}"
-    authority = crs.to_authority(confidence_threshold=100)
+    authority = crs.to_authority()
     return None if authority is None else ":".join(authority)
 
 

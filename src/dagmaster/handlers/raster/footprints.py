@@ -158,7 +158,9 @@ def _sampled_footprint(crs: CRS, earth: EarthTransform, place: Place) -> Footpri
     margin = _MARGIN * max(east - west, north - south)
     box = shapely.box(west - margin, south - margin, east + margin, north + margin)
     outline = _rim_outline(rim_longitudes, rim_latitudes, box, margin) or box
-    return _cut_footprint(outline.intersection(shapely.box(-720, -90, 720, 90)).simplify(margin / 4))
+    # The margin leads neither beyond a pole nor across the antimeridian.
+    limits = shapely.box(_antimeridian_before(west), -90, -_antimeridian_before(-east), 90)
+    return _cut_footprint(outline.simplify(margin / 4).intersection(limits))
 
 
 def _rim_outline(longitudes: Any, latitudes: Any, box: Any, margin: float) -> Any:
@@ -221,9 +223,14 @@ def _longitude_range(longitudes: Any) -> tuple[float, float]:
     widest = int(np.argmax(gaps))
     if gaps[widest] < _LARGEST_GAP:
         return -180.0, 180.0
-    west = float(ordered[(widest + 1) % len(ordered)])
+    west = _snap_to_antimeridian(float(ordered[(widest + 1) % len(ordered)]))
+    east = _snap_to_antimeridian(float(ordered[widest]))
     west -= _FULL_CIRCLE if west >= _FULL_CIRCLE / 2 else 0
-    return west, west + _FULL_CIRCLE - float(gaps[widest])
+    return west, west + (east - west) % _FULL_CIRCLE
+
+
+def _antimeridian_before(longitude: float) -> float:
+    return _FULL_CIRCLE * float(np.floor((longitude + 180) / _FULL_CIRCLE)) - 180
 
 
 def _cut_footprint(outline: Any) -> Footprint:

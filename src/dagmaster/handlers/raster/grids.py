@@ -191,34 +191,32 @@ def _suggest_grid(
     )
     grid = Grid(crs=crs, affine=affine, width=int(width or 0), height=int(height or 0))
     if grid.width and grid.height:
-        grid = _extend_to_rim(source, grid)
+        grid = _fit_to_rim(source, grid, warp)
     return grid.affine, grid.width, grid.height
 
 
-def _extend_to_rim(source: Grid, grid: Grid) -> Grid:
-    """Return the grid extended to all of a raster that is partly outside of its projection, as a full disk is.
+def _fit_to_rim(source: Grid, grid: Grid, warp: Warp) -> Grid:
+    """Return a grid for all of a raster that is partly outside of its projection, and for nothing else.
 
-    GDAL looks at 21 points per side: of a geostationary full disk it leaves out a fifth of the latitudes.
+    GDAL looks at 21 points per side: of a geostationary full disk it leaves out a fifth of the latitudes, and a corner
+    of a sinusoidal tile that is not on the Earth takes it around the whole of it.
     """
     footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
     if footprint is None or not footprint.is_partial or footprint.bbox[0] > footprint.bbox[2]:
         return grid
     try:
-        sides = transform_bounds(WGS84, grid.crs, *footprint.bbox, densify_pts=_POINTS_PER_SIDE)
+        left, bottom, right, top = transform_bounds(WGS84, grid.crs, *footprint.bbox, densify_pts=_POINTS_PER_SIDE)
     except GDAL_ERRORS:
         return grid
-    if not all(map(math.isfinite, sides)):
+    width, height = right - left, top - bottom
+    suggested = (grid.affine.a * grid.width, -grid.affine.e * grid.height)
+    if not math.isfinite(width + height) or width > 2 * suggested[0] or height > 2 * suggested[1]:
+        # The target CRS does not describe such a part of the Earth.
         return grid
-    left, bottom, right, top = grid.bounds
-    a, _, c, _, e, f = tuple(grid.affine)[:6]
-    columns = (math.ceil(max(0.0, left - sides[0]) / a), math.ceil(max(0.0, sides[2] - right) / a))
-    rows = (math.ceil(max(0.0, sides[3] - top) / -e), math.ceil(max(0.0, bottom - sides[1]) / -e))
-    return Grid(
-        crs=grid.crs,
-        affine=Affine(a, 0, c - columns[0] * a, 0, e, f - rows[0] * e),
-        width=grid.width + sum(columns),
-        height=grid.height + sum(rows),
-    )
+    pixel = min(grid.affine.a, math.hypot(width, height) / math.hypot(source.width, source.height))
+    pixel = warp.resolution or pixel
+    size = (max(1, math.ceil(width / pixel)), max(1, math.ceil(height / pixel)))
+    return Grid(crs=grid.crs, affine=Affine(pixel, 0, left, 0, -pixel, top), width=size[0], height=size[1])
 
 
 def _grid_across_antimeridian(source: Grid, crs: CRS, warp: Warp) -> tuple[Affine, int, int] | None:

@@ -66,6 +66,7 @@ def test_an_area_around_a_pole_is_told():
 def test_an_edge_that_is_180_but_for_rounding_crosses_nothing(beyond: float, side: float):
     inner = side - 10 if side > 0 else side + 10
     place = bounds_footprint(CRS.from_epsg(4326), [min(inner, side + beyond), 9, max(inner, side + beyond), 10])
+    assert place is not None
     assert place.bbox == [min(inner, side), 9, max(inner, side), 10]
     assert place.geometry["type"] == "Polygon"
     assert shapely.geometry.shape(place.geometry).area == pytest.approx(10)

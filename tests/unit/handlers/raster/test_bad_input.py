@@ -20,7 +20,7 @@ from rasterio.crs import CRS
 from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
-from dagmaster.handlers.gdal import explain_io_errors, ignore_missing_georeference, open_raster
+from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.ports.task_messages import Failed
 from dagmaster.worker.handler_call import run_on_thread
 from tests.unit.handlers.raster.models import mean_model
@@ -173,17 +173,6 @@ def test_a_raster_without_a_place_is_refused(bed: Bed, handler: str):
     assert "the raster has no CRS" in refused(bed, handler, href="photo.png")
     bed.bronze("nowhere.tif", numbers(), transform=None)
     assert "but no geotransform, so the place of its pixels is unknown" in refused(bed, handler, href="nowhere.tif")
-
-
-def test_ground_control_points_are_told(bed: Bed):
-    points = [rasterio.control.GroundControlPoint(row, column, column, -row) for row in (0, 9) for column in (0, 9)]
-    path = bed.folder / "bronze" / "points.tif"
-    with (
-        ignore_missing_georeference(),
-        rasterio.open(path, "w", driver="GTiff", width=9, height=9, count=1, dtype="uint8") as raster,
-    ):
-        raster.gcps = (points, rasterio.crs.CRS.from_epsg(4326))
-    assert "georeferenced by 4 ground control points" in refused(bed, "raster.validate", href="points.tif")
 
 
 def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):

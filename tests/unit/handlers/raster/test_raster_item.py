@@ -243,6 +243,7 @@ def test_a_footprint_has_the_bounds_that_gdal_gives(zone: int, south: bool, east
     crs = CRS.from_epsg((32700 if south else 32600) + zone)
     affine = Affine(pixel, 0, east, 0, -pixel, north + 1_000_000 if south else north + 300_000)
     place = raster_footprint(crs, affine, 400, 300)
+    assert place is not None
     bounds = (affine.c, affine.f - 300 * pixel, affine.c + 400 * pixel, affine.f)
     expected = transform_bounds(crs, "OGC:CRS84", *bounds)
     assert place.bbox == pytest.approx(expected, abs=2e-5)
