@@ -1,0 +1,112 @@
+"""Compare a COG of ours with the one that GDAL's COG driver makes of the same raster, in everything that a file says."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import rasterio
+import rasterio.shutil
+from rasterio.errors import NodataShadowWarning
+
+from dagmaster.handlers.gdal import ignore_missing_georeference
+from dagmaster.handlers.raster.cog_validation import check_layout
+from dagmaster.handlers.raster.provenance_tags import TAG
+from tests.unit.handlers.raster.raster_manifest import BLOCK, make_raster, without_overviews
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.unit.handlers.raster.raster_context import Bed
+    from tests.unit.handlers.raster.raster_manifest import RasterCase
+
+_DOMAINS = ("", "xml:XMP", "COLOR_PROFILE", "RPC")
+
+
+def check_case(bed: Bed, case: RasterCase) -> None:
+    """Make a COG of a case, and compare it with GDAL's; raise if they differ."""
+    source = make_raster(case, bed.folder / "bronze" / "a.tif")
+    # GDAL copies overviews that a source has where it makes none itself: it gets the raster without them.
+    plain = make_raster(without_overviews(case), bed.folder / "plain" / "a.tif")
+    compare_with_gdal(bed, source.name, plain, case.resampling)
+
+
+def compare_with_gdal(bed: Bed, href: str, source: Path, resampling: str = "nearest") -> Any:
+    """Make a COG of a raster in bronze, and compare it with GDAL's of `source`; return the result of the handler."""
+    made = bed.run("raster.create_cog", href=href, tile_size=BLOCK, overview_resampling=resampling)
+    reference = bed.folder / "reference.tif"
+    with ignore_missing_georeference(), rasterio.open(source) as raster:
+        options = {"COMPRESS": "DEFLATE", "BLOCKSIZE": BLOCK, "OVERVIEW_RESAMPLING": resampling.upper()}
+        rasterio.shutil.copy(raster, str(reference), driver="COG", **options)
+    cog = bed.path(made.cog_url)
+    problems = [*check_layout(cog), *differences(reference, cog)]
+    if problems:
+        raise AssertionError("\n".join(problems))
+    return made
+
+
+def differences(reference: Path, cog: Path) -> Iterator[str]:
+    """Yield what two COGs differ in, by the files alone."""
+    with (
+        rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR", GDAL_PAM_ENABLED="NO"),
+        warnings.catch_warnings(action="ignore", category=NodataShadowWarning),
+        rasterio.open(reference) as expected,
+        rasterio.open(cog) as found,
+    ):
+        for name, value in _facts(expected).items():
+            other = _facts(found)[name]
+            if value != other:
+                yield f"{name}: GDAL has {value!r:.200}, ours has {other!r:.200}"
+        yield from _pixel_differences(expected, found, "the image")
+        for level in range(len(expected.overviews(1))):
+            with (
+                rasterio.open(reference, overview_level=level) as one,
+                rasterio.open(cog, overview_level=level) as other_level,
+            ):
+                yield from _pixel_differences(one, other_level, f"overview {level + 1}")
+
+
+def _facts(raster: Any) -> dict[str, Any]:
+    tags = {domain: raster.tags(ns=domain or None) for domain in _DOMAINS}
+    tags[""].pop(TAG, None)
+    return {
+        "CRS": raster.crs,
+        "geotransform": tuple(raster.transform),
+        "bounds": tuple(raster.bounds),
+        "size": (raster.count, raster.height, raster.width),
+        "data types": raster.dtypes,
+        "bits": [raster.tags(band, ns="IMAGE_STRUCTURE").get("NBITS") for band in raster.indexes],
+        "nodata": list(map(repr, raster.nodatavals)),
+        "masks": [[flag.name for flag in flags] for flags in raster.mask_flag_enums],
+        "colors": [color.name for color in raster.colorinterp],
+        "color tables": [_color_table(raster, band) for band in raster.indexes],
+        "names": raster.descriptions,
+        "units": raster.units,
+        "scales": raster.scales,
+        "offsets": raster.offsets,
+        "overviews": raster.overviews(1),
+        "tags": tags,
+        "band tags": [(raster.tags(band), raster.tags(band, ns="IMAGERY")) for band in raster.indexes],
+        "control points": [(point.row, point.col, point.x, point.y) for point in raster.gcps[0]],
+        "interleave": raster.interleaving,
+    }
+
+
+def _pixel_differences(expected: Any, found: Any, name: str) -> Iterator[str]:
+    if expected.shape != found.shape or expected.count != found.count:
+        yield f"{name}: GDAL has {expected.count} x {expected.shape}, ours {found.count} x {found.shape}"
+        return
+    one, other = expected.read(), found.read()
+    if not np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"):
+        yield f"{name}: {np.mean(one != other):.1%} of the pixels differ"
+    if not np.array_equal(expected.read_masks(), found.read_masks()):
+        yield f"{name}: the masks differ"
+
+
+def _color_table(raster: Any, band: int) -> Any:
+    try:
+        return raster.colormap(band)
+    except ValueError:
+        return None
