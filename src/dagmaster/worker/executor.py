@@ -24,8 +24,7 @@ from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, 
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
-from dagmaster.worker.json_copy import json_copy
-from dagmaster.worker.process_protocol import frame
+from dagmaster.worker.process_protocol import encode_task, frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
@@ -212,7 +211,7 @@ class _Run:
         """Start on the loop, or wait for a thread or a process."""
         if self._processes is not None:
             try:
-                self._request = frame({"task": self._task_fields()})
+                self._request = frame(encode_task(self.message, self._spec.name))
             except PermanentError as error:
                 self.on_done(failure_of(error))
             else:
@@ -224,22 +223,6 @@ class _Run:
             # An own asyncio task: if it refuses to be cancelled, it can be abandoned without hanging the caller.
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
-
-    def _task_fields(self) -> dict[str, Any]:
-        message = self.message
-        return {
-            "handler": self._spec.name,
-            "task_id": message.task_id,
-            "job_id": message.job_id,
-            "node_id": message.node_id,
-            "attempt": message.attempt,
-            "params": message.params
-            if message.own_params
-            else json_copy(message.params, kind="invalid_params", subject="the params"),
-            "checkpoint": message.checkpoint and message.checkpoint.to_json(),
-            "workflow": message.workflow,
-            "fencing_token": message.fencing_token,
-        }
 
     def owns_log(self, log: TaskLog) -> bool:
         """Return whether this log belongs to the task."""

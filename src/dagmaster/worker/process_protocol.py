@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dagmaster.ports.handler_reports import Checkpoint, Progress
-from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
+from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
+from dagmaster.worker.json_copy import json_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,6 +69,24 @@ class Frames:
             body = bytes(memoryview(self._bytes)[_LENGTH.size : end])
             del self._bytes[:end]
             yield json.loads(body)
+
+
+def encode_task(message: TaskMessage, handler: str) -> JsonObject:
+    """Return the message for a task; raise PermanentError of kind `invalid_params` if its params are not JSON."""
+    params = message.params
+    return {
+        "task": {
+            "handler": handler,
+            "task_id": message.task_id,
+            "job_id": message.job_id,
+            "node_id": message.node_id,
+            "attempt": message.attempt,
+            "params": params if message.own_params else json_copy(params, kind="invalid_params", subject="the params"),
+            "checkpoint": None if message.checkpoint is None else message.checkpoint.to_json(),
+            "workflow": message.workflow,
+            "fencing_token": message.fencing_token,
+        }
+    }
 
 
 def encode_progress(progress: Progress) -> JsonObject:
