@@ -359,3 +359,19 @@ def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monk
     outcomes = with_executor(raising([ValueError("1"), ValueError("2")], style), main, threads=1)
     assert [(failure(one)["kind"], failure(one)["type"]) for one in outcomes] == [("error", "RuntimeError")] * 2
     assert "handler it ended without an outcome" in caplog.text
+
+
+def test_an_outcome_says_how_long_its_handler_ran():
+    async def function() -> None:
+        await asyncio.sleep(0)
+
+    outcome = run(function)
+    assert outcome.running_seconds is not None
+    assert outcome.running_seconds >= 0
+
+
+def test_a_task_without_a_handler_never_started():
+    async def main(executor: Executor) -> Outcome:
+        return await executor.execute(TaskMessage("1", "7", "node", "unknown"))
+
+    assert with_executor(forever, main).running_seconds is None

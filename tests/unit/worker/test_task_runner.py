@@ -6,7 +6,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
+import pytest
+
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.database import MemoryBlobs
 from dagmaster.worker.task_runner import TaskRunner
@@ -43,3 +45,22 @@ def test_two_claims_of_one_task_write_two_blobs():
         return [json.loads(await blobs.read(ref))["time"] for ref in refs]
 
     assert asyncio.run(main()) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Succeeded({"text": "hunter2"}), Failed({"message": "hunter2"}), Released("hunter2")]
+)
+@pytest.mark.parametrize("seconds", [2.5, None])
+def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome, seconds):
+    outcome.running_seconds = seconds
+
+    class Fixed(Large):
+        async def execute(self, _message: TaskMessage) -> Outcome:
+            return outcome
+
+    executor: Any = Fixed()
+    runner = TaskRunner(executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None)
+    secrets = json.dumps({"hide": ["hunter2"], "places": []})
+    report = asyncio.run(runner.run(ClaimedTask("5", 7, "1", "a", 1, "h", "{}", secrets, 60.0, 0.0, None)))
+    assert report.running_seconds == seconds
+    assert "hunter2" not in f"{report}"

@@ -159,6 +159,8 @@ def _note(node: NodeView, now: float) -> str:
         return f"until {local_time(node.wake_at)}"
     if node.status is NodeStatus.DISPATCHED and node.queue is not None:
         return f"in queue {node.queue}"
+    if node.status is NodeStatus.CLAIMED:
+        return "claimed by a worker"
     if node.status is NodeStatus.READY and node.wake_at is not None and node.wake_at > now:
         return f"in {duration(node.wake_at - now)}"
     if node.child_job_id is not None and node.child_job_status is not None:

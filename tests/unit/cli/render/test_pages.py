@@ -66,6 +66,11 @@ def test_a_page_shows_what_the_job_waits_for():
     assert "dagmaster jobs approve 7 release" in text
 
 
+def test_a_task_that_waits_inside_a_worker_is_not_shown_as_running():
+    fetch = NodeRecord(node_id="fetch", status=NodeStatus.CLAIMED, queue="light", worker_id="3")
+    assert "▸ fetch       echo\n    claimed by a worker" in page(fetch)
+
+
 def test_the_duration_is_that_of_the_last_run():
     text = page(DONE, status=JobStatus.COMPLETED, run=2, resumed_at=142.0, finished_at=145.0, now=500.0)
     assert "3.0 s in run 2" in text
@@ -91,7 +96,7 @@ def test_failed_children_are_shown_below_their_fan_out():
 
 
 def test_a_page_fits_eighty_columns():
-    counts = ChildCounts({NodeStatus.FAILED: 3, NodeStatus.RUNNING: 2, NodeStatus.DISPATCHED: 5})
+    counts = ChildCounts(dict.fromkeys(NodeStatus, 2))
     around = {"waits": {"release": WaitInfo(103.0, "m" * 300)}, "children": {"tiles": counts}}
     text = page(DONE, ASKED, TILES, around=around, result="r" * 500, submitted_by="a" * 64, name="n" * 128)
     assert max(map(len, text.splitlines())) <= 80
