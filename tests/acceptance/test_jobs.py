@@ -244,12 +244,12 @@ def test_a_resume_with_another_input_is_a_new_job_that_runs_only_changed_nodes(s
 
 def assert_invalid_resumes_are_rejected(sandbox: Sandbox, job_id: str) -> None:
     for arguments, reason in (
-        ([], "completed: name the nodes to run again with --from"),
+        ([], "completed: name the nodes to run again"),
         (["-i", "year=2024"], "completed with these inputs and this version"),
         (["-i", "yeer=1", "--dry-run"], "did you mean 'year'?"),
         (["--version", "4"], "no workflow 'tiled' is published"),
         (["--from", "tilez", "--dry-run"], "Did you mean 'tiles'?"),
-        (["-i", "year=1", "--from", "tiles__1"], "name their fan-out, tiles, with --from"),
+        (["-i", "year=1", "--from", "tiles__1"], "name their fan-out, tiles, instead"),
     ):
         done = sandbox.dagmaster("jobs", "resume", job_id, *arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments

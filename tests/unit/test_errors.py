@@ -123,7 +123,9 @@ def invoke(*arguments: str) -> tuple[str, str]:
 
 
 def test_an_error_is_a_sentence_on_the_error_stream():
-    assert invoke("fail") == ("", "Error: there is no job 7 (False)\n")
+    output, error_output = invoke("fail")
+    assert (output, error_output.splitlines()[0]) == ("", "Error: there is no job 7 (False)")
+    assert "dagmaster jobs list" in error_output, "what to type about it"
 
 
 def test_with_json_an_error_is_one_document_on_the_output():

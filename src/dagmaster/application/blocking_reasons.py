@@ -1,10 +1,11 @@
-"""Sentences about what a job waits for, each with the command to type if there is one."""
+"""What a job waits for."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.suggested_commands import suggest_command
+from dagmaster.application.views.jobs import BlockingReasonView
 from dagmaster.engine.diagnosis.active_nodes import (
     explain_stalled_job,
     queued,
@@ -17,43 +18,45 @@ from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Queue
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
-from dagmaster.text_format import age, format_count
+from dagmaster.text_format import age, format_count, format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagmaster.application.job_snapshot import JobSnapshot
     from dagmaster.engine.diagnosis.reasons import Reason
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import NodeRecord, PendingCommand
 
 REPORT_AFTER_SECONDS: Final = 5.0
 """A task or a job that waits for less than this is not reported."""
-_MAX_SENTENCES: Final = 6
+_MAX_REASONS: Final = 6
 
 
-def blocking_reasons(snapshot: JobSnapshot) -> list[str]:
-    """Return why a job does not advance, and what to do about it."""
-    sentences = list(command_sentences(snapshot.commands, snapshot.fleet.orchestrators))
+def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
+    """Return why a job does not advance."""
+    reasons = list(command_reasons(snapshot.commands, snapshot.fleet.orchestrators))
     if not snapshot.job.is_finished:
-        sentences += [*_owner_sentences(snapshot), *_queue_sentences(snapshot), *_node_sentences(snapshot)]
-    more = len(sentences) - _MAX_SENTENCES
-    shown = sentences if more <= 0 else [*sentences[:_MAX_SENTENCES], f"and {more} more"]
-    return [str(snapshot.redact(sentence)) for sentence in shown]
+        reasons += [*_owner_reasons(snapshot), *_queue_reasons(snapshot), *_node_reasons(snapshot)]
+    more = len(reasons) - _MAX_REASONS
+    shown = reasons if more <= 0 else [*reasons[:_MAX_REASONS], _plain(f"and {more} more")]
+    redact = snapshot.redact
+    return [replace(reason, sentence=str(redact(reason.sentence)), data=redact(reason.data)) for reason in shown]
 
 
-def command_sentences(commands: Sequence[PendingCommand], orchestrators: int) -> Iterator[str]:
-    """Yield a sentence for each command that waits for a live orchestrator, or for long."""
+def command_reasons(commands: Sequence[PendingCommand], orchestrators: int) -> Iterator[BlockingReasonView]:
+    """Yield a reason for each command that waits for a live orchestrator, or for long."""
     for command in commands:
         by, seconds = f" by {command.sent_by}" if command.sent_by else "", age(command.age_seconds)
         subject = f"{'an' if command.kind[0] in 'aeiou' else 'a'} {command.kind.replace('_', ' ')}{by}"
         if not orchestrators:
-            waiting = f"has been waiting {seconds} for an orchestrator; none is alive"
-            yield f"{subject} {waiting} → dagmaster orchestrator"
+            sentence = f"{subject} has been waiting {seconds} for an orchestrator; none is alive"
+            yield replace(_plain(sentence), code=ReasonCode.NO_ORCHESTRATOR)
         elif command.age_seconds > REPORT_AFTER_SECONDS:
-            yield f"{subject} has been waiting {seconds} to be processed"
+            yield _plain(f"{subject} has been waiting {seconds} to be processed")
 
 
-def _owner_sentences(snapshot: JobSnapshot) -> Iterator[str]:
+def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     job, owner = snapshot.job, snapshot.job.owner
     service = None
     if owner is not None:
@@ -73,24 +76,25 @@ def _owner_sentences(snapshot: JobSnapshot) -> Iterator[str]:
     reason = explain_stalled_job(context)
     is_young = job.now - job.created_at < REPORT_AFTER_SECONDS
     if reason is not None and not (is_young and reason.code is ReasonCode.NO_OWNER and job.queue is None):
-        yield _sentence(snapshot, "the job", reason)
+        yield _of_reason(reason, f"the job {reason.sentence}")
     if job.is_cancelling:
-        yield "the job is being cancelled; running tasks were asked to stop"
+        yield _plain("the job is being cancelled; running tasks were asked to stop")
 
 
-def _queue_sentences(snapshot: JobSnapshot) -> Iterator[str]:
+def _queue_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     for backlog in snapshot.backlog:
         state = QueueState(workers=backlog.workers, slots=backlog.slots, busy=backlog.busy)
         reason = queued(backlog.queue, state, backlog.oldest_seconds)
         if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > REPORT_AFTER_SECONDS:
-            yield _sentence(snapshot, format_count(backlog.tasks, "task"), reason, is_plural=backlog.tasks > 1)
+            sentence = reason.group_sentence if backlog.tasks > 1 else reason.sentence
+            yield _of_reason(reason, f"{format_count(backlog.tasks, 'task')} {sentence}")
 
 
-def _node_sentences(snapshot: JobSnapshot) -> Iterator[str]:
+def _node_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     for node_id, record in snapshot.nodes.items():
         reason = _node_reason(snapshot, record)
         if reason is not None:
-            yield _sentence(snapshot, node_id, reason)
+            yield _of_reason(reason, f"{node_id} {reason.sentence}", node_id)
 
 
 def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
@@ -112,7 +116,22 @@ def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
     return None
 
 
-def _sentence(snapshot: JobSnapshot, subject: str, reason: Reason, *, is_plural: bool = False) -> str:
-    command = suggest_command(snapshot.job.id, reason, subject)
-    sentence = reason.group_sentence if is_plural else reason.sentence
-    return f"{subject} {sentence}{f' → {command}' if command else ''}"
+def _of_reason(reason: Reason, sentence: str, node_id: str | None = None) -> BlockingReasonView:
+    return BlockingReasonView(sentence=sentence, code=reason.code, node_id=node_id, data=reason_data(reason.data))
+
+
+def _plain(sentence: str) -> BlockingReasonView:
+    return BlockingReasonView(sentence=sentence, code=None, node_id=None, data={})
+
+
+def reason_data(data: JsonObject) -> JsonObject:
+    """Return what is known of a reason's data, with times in RFC 3339."""
+    return {
+        name: format_rfc3339(value) if _is_time(name) and isinstance(value, int | float) else value
+        for name, value in data.items()
+        if value is not None
+    }
+
+
+def _is_time(name: str) -> bool:
+    return name == "at" or name.endswith("_at")

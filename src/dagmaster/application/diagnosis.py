@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.blocking_reasons import command_sentences
+from dagmaster.application.blocking_reasons import command_reasons, reason_data
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import child_of, unknown_child, unknown_node
 from dagmaster.application.queries.jobs import job_view
 from dagmaster.application.secret_inputs import JobRedactor
-from dagmaster.application.suggested_commands import suggest_command
 from dagmaster.application.views.why import (
     ChildJobWhyView,
     GroupView,
@@ -26,15 +25,14 @@ from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.errors import JobNotFound, NodeNotFound
-from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
+    from dagmaster.application.views.jobs import BlockingReasonView
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.status import NodeStatus
-    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
 
 _MAX_DEPTH: Final = 8
@@ -64,7 +62,7 @@ async def why_job(app: Application, job_id: str | None) -> JobWhyView:
         nodes={
             node.id: NodeReasonView(
                 status=_displayed_status(explanation, node.id),
-                **_reason_fields(explanation, why.reason_for(node.id), node.id),
+                **_reason_fields(explanation, why.reason_for(node.id)),
             )
             for node in why.nodes()
         },
@@ -148,9 +146,9 @@ def _unknown(explanation: Explanation, node_id: str) -> str:
     return unknown_node(explanation.record.workflow_id, node_id, list(nodes)[:_MAX_SUGGESTED])
 
 
-async def _commands(app: Application, explanation: Explanation) -> tuple[str, ...]:
+async def _commands(app: Application, explanation: Explanation) -> tuple[BlockingReasonView, ...]:
     pending = await app.read.pending_commands(explanation.record.id)
-    return tuple(command_sentences(pending, explanation.why.context.orchestrators))
+    return tuple(command_reasons(pending, explanation.why.context.orchestrators))
 
 
 # ── Child jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,34 +187,20 @@ def _job_reason(explanation: Explanation, default_subject: str = "the job") -> R
     """Return a job's reason. One that was taken from nodes has them as its subject; else the job is."""
     reason = explanation.why.head()
     is_of_nodes = bool(reason.because) and reason.code not in _OF_THE_JOB
-    fields = _reason_fields(explanation, reason, reason.because[0] if reason.because else None)
+    fields = _reason_fields(explanation, reason)
     if not is_of_nodes:
         fields["sentence"] = f"{default_subject} {fields['sentence']}"
     return ReasonView(**fields)
 
 
-def _reason_fields(explanation: Explanation, reason: Reason, node_id: str | None) -> dict[str, Any]:
+def _reason_fields(explanation: Explanation, reason: Reason) -> dict[str, Any]:
     redact = explanation.redact
     return {
         "code": reason.code,
         "sentence": redact(reason.sentence),
-        "data": redact(_reason_data(reason.data)),
+        "data": redact(reason_data(reason.data)),
         "because": tuple(reason.because),
-        "command": suggest_command(explanation.record.id, reason, node_id),
     }
-
-
-def _reason_data(data: JsonObject) -> JsonObject:
-    """Return what is known of a reason's data, with times in RFC 3339."""
-    return {
-        name: format_rfc3339(value) if _is_time(name) and isinstance(value, int | float) else value
-        for name, value in data.items()
-        if value is not None
-    }
-
-
-def _is_time(name: str) -> bool:
-    return name == "at" or name.endswith("_at")
 
 
 def _link_view(explanation: Explanation, link: Link) -> LinkView:
@@ -224,7 +208,7 @@ def _link_view(explanation: Explanation, link: Link) -> LinkView:
     return LinkView(
         node_id=None if is_job else link.subject,
         status=None if is_job else _displayed_status(explanation, link.subject),
-        **_reason_fields(explanation, link.reason, None if is_job else link.subject),
+        **_reason_fields(explanation, link.reason),
     )
 
 

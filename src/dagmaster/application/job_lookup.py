@@ -19,10 +19,10 @@ async def find_job(app: Application, job_id: str | None) -> JobRecord:
     if job_id in (None, LAST):
         job_id = await app.read.newest_job_id()
     if job_id is None:
-        raise JobNotFound("there is no job yet: `dagmaster submit WORKFLOW` creates one")
+        raise JobNotFound("there is no job yet")
     record = await app.read.job(job_id) if job_id.isascii() and job_id.isdigit() else None
     if record is None:
-        raise JobNotFound(f"there is no job {job_id!r}: `dagmaster jobs list` lists them, and `last` is the newest")
+        raise JobNotFound(f"there is no job {job_id!r}")
     return record
 
 

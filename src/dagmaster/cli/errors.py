@@ -29,8 +29,13 @@ class CommandError(click.ClickException):
         """Print the error."""
         if self.as_json:
             click.echo(json.dumps({"error": self.error.to_dict()}, ensure_ascii=False), file=file)
-        else:
-            super().show(file)
+            return
+        super().show(file)
+        from dagmaster.cli.suggested_commands import suggest_remedy
+
+        remedy = suggest_remedy(self.error)
+        if remedy is not None:
+            click.echo(remedy, err=True)
 
 
 @contextlib.contextmanager

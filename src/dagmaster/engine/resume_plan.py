@@ -131,7 +131,7 @@ def _decide_in_run(
 def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
     if row.status is NodeStatus.COMPLETED:
         change = _version_change(node, row.handler_version, context)
-        return "completed" if change is None else f"completed; {change}: --from {node.id} redoes it"
+        return "completed" if change is None else f"completed; {change}: name {node.id} to redo it"
     if row.skip_reason is SkipReason.NOT_TAKEN:
         return "was not taken"
     return "failed, which is allowed" if node.allows_failure else f"is kept as {row.status}"
@@ -139,7 +139,7 @@ def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
 
 def _why_reopened(job: Job, node: Node, row: NodeRow, reopened: frozenset[str], context: ResumeContext) -> str:
     if node.id in context.named:
-        return "named with --from"
+        return "named to be redone"
     if row.status is NodeStatus.FAILED and not node.allows_failure:
         return _format_status(row)
     upstream = next((leaf.node for leaf, _ in job.leaves(node.id) if leaf.node in reopened), None)
@@ -258,7 +258,7 @@ class _Comparison:
             return str((node.error or {}).get("message", "fails"))
         top = node.top.id
         if top in self.context.named:
-            return "named with --from"
+            return "named to be redone"
         if top in self.redo:
             return f"depends on `{next(iter(self._leaves_in_redo(top)), '')}`, which is redone"
         same = self.known.get((top, node.fingerprint or b""))

@@ -1,19 +1,29 @@
-"""What a job waits for, as sentences with a command to type."""
+"""What a job waits for, as sentences for people and as codes for programs."""
 
 from __future__ import annotations
 
-from dagmaster.application.blocking_reasons import blocking_reasons
+from typing import TYPE_CHECKING
+
+from dagmaster.application import blocking_reasons as module
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import FleetCounts, NodeRecord, PendingCommand, QueueBacklog, WaitInfo
 from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 
+if TYPE_CHECKING:
+    from dagmaster.application.job_snapshot import JobSnapshot
 
-def test_what_a_job_waits_for_is_a_command_to_type():
-    assert blocking_reasons(a_snapshot(DONE, ASKED)) == [
-        "release waits for approval by ada → dagmaster jobs approve 7 release"
-    ]
-    signalled = a_snapshot(DONE, NodeRecord(node_id="after", status=NodeStatus.WAITING))
-    assert blocking_reasons(signalled) == ["after waits for signal go → dagmaster jobs signal 7 go"]
+
+def blocking_reasons(snapshot: JobSnapshot) -> list[str]:
+    return [reason.sentence for reason in module.blocking_reasons(snapshot)]
+
+
+def test_what_a_job_waits_for_has_a_sentence_a_code_and_data():
+    (approval,) = module.blocking_reasons(a_snapshot(DONE, ASKED))
+    assert (approval.sentence, approval.code) == ("release waits for approval by ada", ReasonCode.APPROVAL)
+    assert approval.node_id == "release"
+    (signal,) = module.blocking_reasons(a_snapshot(DONE, NodeRecord(node_id="after", status=NodeStatus.WAITING)))
+    assert (signal.sentence, signal.data["signal"]) == ("after waits for signal go", "go")
 
 
 def test_a_queue_that_no_worker_serves_is_named():
@@ -23,7 +33,7 @@ def test_a_queue_that_no_worker_serves_is_named():
         QueueBacklog("fine", 9, 1.0, 1),
     )
     light, heavy = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
-    assert light == "3 tasks are queued on light; no live worker serves this queue → dagmaster worker --queue light"
+    assert light == "3 tasks are queued on light; no live worker serves this queue"
     assert heavy.startswith("1 task has been queued on heavy for 1 min; 2 live workers, 7 of 8")
 
 
@@ -31,7 +41,6 @@ def test_a_job_without_a_live_orchestrator_says_so():
     around = {"fleet": FleetCounts(0, 1)}
     (sentence,) = blocking_reasons(a_snapshot(around=around, owner=None, status=JobStatus.PENDING))
     assert "none is alive" in sentence
-    assert sentence.endswith(" → dagmaster orchestrator")
 
 
 def test_a_finished_job_waits_for_nothing():
@@ -41,7 +50,7 @@ def test_a_finished_job_waits_for_nothing():
 def test_a_command_to_a_finished_job_waits_for_an_orchestrator():
     commands = (PendingCommand("3", "resume", "ada", 12.3), PendingCommand("3", "approve", "", 1.0))
     finished = {"status": JobStatus.FAILED, "finished_at": 109.0}
-    rest = "for an orchestrator; none is alive → dagmaster orchestrator"
+    rest = "for an orchestrator; none is alive"
     around = {"commands": commands, "fleet": FleetCounts(0, 1)}
     assert blocking_reasons(a_snapshot(DONE, around=around, **finished)) == [
         f"a resume by ada has been waiting 12 s {rest}",

@@ -9,9 +9,8 @@ import pytest
 
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries.jobs import list_jobs
-from dagmaster.application.suggested_commands import suggest_command
 from dagmaster.engine.diagnosis.context import InFlightTask, Service
-from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.model import JobRow, NodeRow
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import NodeNotFound
@@ -40,7 +39,7 @@ def test_a_job_is_explained_with_the_shape_that_lists_have():
     document = json.loads(json.dumps(view.to_dict()))
     assert document["job"] == json.loads(json.dumps(run(list_jobs(app)).items[0].to_dict()))
     assert document["reason"]["code"] == "no_worker"
-    assert document["reason"]["command"] == "dagmaster worker --queue default"
+    assert (document["reason"]["code"], document["reason"]["data"]["queue"]) == ("no_worker", "default")
     assert document["nodes"]["tiles"]["because"] == ["fetch"]
     assert (document["nodes"]["fetch"]["status"], document["nodes"]["fetch"]["data"]["queue"]) == (
         "DISPATCHED",
@@ -71,9 +70,8 @@ def test_rows_that_make_no_sense_are_explained_as_a_failure_to_advance():
 
 def test_pending_commands_are_named():
     store = FakeReadStore([a_record()], facts=in_queue(), commands=[PendingCommand("3", "cancel", "ada", 60.0)])
-    assert run(why_job(an_application(store), "7")).commands == (
-        "a cancel by ada has been waiting 1 min to be processed",
-    )
+    (reason,) = run(why_job(an_application(store), "7")).commands
+    assert reason.sentence == "a cancel by ada has been waiting 1 min to be processed"
 
 
 def test_no_secret_is_in_an_explanation():
@@ -91,11 +89,3 @@ def test_no_secret_is_in_an_explanation():
     text = json.dumps([run(why_job(app, "7")).to_dict(), run(why_node(app, "7", "after")).to_dict()])
     assert "***" in text
     assert SECRET not in text
-
-
-def test_what_to_type_is_a_command():
-    data = {"queue": "light", "signal": "go", "job_id": "8"}
-    commands = {code: suggest_command("7", Reason(code=code, sentence="x", data=data), "a") for code in ReasonCode}
-    assert all(command.startswith("dagmaster ") for command in commands.values() if command is not None)
-    assert commands[ReasonCode.SIGNAL] == "dagmaster jobs signal 7 go"
-    assert commands[ReasonCode.RUNNING] is None

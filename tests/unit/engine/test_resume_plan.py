@@ -41,7 +41,7 @@ def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
 def test_what_is_named_is_redone_with_all_that_follows():
     found = plan(failed(), ResumeRequested(("a",)), ResumeContext(named=frozenset({"a"})))
     assert found == {
-        "a": ("redone", "named with --from"),
+        "a": ("redone", "named to be redone"),
         "b": ("redone", "failed"),
         "c": ("redone", "depends on `b`, which is redone"),
         "d": ("redone", "depends on `a`, which is redone"),
@@ -108,7 +108,7 @@ def test_a_result_of_an_older_handler_stays_and_is_told():
     handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
     around = ResumeContext(versions={handler: frozenset({"3"})})
     _, reason = plan(driver, around=around)["a"]
-    assert reason == f"completed; handler `{handler}` is version 3 now, was None: --from a redoes it"
+    assert reason == f"completed; handler `{handler}` is version 3 now, was None: name a to redo it"
 
 
 def test_what_no_live_worker_can_do_is_impossible():

@@ -90,7 +90,7 @@ def _conflict(source: WorkflowSource, versions: Mapping[int, VersionRecord]) -> 
     graph = source.graph
     return (
         f"{graph.workflow_id} v{graph.version} is published with other content: raise `version:` to"
-        f" {max(versions) + 1} in {source.file or 'the file'}, or replace it while you develop it (--replace)"
+        f" {max(versions) + 1} in {source.file or 'the file'}, or replace it while you develop it"
     )
 
 

@@ -71,7 +71,7 @@ async def resume_job(
     if resume.is_noop:
         has_changes = request.inputs or request.input_texts or request.version is not None
         same = " with these inputs and this version" if has_changes else ""
-        raise NothingToResume(f"job {resume.job.id} completed{same}: name the nodes to run again with --from")
+        raise NothingToResume(f"job {resume.job.id} completed{same}: name the nodes to run again")
     command = OutgoingCommand(
         kind=CommandKind.RESUME,
         sent_by=request.sent_by,
@@ -99,7 +99,7 @@ async def plan_retry(app: Application, job_id: str | None, node_id: str) -> Resu
     """Return what a retry of a node would do, and change nothing; raise what `retry_node` would raise."""
     job, node = await find_retriable_node(app, job_id, node_id)
     graph = await app.graphs.get(job.content_hash)
-    # A node that failed or was cancelled is redone because of that, not because of --from.
+    # A node that failed or was cancelled is redone because of that, not because it is named.
     named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
     return await _plan_run(app, job, graph, RetryRequested(node_id), named)
 
@@ -142,9 +142,7 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     check_sender(request.sent_by)
     job = await find_job(app, job_id)
     if not job.is_finished:
-        raise JobNotFinished(
-            f"job {job.id} is {job.status}: only a finished job can be resumed (dagmaster jobs cancel ends it)"
-        )
+        raise JobNotFinished(f"job {job.id} is {job.status}: only a finished job can be resumed")
     source_graph = await app.graphs.get(job.content_hash)
     graph = source_graph
     if request.version is not None:
@@ -170,7 +168,7 @@ async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
         raise NodeNotFound(f"version {graph.version} of {graph.workflow_id} has no node {node_id!r}")
     fan_out = node_id.partition("__")[0]
     if resume.is_new_job and fan_out in graph.specs:
-        raise CommandInvalid(f"a new job creates its children from scratch: name their fan-out, {fan_out}, with --from")
+        raise CommandInvalid(f"a new job creates its children from scratch: name their fan-out, {fan_out}, instead")
     await find_node(app, resume.job, graph, node_id)
 
 

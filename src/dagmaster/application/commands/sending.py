@@ -153,7 +153,7 @@ async def _result(
     elif is_done:
         sentence = "processed; it changed nothing"
     elif is_owned:
-        sentence = f"accepted, not processed yet; to follow it: dagmaster jobs events {job.id} -f"
+        sentence = "accepted, not processed yet"
     else:
         sentence = "accepted; no orchestrator is alive, and the next one that starts processes it"
     return CommandResult(

@@ -12,7 +12,14 @@ from dagmaster.application.views.fleet import (
     WorkerView,
 )
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
-from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressView, JobView, OwnerView
+from dagmaster.application.views.jobs import (
+    BlockingReasonView,
+    CountsView,
+    JobDetailView,
+    JobProgressView,
+    JobView,
+    OwnerView,
+)
 from dagmaster.application.views.nodes import (
     AttemptView,
     ChildrenView,
@@ -59,6 +66,7 @@ __all__ = [
     "AttemptStatus",
     "AttemptView",
     "AuditView",
+    "BlockingReasonView",
     "ChildJobWhyView",
     "ChildrenView",
     "CommandKind",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.nodes import NodeView
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
+from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 
@@ -64,19 +65,29 @@ class JobView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockingReasonView(View):
+    """Something that a job waits for: a sentence for people, and the code and data of its reason, if it has one."""
+
+    sentence: str
+    code: ReasonCode | None
+    node_id: str | None
+    data: JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobDetailView(JobView):
     """A job with its values and nodes. Secret inputs are redacted.
 
     `attempts`: the number of attempts whose handlers have started, finished or still running; and of those that failed
     before. A task that was released or lost before its handler started is not counted. `counts`: nodes by status, with
-    children of fan-outs. `blocking_reasons`: sentences about what the job waits for.
+    children of fan-outs. `blocking_reasons`: what the job waits for.
     """
 
     inputs: JsonObject
     result: JsonValue
     attempts: int
     counts: Mapping[str, int]
-    blocking_reasons: tuple[str, ...]
+    blocking_reasons: tuple[BlockingReasonView, ...]
     pending_commands: tuple[CommandView, ...]
     nodes: Mapping[str, NodeView]
     dependencies: Mapping[str, tuple[str, ...]] = field(metadata=INTERNAL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.application.views.jobs import JobView
+from dagmaster.application.views.jobs import BlockingReasonView, JobView
 from dagmaster.application.views.view import View
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import NodeStatus
@@ -14,16 +14,12 @@ from dagmaster.json_types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReasonView(View):
-    """A reason: a code for programs, a sentence for people. `because`: the nodes that it follows from.
-
-    `command`: what to type about it, if something can be done.
-    """
+    """A reason: a code for programs, a sentence for people. `because`: the nodes that it follows from."""
 
     code: ReasonCode
     sentence: str
     data: JsonObject
     because: tuple[str, ...]
-    command: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +68,7 @@ class JobWhyView(View):
     child_jobs: tuple[ChildJobWhyView, ...]
     groups: tuple[GroupView, ...]
     nodes: Mapping[str, NodeReasonView]
-    commands: tuple[str, ...]
+    commands: tuple[BlockingReasonView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,4 +79,4 @@ class NodeWhyView(View):
     node_id: str
     chain: tuple[LinkView, ...]
     child_jobs: tuple[ChildJobWhyView, ...]
-    commands: tuple[str, ...]
+    commands: tuple[BlockingReasonView, ...]

@@ -10,6 +10,7 @@ import click
 from dagmaster.cli.database import database_session, job_argument, on_application
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import current_user, data_dir_option, json_option
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     import pathlib
@@ -168,7 +169,9 @@ def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False
             click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
         else:
             click.echo(result.sentence, err=not result.accepted)
-            if result.accepted and not is_watched and result.command in ("retry", "resume"):
+            if result.accepted and not result.is_done:
+                click.echo(f"To follow it: dagmaster jobs events {result.job_id} -f", err=True)
+            elif result.accepted and not is_watched and result.command in (CommandKind.RETRY, CommandKind.RESUME):
                 click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
     return COMPLETED if result.accepted else BAD_INPUT
 

@@ -27,6 +27,7 @@ from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
 from dagmaster.cli.render.text import duration
 from dagmaster.cli.render.tree import Tree
+from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import format_count, format_error, format_list
 
@@ -206,7 +207,7 @@ class PlainLines:
             sentence = self._progress(job, fan_out)
             if sentence:
                 self._line(job.read_at - started, sentence)
-        for sentence in job.blocking_reasons:
+        for sentence in format_blocking_reasons(job):
             # The same wait is printed once, however the numbers in it change.
             key = re.sub(r"[\d.,]+", "", sentence)
             if key not in self._printed:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 from rich.console import Group
 from rich.text import Text
 
-from dagmaster.application.views import TERMINAL_NODE, JobStatus, NodeStatus
+from dagmaster.application.views import TERMINAL_NODE, JobStatus, Kind, NodeStatus
 from dagmaster.cli.render.text import DIM, duration, format_rate, local_time
+from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def job_line(job: JobDetailView) -> JobLine:
         finished=sum(job.counts.get(status, 0) for status in TERMINAL_NODE),
         nodes=sum(job.counts.values()),
         seconds=waited if job.duration_seconds is None else job.duration_seconds,
-        hints=job.blocking_reasons,
+        hints=format_blocking_reasons(job),
     )
 
 
@@ -153,7 +154,7 @@ def _fan_out_line(children: ChildrenView, rate: float | None) -> FanOutLine:
 
 
 def _note(node: NodeView, now: float) -> str:
-    if node.status is NodeStatus.WAITING and node.kind == "approval":
+    if node.status is NodeStatus.WAITING and node.kind is Kind.APPROVAL:
         return f"waits for approval: {node.message}" if node.message else "waits for approval"
     if node.status is NodeStatus.WAITING and node.wake_at is not None:
         return f"until {local_time(node.wake_at)}"

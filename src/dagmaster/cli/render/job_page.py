@@ -12,6 +12,7 @@ from rich.text import Text
 from dagmaster.cli.render.job import detail_lines, job_line, job_status, name_width, node_line, render_node
 from dagmaster.cli.render.text import DIM, duration, local_time, value_lines
 from dagmaster.cli.render.tree import Tree
+from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.text_format import age, format_error
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def job_page(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView
     yield from _nodes(job, failed_children)
     if job.blocking_reasons:
         yield Text("\nwaits for", style=DIM)
-        for sentence in job.blocking_reasons:
+        for sentence in format_blocking_reasons(job):
             yield Padding(Text(sentence, style="magenta"), (0, 0, 0, 2), expand=False)
     if job.result is not None:
         yield from value_lines("result", job.result, _MAX_VALUE_LENGTH)

@@ -11,6 +11,7 @@ from rich.text import Text
 from dagmaster.application.diagnosis import is_failure, is_minor, is_success
 from dagmaster.cli.render.job import ICONS, job_status
 from dagmaster.cli.render.text import DIM, duration
+from dagmaster.cli.suggested_commands import format_blocking_reason, suggest_command
 from dagmaster.text_format import age, format_count
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster.application.views import (
+        BlockingReasonView,
         ChildJobWhyView,
         GroupView,
         JobView,
@@ -37,7 +39,7 @@ def job_why_page(why: JobWhyView) -> Iterator[RenderableType]:
     """Draw why a job has its status: the reason, then all nodes, those with the same reason together."""
     yield _title(why.job)
     yield Padding(Text(why.reason.sentence, style=f"bold {_colour(why.reason)}"), (1, 0, 0, 0))
-    yield from _command(why.reason)
+    yield from _command(why.job.job_id, why.reason)
     yield from _child_jobs(why.child_jobs)
     if why.groups:
         yield ""
@@ -45,7 +47,7 @@ def job_why_page(why: JobWhyView) -> Iterator[RenderableType]:
     more = sum(group.count for group in why.groups[_MAX_GROUPS:])
     if more:
         yield Text(f"… {format_count(more, 'more node')}: --json shows all", DIM)
-    yield from _commands(why.commands)
+    yield from _commands(why.job.job_id, why.commands)
 
 
 def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
@@ -59,9 +61,9 @@ def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
         is_root = depth == len(why.chain) - 1
         table.add_row(_subject(link, depth), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else ""))
     yield table
-    yield from _command(why.chain[-1])
+    yield from _command(why.job.job_id, why.chain[-1], why.chain[-1].node_id)
     yield from _child_jobs(why.child_jobs)
-    yield from _commands(why.commands)
+    yield from _commands(why.job.job_id, why.commands)
 
 
 def _title(job: JobView) -> Text:
@@ -89,7 +91,7 @@ def _child_jobs(children: Sequence[ChildJobWhyView]) -> Iterator[RenderableType]
         line.append(f"job {child.job_id} ({child.workflow_id}): ", style=DIM)
         line.append(child.reason.sentence, style=_colour(child.reason))
         yield Padding(line, (0, 0, 0, 2), expand=False)
-        yield from _command(child.reason)
+        yield from _command(child.job_id, child.reason)
 
 
 def _groups(groups: Sequence[GroupView]) -> Table:
@@ -114,11 +116,14 @@ def _colour(reason: ReasonView) -> str:
     return "red" if is_failure(reason.code) else "magenta"
 
 
-def _command(reason: ReasonView) -> Iterator[Padding]:
-    if reason.command:
-        yield Padding(Text(reason.command, style="cyan"), (0, 0, 0, 2), expand=False)
+def _command(job_id: str, reason: ReasonView, node_id: str | None = None) -> Iterator[Padding]:
+    # A job's reason is that of the first node that it follows from.
+    node_id = node_id or next(iter(reason.because), None)
+    command = suggest_command(job_id, reason.code, reason.data, node_id)
+    if command is not None:
+        yield Padding(Text(command, style="cyan"), (0, 0, 0, 2), expand=False)
 
 
-def _commands(sentences: Sequence[str]) -> Iterator[Text]:
-    for sentence in sentences:
-        yield Text(f"\n{sentence}", style="magenta")
+def _commands(job_id: str, reasons: Sequence[BlockingReasonView]) -> Iterator[Text]:
+    for reason in reasons:
+        yield Text(f"\n{format_blocking_reason(job_id, reason)}", style="magenta")

@@ -268,7 +268,7 @@ def test_a_job_that_completed_has_nothing_to_resume_and_one_that_runs_cannot_be(
         tiles.is_broken = False
         await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
         await finished(app, job_id)
-        with pytest.raises(NothingToResume, match="--from"):
+        with pytest.raises(NothingToResume, match="name the nodes to run again"):
             await resume_job(app, job_id, ResumeRequest(sent_by="ada"))
         plan = await plan_resume(app, job_id, ResumeRequest(sent_by="ada"))
         assert (plan.is_new_job, plan.run, plan.redone, plan.impossible) == (False, None, (), ())
