@@ -45,8 +45,9 @@ DROP INDEX dag_jobs_workflow, dag_jobs_name, dag_jobs_submitter;
 CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id);
 CREATE INDEX dag_jobs_name ON dag_jobs (name, id) WHERE name IS NOT NULL;
 CREATE INDEX dag_jobs_submitter ON dag_jobs (submitted_by, id) WHERE submitted_by <> '';
--- The foreign key looks here when a job is deleted; few jobs resume another.
-CREATE INDEX dag_jobs_resumed_from ON dag_jobs (resumed_from) WHERE resumed_from IS NOT NULL;
+-- The foreign key looks here when a job is deleted; few jobs resume another. A database that was made between the
+-- releases of 0002 and 0003 has this index already.
+CREATE INDEX IF NOT EXISTS dag_jobs_resumed_from ON dag_jobs (resumed_from) WHERE resumed_from IS NOT NULL;
 
 -- The oldest code that can use this schema. Each migration replaces it.
 CREATE FUNCTION dag_compatible_from() RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '0002' $$;
