@@ -56,7 +56,8 @@ def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome, seconds):
 
     class Fixed(Large):
         async def execute(self, _message: TaskMessage) -> Outcome:
-            return outcome
+            result: Outcome = outcome
+            return result
 
     executor: Any = Fixed()
     runner = TaskRunner(executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None)
