@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.task_messages import Outcome, TaskMessage
     from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
+    from dagmaster.worker.task_reports import TaskReports
 
 T = TypeVar("T")
 
@@ -278,6 +280,22 @@ def make_worker(
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
     )
+
+
+async def execute_task(
+    task: TaskMessage, registry: Registry, reports: TaskReports, *, modules: tuple[str, ...] = ()
+) -> Outcome:
+    """Execute one task without a job, as a worker does: a plain function runs in a child process."""
+    from dagmaster.worker.executor import Executor
+    from dagmaster.worker.task_log_capture import capture
+
+    processes, services = _handler_processes(load_settings(), modules, concurrency=1, blob_dir=None, is_alone=True)
+    executor = Executor(registry, processes=processes, services=LazyServices(services), reports=reports)
+    with capture():
+        try:
+            return await executor.execute(task)
+        finally:
+            await executor.close()
 
 
 def _handler_processes(

@@ -128,6 +128,8 @@ def test(
       dagmaster handlers test hello_world -p name=Ada
       dagmaster handlers test chunk_processor -p 'chunk=[1, 2, 3]'
     """
+    from dagmaster.bootstrap import execute_task
+
     registry = load_registry(modules)
     spec = _find(registry, name)
     params = read_json_file(params_file) | read_pairs(pairs, _param_parser(spec), "a param")
@@ -141,7 +143,8 @@ def test(
         attempt=attempt,
         fencing_token=attempt,
     )
-    return _print_outcome(asyncio.run(_execute(registry, modules, message)), as_json=as_json)
+    outcome = asyncio.run(execute_task(message, registry, _StderrReports(), modules=modules))
+    return _print_outcome(outcome, as_json=as_json)
 
 
 def _param_parser(spec: HandlerSpec) -> Callable[[str, str], JsonValue]:
@@ -150,28 +153,6 @@ def _param_parser(spec: HandlerSpec) -> Callable[[str, str], JsonValue]:
 
     schema = spec.params_schema() or {}
     return lambda name, text: text if text != "null" and takes_text(schema, name) else json_or_text(name, text)
-
-
-async def _execute(registry: Registry, modules: tuple[str, ...], message: TaskMessage) -> Outcome:
-    """Execute a task as a worker does: a plain function runs in a child process."""
-    from dagmaster.bootstrap import handler_modules, handler_services_config
-    from dagmaster.settings import load_settings
-    from dagmaster.worker.executor import Executor
-    from dagmaster.worker.lazy_services import LazyServices
-    from dagmaster.worker.process_pool import HandlerProcesses
-    from dagmaster.worker.task_log_capture import capture
-
-    settings = load_settings()
-    services = handler_services_config(settings)
-    processes = HandlerProcesses(
-        handler_modules(modules, settings), limit=1, memory_limit_mb=settings.task_memory_mb, services=services
-    )
-    executor = Executor(registry, processes=processes, services=LazyServices(services), reports=_StderrReports())
-    with capture():
-        try:
-            return await executor.execute(message)
-        finally:
-            await executor.close()
 
 
 class _StderrReports:

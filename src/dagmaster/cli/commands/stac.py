@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.catalog import Catalog
-    from dagmaster.worker.lazy_services import ServicesConfig
 
 UNLIMITED_WIDTH = 10_000
 """The width of a table that is not printed on a terminal."""
@@ -229,20 +228,22 @@ def init(*, data_dir: pathlib.Path | None) -> int:
 def _open_catalog(data_dir: pathlib.Path | None) -> Iterator[Catalog]:
     """Open the catalog that workers with these settings use; turn its errors into errors of a command."""
     with _catalog_errors():
-        yield _services_config(data_dir).open().catalog
+        from dagmaster.bootstrap import open_services
+
+        yield open_services(_services_config(data_dir)).catalog
 
 
 def _catalog_url(data_dir: pathlib.Path | None) -> str:
     with _catalog_errors():
-        return str(_services_config(data_dir).config["catalog"])
+        return str(_services_config(data_dir)["catalog"])
 
 
-def _services_config(data_dir: pathlib.Path | None) -> ServicesConfig:
+def _services_config(data_dir: pathlib.Path | None) -> dict[str, Any]:
     from dagmaster.bootstrap import blob_directory, handler_services_config
     from dagmaster.settings import load_settings
 
     settings = load_settings()
-    return handler_services_config(settings, blob_directory(settings, data_dir))
+    return handler_services_config(settings, blob_directory(settings, data_dir)).config
 
 
 @contextlib.contextmanager
