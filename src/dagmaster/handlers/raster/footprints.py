@@ -183,25 +183,45 @@ def _nearest_to_middle(u: Any, v: Any) -> tuple[float, float]:
 
 def _find_rim(earth: EarthTransform, place: Place, start: tuple[float, float]) -> Positions:
     """Return the last valid positions on rays from a valid point to the edges of the raster."""
-    to_corners = [np.arctan2(v - start[1], u - start[0]) % (2 * np.pi) for u in (0, 1) for v in (0, 1)]
-    angles = np.sort([*np.linspace(0, 2 * np.pi, _RAYS, endpoint=False), *to_corners])
+    corners_u, corners_v = _corners(earth, place)
+    to_corners = np.arctan2(corners_v - start[1], corners_u - start[0]) % (2 * np.pi)
+    angles = np.sort(np.concatenate([np.linspace(0, 2 * np.pi, _RAYS, endpoint=False), to_corners]))
     directions = np.cos(angles), np.sin(angles)
     lengths = np.full(angles.shape, np.inf)
     for origin, direction in zip(start, directions, strict=True):
         with np.errstate(divide="ignore", invalid="ignore"):
             to_edge = np.where(direction > 0, (1 - origin) / direction, -origin / direction)
         lengths = np.minimum(lengths, np.where(direction == 0, np.inf, to_edge))
+    from_u, from_v = np.full(angles.shape, start[0]), np.full(angles.shape, start[1])
+    ends = (from_u + directions[0] * lengths, from_v + directions[1] * lengths)
+    return earth.locate(*place(*_last_valid(earth, place, (from_u, from_v), ends)))
 
-    def locate(parts: Any) -> Positions:
-        return earth.locate(*place(*(o + d * parts for o, d in zip(start, directions, strict=True))))
 
-    outer = lengths
-    inner = np.where(locate(outer)[2], outer, 0.0)
+def _corners(earth: EarthTransform, place: Place) -> tuple[Any, Any]:
+    """Return the corners of the raster, and where the rim crosses its edges: extremes are mostly there."""
+    u, v = _ring()
+    is_valid = earth.locate(*place(u, v))[2]
+    crossings = np.flatnonzero(is_valid[1:] != is_valid[:-1])
+    inner = np.where(is_valid[crossings], crossings, crossings + 1)
+    outer = np.where(is_valid[crossings], crossings + 1, crossings)
+    rim = _last_valid(earth, place, (u[inner], v[inner]), (u[outer], v[outer]))
+    return np.append([0, 0, 1, 1], rim[0]), np.append([0, 1, 0, 1], rim[1])
+
+
+def _last_valid(earth: EarthTransform, place: Place, starts: tuple[Any, Any], ends: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Return the last valid points between valid starts and ends: an end itself if that is valid."""
+
+    def between(parts: Any) -> tuple[Any, Any]:
+        u, v = (start + (end - start) * parts for start, end in zip(starts, ends, strict=True))
+        return u, v
+
+    outer = np.ones(np.shape(starts[0]))
+    inner = np.where(earth.locate(*place(*between(outer)))[2], 1.0, 0.0)
     for _ in range(_BISECTIONS):
         middle = (inner + outer) / 2
-        is_valid = locate(middle)[2]
+        is_valid = earth.locate(*place(*between(middle)))[2]
         inner, outer = np.where(is_valid, middle, inner), np.where(is_valid, outer, middle)
-    return locate(inner)
+    return between(inner)
 
 
 def _contains_pole(earth: EarthTransform, place: Place, pole: float) -> bool:

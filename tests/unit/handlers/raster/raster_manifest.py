@@ -68,8 +68,8 @@ SHAPES: Final[Mapping[str, tuple[int, int]]] = {
     "row": (1, 140),
     "column": (140, 1),
     "one block": (64, 64),
-    "portrait": (150, 64),
-    "landscape": (64, 150),
+    "portrait": (600, 64),
+    "landscape": (64, 600),
     "odd": (131, 97),
 }
 """Rows and columns. A portrait raster has levels as wide as a block."""
