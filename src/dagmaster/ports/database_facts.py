@@ -91,10 +91,14 @@ class ListenerUnreachable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaState:
-    """The schema version of the database (None: no schema), the one this code needs, and the rights of the user."""
+    """The schema version of the database (None: no schema), the one this code needs, and the rights of the user.
+
+    `is_usable`: it is that version, or a newer one that this code can use, as in a rolling upgrade.
+    """
 
     version: str | None
     required: str
+    is_usable: bool
     may_create: bool
     user: str
     database: str

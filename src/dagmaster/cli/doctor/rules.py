@@ -140,6 +140,9 @@ def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
         return bad("schema", "does not exist yet", START_LOCALLY if is_embedded else "`dagmaster migrate` creates it")
     if version < required:
         return bad("schema", f"version {version}; this code needs {required}", "`dagmaster migrate`")
+    if version > required and schema.is_usable:
+        remedy = "upgrade dagmaster on this host after the others"
+        return warning("schema", f"version {version}, newer than this code ({required}), which can use it", remedy)
     if version > required:
         return bad("schema", f"version {version}; this code needs {required}", "upgrade dagmaster on this host")
     return good("schema", f"version {version}, as this code needs")

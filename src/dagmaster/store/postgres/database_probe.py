@@ -101,7 +101,7 @@ async def _probe(
         yield await _probe_notifications(config, connection)
         schema = await _probe_schema(config.dsn, server)
         yield schema
-        if isinstance(schema, SchemaState) and schema.version == schema.required:
+        if isinstance(schema, SchemaState) and schema.is_usable:
             yield DatabaseRoles(tuple(server["roles"]))
             async for fact in _probe_fleet(connection, lease_seconds, worker_lease_seconds):
                 yield fact
@@ -173,12 +173,13 @@ async def _probe_notifications(config: DatabaseConfig, connection: PgConnection)
 
 async def _probe_schema(dsn: str, server: asyncpg.Record) -> SchemaState | SchemaAccessDenied:
     try:
-        version = await _with_timeout(schema_version.current(dsn))
+        version, compatible_from = await _with_timeout(schema_version.versions(dsn))
     except pg_errors.InsufficientPrivilegeError:
         return SchemaAccessDenied(server["username"])
     return SchemaState(
         version=version,
         required=schema_version.HEAD,
+        is_usable=schema_version.is_usable(version, compatible_from),
         may_create=server["may_create"],
         user=server["username"],
         database=server["database"],

@@ -28,10 +28,10 @@ class Version:
 
 async def current(dsn: str) -> str | None:
     """Return the version of a database; None if it has no schema yet."""
-    return (await _versions(dsn))[0]
+    return (await versions(dsn))[0]
 
 
-async def _versions(dsn: str) -> tuple[str | None, str | None]:
+async def versions(dsn: str) -> tuple[str | None, str | None]:
     """Return the version of a database, and the oldest code that can use it if it is newer than this code."""
     connection = await _connect(dsn)
     try:
@@ -51,19 +51,26 @@ def needs_upgrade(revision: str | None) -> bool:
     return revision is None or revision < HEAD
 
 
+def is_usable(revision: str | None, compatible_from: str | None) -> bool:
+    """Return whether this code can use a schema: of its own version, or of a newer one that is compatible with it."""
+    if needs_upgrade(revision):
+        return False
+    return revision == HEAD or (compatible_from is not None and compatible_from <= HEAD)
+
+
 async def require_current(dsn: str) -> None:
     """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database.
 
     In a rolling upgrade the schema is migrated first: it may be newer than this code, if it is compatible.
     """
-    revision, compatible_from = await _versions(dsn)
+    revision, compatible_from = await versions(dsn)
     if revision is None:
         raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
     if needs_upgrade(revision):
         raise SchemaVersionMismatch(
             f"the schema has version {revision}, this code needs {HEAD}: run `dagmaster migrate`"
         )
-    if revision > HEAD and (compatible_from is None or compatible_from > HEAD):
+    if not is_usable(revision, compatible_from):
         raise SchemaVersionMismatch(
             f"the schema has version {revision}, this code knows {HEAD}: upgrade dagmaster, or run "
             f"`dagmaster migrate downgrade {HEAD}` with the newer one"

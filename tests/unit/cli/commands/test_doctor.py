@@ -147,17 +147,21 @@ def test_a_server_with_a_high_latency_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("version", "may_create", "grade", "remedy"),
+    ("version", "is_usable", "may_create", "grade", "remedy"),
     [
-        (None, True, "bad", "dagmaster migrate"),
-        (None, False, "bad", 'GRANT CREATE ON DATABASE "d" TO "u"'),
-        ("0001", True, "bad", "dagmaster migrate"),
-        ("0002", False, "good", ""),
-        ("0003", True, "bad", "upgrade dagmaster"),
+        (None, False, True, "bad", "dagmaster migrate"),
+        (None, False, False, "bad", 'GRANT CREATE ON DATABASE "d" TO "u"'),
+        ("0001", False, True, "bad", "dagmaster migrate"),
+        ("0002", True, False, "good", ""),
+        ("0003", False, True, "bad", "upgrade dagmaster"),
+        # A rolling upgrade: the schema is migrated first.
+        ("0003", True, True, "warning", "upgrade dagmaster"),
     ],
 )
-def test_a_schema_of_another_version_is_reported_with_the_remedy(version, may_create, grade, remedy):
-    state = SchemaState(version=version, required="0002", may_create=may_create, user="u", database="d")
+def test_a_schema_of_another_version_is_reported_with_the_remedy(version, is_usable, may_create, grade, remedy):
+    state = SchemaState(
+        version=version, required="0002", is_usable=is_usable, may_create=may_create, user="u", database="d"
+    )
     finding = rules.grade_schema(state)
     assert finding.grade == grade
     assert remedy in finding.remedy
