@@ -12,6 +12,7 @@ from unittest.mock import ANY
 import pytest
 
 from dagmaster.application.queries.events_and_logs import list_logs
+from dagmaster.application.queries.fleet import list_queues
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.events import Approved, TimerFired
@@ -909,6 +910,31 @@ async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_their_services
         "plan": (1, "COMPLETED"), "tiles__0": (1, "COMPLETED"), "tiles__1": (1, "FAILED"),
     }  # fmt: skip
     assert (facts.reports, facts.queues) == ({}, {})
+
+
+async def test_the_queue_of_a_run_is_served_as_it_is_shown_while_its_worker_lives_dies_and_is_expired(world):
+    """The fleet, the diagnosis, the backlog and a claim agree."""
+    await world.move(1000.0)
+    reader = await world.reader()
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: 'run:x'}}}")
+    runs, app = await world.worker("run:x"), application_on(reader)
+
+    async def shown() -> set[int]:
+        facts = await reader.diagnosis(played.job_id)
+        assert facts is not None
+        (queue,) = (await list_queues(app)).items
+        (backlog,) = await reader.backlog(played.job_id)
+        return {queue.workers, facts.queues["run:x"].workers, backlog.workers}
+
+    # played.worker serves all queues.
+    assert (await shown(), await played.worker.claim(1)) == ({1}, [])
+    await world.silence(runs, 100.0)
+    played.worker.rescan_queues()
+    assert (await shown(), await played.worker.claim(1)) == ({0}, []), "dead, and not expired yet"
+    await played.orchestrator.mark_lost_tasks()
+    assert await shown() == {1}, "now it falls to the workers that serve all queues"
+    played.worker.rescan_queues()
+    assert len(await played.worker.claim(1)) == 1
 
 
 async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(world):

@@ -25,6 +25,16 @@ if TYPE_CHECKING:
 MAX_WAIT_SECONDS: Final = 100 * 366 * 86_400
 
 
+def may_answer(spec: ApprovalSpec, by: str | None) -> bool:
+    """Return whether a person may approve or reject: one of the approvers, or anyone where none are named."""
+    return not spec.approvers or by in spec.approvers
+
+
+def forbidden_answer(spec: ApprovalSpec, node_id: str, by: str) -> str:
+    """Return the sentence about an answer by someone who is not an approver."""
+    return f"{by or 'an unknown sender'} may not answer {node_id}: its approvers are {', '.join(spec.approvers)}"
+
+
 def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
     """Request an approval and wait for it."""
     step.move(node, Move.WAIT)

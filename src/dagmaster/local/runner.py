@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.application.submission import MAX_SUBMITTER, JobSubmitter, Submission
+from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.graph import Graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
@@ -265,9 +266,8 @@ class LocalRunner:
         if answer is None:
             return
         approved, person, comment = answer
-        approvers = request.approval.approvers
-        if approvers and person not in approvers:
-            self.note = f"{person} may not answer {request.node}: its approvers are {', '.join(approvers)}"
+        if not may_answer(request.approval, person):
+            self.note = forbidden_answer(request.approval, request.node, person)
             self.cancel()
             return
         kind = CommandKind.APPROVE if approved else CommandKind.REJECT

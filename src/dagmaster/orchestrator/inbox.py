@@ -6,6 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -163,11 +164,8 @@ def _answer(job: Job, command: Command) -> EngineEvent:
     spec = job.nodes[node_id].spec
     if not isinstance(spec, ApprovalSpec):
         raise CommandRejected(f"node {node_id} is not an approval")
-    if spec.approvers and command.sent_by not in spec.approvers:
-        allowed = ", ".join(spec.approvers)
-        raise CommandRejected(
-            f"{command.sent_by or 'an unknown sender'} may not answer {node_id}: its approvers are {allowed}"
-        )
+    if not may_answer(spec, command.sent_by):
+        raise CommandRejected(forbidden_answer(spec, node_id, command.sent_by))
     answer = Approved if command.kind == CommandKind.APPROVE else Rejected
     return answer(node_id, command.sent_by, format_rfc3339(command.at), str(command.body.get("comment", "")))
 

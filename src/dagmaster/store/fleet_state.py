@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.ports.read_store import OrchestratorRecord, WorkerRecord
-from dagmaster.ports.run_queues import is_served
+from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -115,10 +115,9 @@ def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> Adv
 
 def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     """Return the capacity of the live workers that serve a queue."""
-    alive = [row for row in workers if row.is_alive]
-    serving = [row for row in alive if is_served(queue, row.queues)]
-    # The queue of a `run` falls to the workers that serve all queues, once its own worker is dead.
-    serving = serving or [row for row in alive if not row.queues]
+    registered = [row for row in workers if row.stopped_at is None]
+    is_orphaned = is_orphaned_queue(queue, [row.queues for row in registered])
+    serving = [row for row in registered if row.is_alive and is_served(queue, row.queues, is_orphaned=is_orphaned)]
     return QueueState(
         workers=len(serving),
         slots=sum(row.concurrency for row in serving),

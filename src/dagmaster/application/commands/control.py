@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, send_command
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node, suggest_name
+from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.graph import ApprovalSpec, Kind
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import (
@@ -156,9 +157,8 @@ def _check_answerable(job: JobRecord, graph: Graph, node: NodeRecord, sent_by: s
         raise CommandInvalid(f"node {node.node_id} is not an approval. {hint}")
     if node.status is not NodeStatus.WAITING:
         raise ApprovalNotPending(f"node {node.node_id} is {node.status}: it does not wait for an answer")
-    if spec.approvers and sent_by not in spec.approvers:
-        allowed = ", ".join(spec.approvers)
-        raise ApproverNotAllowed(f"{sent_by} may not answer {node.node_id}: its approvers are {allowed}")
+    if not may_answer(spec, sent_by):
+        raise ApproverNotAllowed(forbidden_answer(spec, node.node_id, sent_by))
 
 
 async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:

@@ -17,7 +17,7 @@ from dagmaster.application.views.fleet import (
 )
 from dagmaster.application.views.page import Page
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
-from dagmaster.ports.run_queues import is_served
+from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,13 +68,17 @@ def _page(kind: CursorKind, views: Sequence[V], after: Position | None, limit: i
 
 
 def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueView:
-    alive = [worker for worker in workers if worker.is_alive and is_served(record.queue, worker.queues)]
+    queue = record.queue
+    is_orphaned = is_orphaned_queue(queue, [worker.queues for worker in workers if worker.stopped_seconds is None])
+    alive = [
+        worker for worker in workers if worker.is_alive and is_served(queue, worker.queues, is_orphaned=is_orphaned)
+    ]
     claiming = sum(not worker.is_draining for worker in alive)
     note = None
     if record.waiting and not claiming:
-        note = f"no live worker serves {record.queue}"
+        note = f"no live worker serves {queue}"
     elif record.waiting:
-        note = _process_shortage(record.queue, alive)
+        note = _process_shortage(queue, alive)
     return _from_record(QueueView, record, workers=claiming, note=note)
 
 

@@ -52,9 +52,8 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
 async def read_workers(
     pool: ReadOnlyPool, worker_ids: Collection[int], worker_lease_seconds: float
 ) -> dict[str, Registration]:
-    """Read the live workers, and these."""
-    params = {"worker_ids": sorted(worker_ids), "worker_lease_seconds": worker_lease_seconds}
-    rows = await pool.fetch(_SQL["workers_of_tasks"], params)
+    """Read the registered workers, and these."""
+    rows = await pool.fetch(_SQL["workers_of_tasks"], {"worker_ids": sorted(worker_ids)})
     return {str(row["id"]): registration_of(row, worker_lease_seconds) for row in rows}
 
 

@@ -33,7 +33,11 @@ def test_a_queue_that_no_live_worker_serves_says_so():
 
 def test_a_worker_without_queues_serves_all_but_those_of_a_run():
     both = (A_QUEUE, replace(A_QUEUE, queue="run:1"))
-    assert [queue.workers for queue in queues_of(a_worker(), queues=both)] == [1, 0]
+    runs = a_worker("run:1", is_alive=False)
+    assert [queue.workers for queue in queues_of(a_worker(), runs, queues=both)] == [1, 0]
+    assert [queue.workers for queue in queues_of(a_worker(), queues=both)] == [1, 1], "its worker has left"
+    gone = a_worker("run:1", is_alive=False, stopped_seconds=3.0)
+    assert [queue.workers for queue in queues_of(a_worker(), gone, queues=both)] == [1, 1]
 
 
 def test_a_queue_that_waits_for_processes_says_so():

@@ -38,14 +38,13 @@ WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
                           ORDER BY g.stopped_at DESC LIMIT :max_stopped))
 
 -- name: workers_of_tasks
--- Live workers, and these.
+-- Registered workers, and these. One that died is registered until an orchestrator expires it.
 SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM w.started_at)::float8 AS started_at,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
        extract(epoch FROM clock())::float8 AS now
 FROM dag_workers w
-WHERE (w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds))
-   OR w.worker_id = ANY(:worker_ids::bigint[])
+WHERE w.stopped_at IS NULL OR w.worker_id = ANY(:worker_ids::bigint[])
 
 -- name: left_nodes
 -- The statuses of the nodes whose tasks dead workers left.
