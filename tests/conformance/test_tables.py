@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError, TablesUnavailable
+from dagmaster.geo import arrow_features
 from dagmaster.ports.tables import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 from tests.conformance.table_worker import ROWS, rows_of, tables_at
@@ -145,15 +147,30 @@ EVERY_TYPE: dict[str, list[Any]] = {
     "date": [dt.date(1, 1, 1), dt.date(2026, 2, 28), None],
     "timestamp": [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.datetime(2262, 1, 1, tzinfo=dt.UTC), None],
     "json": ['{"a": [1, null]}', '"x"', None],
+    "time": [dt.time(0, 0), dt.time(23, 59, 59, 999999), None],
+    "binary": [b"\0\xff", b"", None],
+    "decimal(38,10)": [Decimal("1234567890123456789012345678.0123456789"), Decimal("-0.0000000001"), None],
+    "decimal(4,0)": [Decimal(0), Decimal(-9999), None],
+    "decimal(60,3)": [Decimal("9" * 57 + ".999"), Decimal("0.120"), None],
+    "integer[]": [[1, None, -(2**63)], [], None],
+    "text[]": [["a", 'ä, "b"'], [""], None],
+    "number[]": [[0.1, float("inf")], [None], None],
+    "boolean[]": [[True, False], [], None],
+    "date[]": [[dt.date(1970, 1, 1)], [], None],
+    "time[]": [[dt.time(12, 30)], [], None],
+    "timestamp[]": [[dt.datetime(2026, 1, 1, tzinfo=dt.UTC)], [], None],
+    "binary[]": [[b"\0", b""], [], None],
+    "decimal(10,2)[]": [[Decimal("12345678.90"), None], [Decimal("-0.01")], None],
 }
 
 
 def test_every_type_comes_back_as_it_went(tables, name):
     kinds = {f"a {kind}": kind for kind in EVERY_TYPE}
     tables.create(spec(name, columns=kinds))
-    arrays: dict[str, Any] = {f"a {kind}": values for kind, values in EVERY_TYPE.items()}
+    arrays: dict[str, Any] = {
+        f"a {kind}": pa.array(values, arrow_features.arrow_type(kind)) for kind, values in EVERY_TYPE.items()
+    }
     arrays["geometry"] = [shapely.to_wkb(shapely.Point(1, 2)), shapely.to_wkb(shapely.Point()), None]
-    arrays["a timestamp"] = pa.array(arrays["a timestamp"], pa.timestamp("us", tz="UTC"))
     tables.replace_chunk(name, "a", pa.table(arrays))
     found = tables.read(name)
     for kind, values in EVERY_TYPE.items():
@@ -163,6 +180,9 @@ def test_every_type_comes_back_as_it_went(tables, name):
             assert [one and json.loads(one) for one in back] == [{"a": [1, None]}, "x", None]
         else:
             assert back == values, kind
+    info = tables.describe(name)
+    assert info is not None
+    assert dict(info.columns) == kinds
     shapes = shapely.from_wkb(found["geometry"].to_pylist())
     assert [None if one is None else one.wkt for one in shapes] == ["POINT (1 2)", "POINT EMPTY", None]
 

@@ -13,7 +13,7 @@ import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
-from dagmaster.ports.tables import TableSpec
+from dagmaster.ports.tables import ColumnType, TableSpec
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,9 +31,12 @@ _ARROW_TYPES: Final = {
     "number": pa.float64(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
+    "time": pa.time64("us"),
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "binary": pa.binary(),
     "json": pa.string(),
 }
+_MAX_DECIMAL128_DIGITS: Final = 38
 _GEOMETRY_TYPES: Final = (
     "Point", "LineString", "LinearRing", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon",
     "GeometryCollection",
@@ -52,8 +55,22 @@ class FeatureFileInfo:
 
 def arrow_schema(spec: TableSpec) -> pa.Schema:
     """Return the columns of a table, its geometry last."""
-    fields = [pa.field(name, _ARROW_TYPES[column_type]) for name, column_type in spec.columns.items()]
+    fields = [pa.field(name, arrow_type(column_type)) for name, column_type in spec.columns.items()]
     return pa.schema([*fields, pa.field(spec.geometry_column, pa.binary())])
+
+
+def arrow_type(column_type: str) -> pa.DataType:
+    """Return the Arrow type of a column type."""
+    parsed = ColumnType.parse(column_type)
+    if parsed is None:
+        raise invalid_input(f"there is no column type {column_type!r}")
+    if parsed.name == "decimal":
+        # Not decimal256 throughout: many readers of Parquet stop at 38 digits.
+        decimal = pa.decimal128 if parsed.precision <= _MAX_DECIMAL128_DIGITS else pa.decimal256
+        element = decimal(parsed.precision, parsed.scale)
+    else:
+        element = _ARROW_TYPES[parsed.name]
+    return pa.list_(element) if parsed.is_list else element
 
 
 def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:

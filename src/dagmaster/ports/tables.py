@@ -12,8 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
-COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "timestamp", "json")
-"""Integers have 64 bits, numbers are doubles, timestamps are in UTC."""
+COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "time", "timestamp", "binary", "json")
+"""Integers have 64 bits, numbers are doubles, times and timestamps have microseconds, timestamps are in UTC.
+
+Beside these there is `decimal(precision,scale)`, which is exact, and lists of any type but json, such as `integer[]`.
+"""
+MAX_DECIMAL_DIGITS: Final = 76
+"""What Arrow and Parquet hold."""
 SINGLE: Final = ("Point", "LineString", "Polygon")
 GEOMETRY_TYPES: Final = (*SINGLE, *(f"Multi{one}" for one in SINGLE), "GeometryCollection", "Geometry")
 CHUNK_COLUMN: Final = "_chunk"
@@ -22,11 +27,35 @@ MAX_IDENTIFIER: Final = 63
 
 _TABLE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}")
 _CHUNK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_COLUMN_TYPE = re.compile(rf"(?:({'|'.join(COLUMN_TYPES)})|decimal\(([0-9]{{1,2}}),([0-9]{{1,2}})\))(\[\])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnType:
+    """The type of a column. `precision` and `scale` are those of a decimal."""
+
+    name: str
+    precision: int = 0
+    scale: int = 0
+    is_list: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> ColumnType | None:
+        """Parse a type, such as `integer`, `decimal(10,2)` or `text[]`; return None if there is no such type."""
+        match = _COLUMN_TYPE.fullmatch(text)
+        if match is None:
+            return None
+        name, precision, scale, brackets = match.groups()
+        if name is not None:
+            return None if name == "json" and brackets else cls(name=name, is_list=bool(brackets))
+        if not 1 <= int(precision) <= MAX_DECIMAL_DIGITS or int(scale) > int(precision):
+            return None
+        return cls(name="decimal", precision=int(precision), scale=int(scale), is_list=bool(brackets))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """The columns of a table. `columns` maps a name to text, integer, number, boolean, date, timestamp or json."""
+    """The columns of a table. `columns` maps a name to a type (`ColumnType`)."""
 
     name: str
     columns: Mapping[str, str]
@@ -44,8 +73,11 @@ class TableSpec:
         if self.geometry_column in self.columns:
             raise _invalid(f"the table {self.name} has two columns {self.geometry_column!r}: one is the geometry")
         for name, kind in self.columns.items():
-            if kind not in COLUMN_TYPES:
-                raise _invalid(f"the column {name!r} is of type {kind!r}: the types are {', '.join(COLUMN_TYPES)}")
+            if ColumnType.parse(kind) is None:
+                raise _invalid(
+                    f"the column {name!r} is of type {kind!r}: the types are {', '.join(COLUMN_TYPES)},"
+                    " decimal(precision,scale), and lists of them, such as integer[]"
+                )
         if self.geometry_type.removesuffix(" Z") not in GEOMETRY_TYPES:
             raise _invalid(f"there is no geometry type {self.geometry_type!r}: they are {', '.join(GEOMETRY_TYPES)}")
 

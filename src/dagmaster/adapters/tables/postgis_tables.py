@@ -22,7 +22,7 @@ from dagmaster.adapters.tables.postgres_copy import encode_copy
 from dagmaster.errors import DagmasterError, PermanentError, TablesUnavailable
 from dagmaster.geo import arrow_features
 from dagmaster.geo.bounding_boxes import bbox_union
-from dagmaster.ports.tables import CHUNK_COLUMN, TableInfo, TableSpec, check_chunk, check_table
+from dagmaster.ports.tables import CHUNK_COLUMN, ColumnType, TableInfo, TableSpec, check_chunk, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,7 +43,9 @@ _TYPES: Final = {
     "number": "double precision",
     "boolean": "boolean",
     "date": "date",
+    "time": "time without time zone",
     "timestamp": "timestamp with time zone",
+    "binary": "bytea",
     "json": "jsonb",
 }
 _SESSION: Final = (
@@ -82,7 +84,7 @@ class PostgisTables:
                     _record_source(connection, spec)
                 return False
             kind = f"geometry({spec.geometry_type.replace(' ', '')},{int(spec.srid)})"
-            columns = [(name, _TYPES[type_]) for name, type_ in spec.columns.items()]
+            columns = [(name, _server_type(type_)) for name, type_ in spec.columns.items()]
             columns += [(spec.geometry_column, kind), (CHUNK_COLUMN, "text NOT NULL")]
             # The types are constants; the names come from the user, and are quoted.
             definitions = [sql.SQL("{} " + type_).format(sql.Identifier(name)) for name, type_ in columns]
@@ -259,17 +261,16 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         return None
     rows = connection.execute(
         """
-        SELECT a.attname, format_type(a.atttypid, NULL), postgis_typmod_type(a.atttypmod),
-               postgis_typmod_srid(a.atttypmod), postgis_typmod_dims(a.atttypmod)
+        SELECT a.attname, format_type(a.atttypid, a.atttypmod), postgis_typmod_type(a.atttypmod),
+               postgis_typmod_srid(a.atttypmod), format_type(a.atttypid, NULL)
         FROM pg_attribute AS a
         WHERE a.attrelid = to_regclass(%s) AND a.attnum > 0 AND NOT a.attisdropped
         ORDER BY a.attnum
         """,
         [_identifier(table).as_string(connection)],
     ).fetchall()
-    column_types = {type_: kind for kind, type_ in _TYPES.items()}
-    geometries = [row for row in rows if row[1].rpartition(".")[2] == "geometry"]
-    columns = {row[0]: column_types.get(row[1]) for row in rows if row not in geometries and row[0] != CHUNK_COLUMN}
+    geometries = [row for row in rows if row[4].rpartition(".")[2] == "geometry"]
+    columns = {row[0]: _column_type(row[1]) for row in rows if row not in geometries and row[0] != CHUNK_COLUMN}
     supported = {name: kind for name, kind in columns.items() if kind is not None}
     if len(geometries) != 1 or len(supported) != len(columns) or CHUNK_COLUMN not in [row[0] for row in rows]:
         return None
@@ -280,6 +281,24 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
     return TableSpec(
         name=table, columns=supported, geometry_type=geometry_type, srid=srid, geometry_column=name, source=source
     )
+
+
+def _server_type(column_type: str) -> str:
+    """Return PostgreSQL's name of a column type, as `format_type` writes it."""
+    parsed = ColumnType.parse(column_type)
+    assert parsed is not None  # noqa: S101 - the spec has checked it
+    name = f"numeric({parsed.precision},{parsed.scale})" if parsed.name == "decimal" else _TYPES[parsed.name]
+    return f"{name}[]" if parsed.is_list else name
+
+
+def _column_type(server_type: str) -> str | None:
+    """Return the column type of a type of PostgreSQL; None if there is none."""
+    element = server_type.removesuffix("[]")
+    name = next((name for name, type_ in _TYPES.items() if type_ == element), None)
+    if element.startswith("numeric("):
+        name = element.replace("numeric", "decimal")
+    column_type = f"{name}{server_type[len(element) :]}"
+    return column_type if name is not None and ColumnType.parse(column_type) is not None else None
 
 
 def _server_message(error: psycopg.Error) -> str:

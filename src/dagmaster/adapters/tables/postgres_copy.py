@@ -11,9 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagmaster.errors import PermanentError
+from dagmaster.ports.tables import ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from decimal import Decimal
 
     from dagmaster.ports.tables import TableSpec
 
@@ -27,6 +29,12 @@ MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
 _HAS_SRID: Final = 0x20000000
 _WKB_HEADER_BYTES: Final = 5
 """The byte order and the type."""
+_NEGATIVE: Final = 0x4000
+_ELEMENT_OIDS: Final = {
+    "text": 25, "integer": 20, "number": 701, "boolean": 16, "date": 1082, "time": 1083, "timestamp": 1184,
+    "binary": 17, "decimal": 1700,
+}  # fmt: skip
+"""Of the built-in types: the same in every PostgreSQL."""
 _FROM_2000_DAYS: Final = 10_957
 _FROM_2000_MICROSECONDS: Final = _FROM_2000_DAYS * 86_400_000_000
 
@@ -91,16 +99,44 @@ def _with_srid(head: bytes, tail: tuple[bytes, bytes]) -> bytes | None:
 
 
 def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
-    match kind:
-        case "text":
+    column_type = ColumnType.parse(kind)
+    if column_type is None:
+        raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
+    return _encode_lists(column, column_type.name) if column_type.is_list else _encode_scalars(column, column_type.name)
+
+
+def _encode_lists(column: pa.ListArray, name: str) -> list[bytes]:
+    """Encode arrays of one dimension."""
+    elements = _encode_scalars(column.flatten(), name)
+    fields, start = [], 0
+    for length in column.value_lengths().to_pylist():
+        if length is None:
+            fields.append(NULL)
+            continue
+        part = elements[start : start + length]
+        start += length
+        head = struct.pack(">iii", 1 if length else 0, int(NULL in part), _ELEMENT_OIDS[name])
+        dimension = struct.pack(">ii", length, 1) if length else b""
+        fields.append(_field(b"".join((head, dimension, *part))))
+    return fields
+
+
+def _encode_scalars(column: pa.Array, name: str) -> Sequence[bytes]:
+    match name:
+        case "text" | "binary":
             return [NULL if value is None else _field(value) for value in column.cast(pa.binary()).to_pylist()]
         case "json":
             return [
                 NULL if value is None else _field(b"\x01" + value) for value in column.cast(pa.binary()).to_pylist()
             ]
+        case "decimal":
+            return [
+                NULL if value is None else _field(_encode_numeric(value, column.type.scale))
+                for value in column.to_pylist()
+            ]
         case "boolean":
             return _encode_fixed(column, pa.uint8(), ">u1")
-        case "integer":
+        case "integer" | "time":
             return _encode_fixed(column, pa.int64(), ">i8")
         case "number":
             return _encode_fixed(column, pa.float64(), ">f8")
@@ -108,7 +144,21 @@ def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
             return _encode_fixed(column, pa.int32(), ">i4", epoch=_FROM_2000_DAYS)
         case "timestamp":
             return _encode_fixed(column, pa.int64(), ">i8", epoch=_FROM_2000_MICROSECONDS)
-    raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
+    raise PermanentError(f"there is no column type {name!r}", kind="invalid_input")
+
+
+def _encode_numeric(value: Decimal, scale: int) -> bytes:
+    """Encode a decimal with digits of base 10,000, aligned to the decimal point, the first one first."""
+    is_negative, digits, _ = value.as_tuple()
+    padding = -scale % 4
+    rest = int("".join(map(str, digits))) * 10**padding
+    groups = []
+    while rest:
+        rest, group = divmod(rest, 10_000)
+        groups.append(group)
+    weight = len(groups) - (scale + padding) // 4 - 1 if groups else 0
+    sign = _NEGATIVE if is_negative and groups else 0
+    return struct.pack(f">hhHh{len(groups)}H", len(groups), weight, sign, scale, *reversed(groups))
 
 
 def _encode_fixed(column: pa.Array, as_type: pa.DataType, code: str, epoch: int = 0) -> Sequence[bytes]:
