@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import json
+import math
 import re
 import unicodedata
+from collections import Counter
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagmaster.errors import invalid_input
-from dagmaster.ports.tables import CHUNK_COLUMN, MAX_IDENTIFIER, SYSTEM_COLUMNS
+from dagmaster.geo import arrow_features
+from dagmaster.ports.tables import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +26,8 @@ GEOMETRY: Final = "geometry"
 MAX_COLUMNS: Final = 10_000
 MAX_EXACT_INTEGER: Final = 2**53
 """Larger integers are not exact as doubles."""
-MAX_EXACT_DIGITS: Final = 15
+_NANOSECONDS: Final = 1_000
+"""Per microsecond, the smallest unit of a table."""
 
 _RESERVED: Final = (GEOMETRY, CHUNK_COLUMN, *SYSTEM_COLUMNS)
 
@@ -54,66 +61,112 @@ def safe_column_name(name: str) -> str:
 
 
 def column_type(arrow_type: pa.DataType) -> str:
-    """Return the table type of an Arrow column."""
+    """Return the table type of an Arrow column. The values of the column are values of that type, exactly."""
+    types = pa.types
     if isinstance(arrow_type, pa.BaseExtensionType):
         return "json" if arrow_type.extension_name == "arrow.json" else column_type(arrow_type.storage_type)
-    if pa.types.is_dictionary(arrow_type):
+    if types.is_dictionary(arrow_type) or types.is_run_end_encoded(arrow_type):
         return column_type(arrow_type.value_type)
-    if pa.types.is_decimal(arrow_type):
-        return "number" if arrow_type.precision <= MAX_EXACT_DIGITS else "text"
-    if pa.types.is_nested(arrow_type):
+    if types.is_decimal(arrow_type):
+        return _decimal_type(arrow_type)
+    if _is_list(arrow_type):
+        element = column_type(arrow_type.value_type)
+        return "json" if element == "json" or element.endswith("[]") else f"{element}[]"
+    if types.is_nested(arrow_type):
         return "json"
+    if types.is_uint64(arrow_type):
+        # Half of its values are beyond a signed integer.
+        return "decimal(20,0)"
     checks = (
-        (pa.types.is_boolean, "boolean"),
-        (pa.types.is_integer, "integer"),
-        (pa.types.is_floating, "number"),
-        (pa.types.is_date, "date"),
-        (pa.types.is_timestamp, "timestamp"),
+        (types.is_boolean, "boolean"),
+        (types.is_integer, "integer"),
+        (types.is_floating, "number"),
+        (types.is_date, "date"),
+        (types.is_time, "time"),
+        (types.is_timestamp, "timestamp"),
+        (_is_binary, "binary"),
     )
     return next((name for check, name in checks if check(arrow_type)), "text")
 
 
+def _decimal_type(arrow_type: pa.DataType) -> str:
+    precision, scale = arrow_type.precision, arrow_type.scale
+    if scale < 0:
+        # Zeros before the decimal point.
+        precision, scale = precision - scale, 0
+    precision = max(precision, scale)
+    return f"decimal({precision},{scale})" if precision <= MAX_DECIMAL_DIGITS else "text"
+
+
 def convert_column(column: pa.Array, table_type: str, name: str, row: int) -> pa.Array:
     """Convert the values of a column to a table type. `row` is the index of the first feature."""
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
     try:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        match table_type:
-            case "json":
-                return pa.array(
-                    [None if value is None else _to_json(value) for value in column.to_pylist()], pa.string()
-                )
-            case "text":
-                return _to_text(column)
-            case "integer":
-                return column.cast(pa.int64())
-            case "number":
-                return column.cast(pa.float64())
-            case "date":
-                return column.cast(pa.date32())
-            case "timestamp":
-                return _to_utc(column)
-        return column.cast(pa.bool_())
+        return _convert(_plain(column), table_type)
     except UnicodeDecodeError as error:
         raise _not_utf8(name, row) from error
     except pa.ArrowException as error:
-        if "UTF8" in str(error) or "utf8" in str(error):
+        if "utf8" in str(error).lower():
             raise _not_utf8(name, row) from error
-        problem = (
-            "contains integers beyond 64 bits: convert it to text first"
-            if table_type == "integer"
-            else str(error)[:200]
-        )
-        raise invalid_input(f"the column {name!r} {problem} (from feature {row + 1:,} on)") from error
+        raise invalid_input(
+            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on):"
+            f" correct it, or leave the column out [{str(error)[:200]}]"
+        ) from error
 
 
-def count_doubtful_integers(column: pa.Array) -> int:
-    """Count the integers in a column of doubles that may have lost digits."""
-    values = column.drop_null()
-    is_large = pc.and_(pc.greater_equal(pc.abs(values), float(MAX_EXACT_INTEGER)), pc.is_finite(values))
-    return int(pc.sum(pc.cast(is_large, pa.int64())).as_py() or 0)
+def _plain(column: pa.Array) -> pa.Array:
+    """Return the values without what wraps them: extension types, dictionaries, runs."""
+    if isinstance(column, pa.ExtensionArray):
+        return _plain(column.storage)
+    if pa.types.is_dictionary(column.type):
+        return _plain(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(column.type):
+        return _plain(pc.run_end_decode(column))
+    return column
+
+
+def _convert(column: pa.Array, table_type: str) -> pa.Array:
+    if table_type.endswith("[]"):
+        return _convert_lists(column, table_type.removesuffix("[]"))
+    match table_type:
+        case "json":
+            values = column.to_pylist(maps_as_pydicts="strict") if _has_text_keys(column.type) else column.to_pylist()
+            return pa.array([None if value is None else _to_json(value) for value in values], pa.string())
+        case "text":
+            return _to_text(column)
+        case "timestamp":
+            return _to_utc(column)
+        case "time":
+            return column.cast(pa.time64("us"), safe=False)
+    return column.cast(arrow_features.arrow_type(table_type))
+
+
+def _convert_lists(column: pa.Array, element_type: str) -> pa.ListArray:
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)):
+        # Not a cast: that of list views mixes up their elements (pyarrow 26).
+        column = pa.array(column.to_pylist(), pa.list_(column.type.value_type))
+    lengths = pc.fill_null(column.value_lengths(), 0).cast(pa.int32())
+    offsets = pc.cumulative_sum(pa.concat_arrays([pa.array([0], pa.int32()), lengths]))
+    elements = _convert(_plain(column.flatten()), element_type)
+    return pa.ListArray.from_arrays(offsets, elements, mask=column.is_null())
+
+
+def count_losses(column: pa.Array, converted: pa.Array) -> Counter[str]:
+    """Count the values of a converted column that are not, or may not be, what they were."""
+    losses: Counter[str] = Counter()
+    if pa.types.is_float64(converted.type):
+        values = converted.drop_null()
+        is_large = pc.and_(pc.greater_equal(pc.abs(values), float(MAX_EXACT_INTEGER)), pc.is_finite(values))
+        losses["digits_in_doubt"] = _count(is_large)
+    column = _plain(column)
+    if getattr(column.type, "unit", None) == "ns" and not pa.types.is_duration(column.type):
+        nanoseconds = column.cast(pa.int64())
+        whole = pc.multiply(pc.divide(nanoseconds, _NANOSECONDS), _NANOSECONDS)
+        losses["nanoseconds_dropped"] = _count(pc.not_equal(nanoseconds, whole))
+    return losses
+
+
+def _count(is_counted: pa.Array) -> int:
+    return int(pc.sum(is_counted.cast(pa.int64())).as_py() or 0)
 
 
 def _not_utf8(name: str, row: int) -> Exception:
@@ -122,18 +175,32 @@ def _not_utf8(name: str, row: int) -> Exception:
     )
 
 
+def _is_list(arrow_type: pa.DataType) -> bool:
+    types = pa.types
+    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(check(arrow_type) for check in checks)
+
+
+def _is_binary(arrow_type: pa.DataType) -> bool:
+    types = pa.types
+    checks = (types.is_binary, types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view)
+    return any(check(arrow_type) for check in checks)
+
+
+def _has_text_keys(arrow_type: pa.DataType) -> bool:
+    """Return whether all maps in a nested type have text keys: those become objects, others lists of pairs."""
+    if pa.types.is_map(arrow_type):
+        return pa.types.is_string(arrow_type.key_type) and _has_text_keys(arrow_type.item_type)
+    return all(_has_text_keys(arrow_type.field(index).type) for index in range(arrow_type.num_fields))
+
+
 def _to_text(column: pa.Array) -> pa.Array:
-    if (
-        pa.types.is_binary(column.type)
-        or pa.types.is_large_binary(column.type)
-        or pa.types.is_fixed_size_binary(column.type)
-    ):
-        return pa.array([None if value is None else value.hex() for value in column.to_pylist()], pa.string())
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+    arrow_type = column.type
+    if any(check(arrow_type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
         # GDAL passes text through unchecked, and a cast to the same type does not validate it.
         column.validate(full=True)
         return column.cast(pa.string())
-    if pa.types.is_null(column.type):
+    if pa.types.is_null(arrow_type):
         return pa.nulls(len(column), pa.string())
     return pa.array([None if value is None else str(value) for value in column.to_pylist()], pa.string())
 
@@ -146,6 +213,24 @@ def _to_json(value: Any) -> str:
         except ValueError:
             return json.dumps(value, ensure_ascii=False)
         return value
+    return _encode_json(value)
+
+
+def _encode_json(value: Any) -> str:
+    """Encode a value as JSON. Decimals keep their digits; bytes are base64; dates, times, NaN and infinity are text."""
+    match value:
+        case dict():
+            return f"{{{', '.join(f'{_encode_json(str(key))}: {_encode_json(item)}' for key, item in value.items())}}}"
+        case list() | tuple():
+            return f"[{', '.join(_encode_json(item) for item in value)}]"
+        case Decimal():
+            return format(value, "f")
+        case bytes():
+            return json.dumps(base64.b64encode(value).decode())
+        case float() if not math.isfinite(value):
+            return json.dumps(str(value))
+        case dt.date() | dt.time():
+            return json.dumps(value.isoformat())
     return json.dumps(value, ensure_ascii=False, default=str)
 
 

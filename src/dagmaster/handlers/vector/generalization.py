@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from decimal import localcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,13 +12,15 @@ import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
+from dagmaster.geo import arrow_features
 from dagmaster.handlers.vector import columns
 from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner
 from dagmaster.handlers.vector.models import GeometryRules
 from dagmaster.handlers.vector.preparation import choose_source_crs
+from dagmaster.ports.tables import MAX_DECIMAL_DIGITS, ColumnType
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dagmaster.handlers.vector.geometry_cleaning import CleaningReport
     from dagmaster.handlers.vector.readers import Layer
@@ -25,7 +28,9 @@ if TYPE_CHECKING:
 MAX_FEATURES: Final = 5_000_000
 """A coverage is processed as a whole, in memory."""
 _POLYGON_TYPES: Final = (3, 6)
-_SUMMABLE: Final = ("integer", "number")
+_SUMMABLE: Final = ("integer", "number", "decimal")
+_SUM_DIGITS: Final = 7
+"""Digits that the sum of `MAX_FEATURES` values may have more than each of them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,28 +105,27 @@ def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tupl
                 f"there is no column {name!r}: the columns are {', '.join(list(features.column_types)[:20])}"
             )
     for name in sums:
-        if features.column_types[name] not in _SUMMABLE:
+        if features.column_types[name].partition("(")[0] not in _SUMMABLE:
             raise invalid_input(f"the column {name!r} is {features.column_types[name]}: only numbers can be summed")
     geometries = features.geometries
     is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
     method = "coverage" if is_coverage(geometries[is_present]) else "plain"
     union = shapely.coverage_union_all if method == "coverage" else shapely.union_all
-    key_columns = [features.rows.column(name).to_pylist() for name in by]
+    key_columns = [[_hashable(value) for value in features.rows.column(name).to_pylist()] for name in by]
     keys = list(zip(*key_columns, strict=True)) if by else [()] * len(geometries)
     groups: dict[tuple[Any, ...], list[int]] = {}
     for index, key in enumerate(keys):
         groups.setdefault(key, []).append(index)
     merged = np.array([_merge(geometries[members], union) for members in groups.values()], dtype=object)
     names = columns.unique_column_names([*by, *(f"sum_{name}" for name in sums), "features"])
-    column_types = [*(features.column_types[name] for name in (*by, *sums)), "integer"]
-    arrays: list[Any] = [
-        pa.array([key[index] for key in groups], features.rows.column(name).type) for index, name in enumerate(by)
+    sum_types = [_sum_type(features.column_types[name]) for name in sums]
+    column_types = [*(features.column_types[name] for name in by), *sum_types, "integer"]
+    first_members = pa.array([members[0] for members in groups.values()])
+    arrays: list[Any] = [features.rows.column(name).take(first_members) for name in by]
+    arrays += [
+        _sum_groups(features.rows.column(name).to_pylist(), groups.values(), sum_type, name)
+        for name, sum_type in zip(sums, sum_types, strict=True)
     ]
-    for name in sums:
-        values = features.rows.column(name).to_pylist()
-        arrays.append(
-            [sum(values[index] for index in members if values[index] is not None) for members in groups.values()]
-        )
     arrays.append([len(members) for members in groups.values()])
     dissolved = Features(
         crs=features.crs,
@@ -150,6 +154,29 @@ def geodesic_area(geometries: Any, crs: pyproj.CRS) -> float:
         transformer = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
         polygons = shapely.transform(polygons, lambda xy: np.column_stack(transformer.transform(xy[:, 0], xy[:, 1])))
     return float(sum(abs(geod.geometry_area_perimeter(polygon)[0]) for polygon in shapely.orient_polygons(polygons)))
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _sum_type(column_type: str) -> str:
+    """Return the type of a sum: decimals have room for the sum of any number of features."""
+    parsed = ColumnType.parse(column_type)
+    if parsed is None or parsed.name != "decimal":
+        return column_type
+    return f"decimal({min(parsed.precision + _SUM_DIGITS, MAX_DECIMAL_DIGITS)},{parsed.scale})"
+
+
+def _sum_groups(values: list[Any], groups: Iterable[list[int]], sum_type: str, name: str) -> pa.Array:
+    with localcontext(prec=MAX_DECIMAL_DIGITS + _SUM_DIGITS):
+        sums = [sum(values[index] for index in members if values[index] is not None) for members in groups]
+    try:
+        return pa.array(sums, arrow_features.arrow_type(sum_type))
+    except (pa.ArrowException, OverflowError) as error:
+        raise invalid_input(
+            f"the sum of the column {name!r} is beyond what {sum_type} can hold: convert the column to number first"
+        ) from error
 
 
 def _merge(geometries: Any, union: Any) -> Any:

@@ -28,6 +28,8 @@ MAX_METRES: Final = 5e7
 ROUND_TRIP_DEGREES: Final = 1e-5
 """About a metre: the tolerance of a point transformed to another CRS and back."""
 DEGREES: Final = "OGC:CRS84"
+_OGC_CODES: Final = {"CRS84": 4326, "CRS83": 4269, "CRS27": 4267}
+"""The EPSG codes of the same systems with latitude first."""
 
 
 @dataclass(slots=True)
@@ -350,6 +352,19 @@ def crs_label(crs: pyproj.CRS) -> str:
     """Return `EPSG:3857` if the CRS has a code, else its name."""
     code = crs.to_authority()
     return crs.name if code is None else ":".join(code)
+
+
+def find_srid(crs: pyproj.CRS) -> int | None:
+    """Return the EPSG code of the horizontal part of a CRS; None if it has none. Tables store x before y in any case."""
+    if crs.is_bound and crs.source_crs is not None:
+        return find_srid(crs.source_crs)
+    if crs.is_compound:
+        return find_srid(crs.sub_crs_list[0])
+    authority = crs.to_authority()
+    if authority is not None and authority[0] == "OGC" and authority[1] in _OGC_CODES:
+        return _OGC_CODES[authority[1]]
+    code = crs.to_epsg()
+    return None if code is None else int(code)
 
 
 def _bbox_in_crs(bbox: Sequence[float], crs: pyproj.CRS) -> Any:

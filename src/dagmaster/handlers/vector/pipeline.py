@@ -15,7 +15,7 @@ from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.handlers.result_uris import publish_file, result_uri, safe_name
 from dagmaster.handlers.stac.item_builder import new_collection
 from dagmaster.handlers.vector import columns, dataset_files, generalization, items, preparation, readers
-from dagmaster.handlers.vector.geometry_cleaning import crs_label, lon_lat_bounds
+from dagmaster.handlers.vector.geometry_cleaning import crs_label, find_srid, lon_lat_bounds
 from dagmaster.handlers.vector.models import (
     Chunk,
     Described,
@@ -223,9 +223,12 @@ def generalize(
         before, report = generalization.load(layer, params.source_crs, on_batch)
     ctx.raise_if_cancelled()
     after, method = transform(before)
-    srid = after.crs.to_epsg()
+    srid = find_srid(after.crs)
     if srid is None:
-        raise invalid_input(f"the CRS {after.crs.name} has no EPSG code: reproject the file first")
+        raise invalid_input(
+            f"the CRS of the file, {after.crs.name}, has no EPSG code, and the result needs one: reproject the file"
+            " first, as with ogr2ogr -t_srs EPSG:…"
+        )
     types = set(arrow_features.geometry_types(after.geometries))
     geometry_type = next(iter(types)) if len(types) == 1 else preparation.table_geometry_type(types, "geometry")
     spec = TableSpec(

@@ -18,7 +18,7 @@ import shapely
 from dagmaster.errors import invalid_input
 from dagmaster.geo import arrow_features
 from dagmaster.handlers.vector import columns
-from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner, crs_label
+from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner, crs_label, find_srid
 from dagmaster.ports.tables import SINGLE, TableSpec
 
 if TYPE_CHECKING:
@@ -84,9 +84,11 @@ class TablePlan:
 def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int], None]) -> PreparedFile:
     """Read a whole layer into pending chunks in a folder. `on_batch` receives the number of features read."""
     target = parse_crs_code(plan.target_crs, "target_crs")
-    srid = target.to_epsg()
+    srid = find_srid(target)
     if srid is None:
-        raise invalid_input(f"the target_crs {plan.target_crs} has no EPSG code: a table needs one")
+        raise invalid_input(
+            f"the target_crs {plan.target_crs} has no EPSG code, and a table needs one: choose another, as EPSG:4326"
+        )
     source = choose_source_crs(layer.crs, plan.source_crs)
     cleaner = GeometryCleaner(plan.rules, source, target)
     names = columns.unique_column_names(layer.names)
@@ -100,10 +102,8 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
             columns.convert_column(column, column_type, name, read)
             for column, column_type, name in zip(batch.columns, column_types, layer.names, strict=True)
         ]
-        for array, column_type in zip(arrays, column_types, strict=True):
-            cleaner.report.counts["digits_in_doubt"] += (
-                columns.count_doubtful_integers(array) if column_type == "number" else 0
-            )
+        for column, array in zip(batch.columns, arrays, strict=True):
+            cleaner.report.counts += columns.count_losses(column, array)
         # An empty geometry does not determine the type of the table.
         geometry_types |= set(arrow_features.geometry_types(geometries[is_kept & ~shapely.is_empty(geometries)]))
         arrays.append(pa.array(shapely.to_wkb(geometries, flavor="iso"), pa.binary()))
