@@ -16,10 +16,12 @@ from shapely.errors import ShapelyError
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
+from dagmaster.handlers.library_words import library_words
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.raster.earth_positions import WGS84, crs_name, unlocatable
 from dagmaster.handlers.raster.footprints import unwrap_longitudes
 from dagmaster.handlers.source_files import name_in_errors
+from dagmaster.handlers.vector.curves import linearize_unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -152,7 +154,9 @@ def _read_geojson_file(file: Fetched) -> Iterator[Area]:
     try:
         document = json.loads(file.path.read_bytes())
     except (ValueError, RecursionError) as error:
-        raise invalid_input(f"{file.uri} is not JSON: {error}") from error
+        raise invalid_input(
+            f"{file.uri} is not JSON: copy it again, or correct it{library_words('JSON', error)}"
+        ) from error
     yield from _read_geojson(document)
 
 
@@ -175,16 +179,18 @@ def _read_vector_file(file: Fetched, layer: str | None) -> Iterator[Area]:
 
 
 def _decode_geometry(encoded: bytes | str) -> Any:
-    """Decode WKT or WKB without heights."""
+    """Decode WKT or WKB without heights. Arcs become chords."""
+    decode = shapely.from_wkt if isinstance(encoded, str) else shapely.from_wkb
     try:
-        geometry = shapely.from_wkt(encoded) if isinstance(encoded, str) else shapely.from_wkb(encoded)
-        return shapely.force_2d(geometry)
-    except ShapelyError as error:
-        raise invalid_input(f"the geometry of an area cannot be read: {error}") from error
-    except NotImplementedError as error:
-        raise invalid_input(
-            "an area has curves: convert them to lines first, with ogr2ogr -nlt CONVERT_TO_LINEAR"
-        ) from error
+        return shapely.force_2d(decode(encoded))
+    except (ShapelyError, NotImplementedError) as error:
+        linear = linearize_unsupported(encoded)
+        if linear is None:
+            raise invalid_input(
+                "the geometry of an area is damaged and cannot be read: correct it, or name another file"
+                f"{library_words('GEOS', error)}"
+            ) from error
+    return shapely.force_2d(shapely.from_wkb(linear))
 
 
 def _extract_polygons(geometry: Any, index: int) -> Any:

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo import arrow_features
+from dagmaster.handlers.library_words import library_words
 from dagmaster.ports.tables import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
 
 if TYPE_CHECKING:
@@ -108,8 +109,8 @@ def convert_column(column: pa.Array, table_type: str, name: str, row: int) -> pa
         if "utf8" in str(error).lower():
             raise _not_utf8(name, row) from error
         raise invalid_input(
-            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on):"
-            f" correct it, or leave the column out [{str(error)[:200]}]"
+            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on): correct"
+            f" it, or leave the column out{library_words('Arrow', error)}"
         ) from error
 
 

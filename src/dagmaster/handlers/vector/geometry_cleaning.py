@@ -14,7 +14,8 @@ import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
-from dagmaster.handlers.vector import antimeridian, map_discontinuities
+from dagmaster.handlers.library_words import library_words
+from dagmaster.handlers.vector import antimeridian, curves, map_discontinuities
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,15 +106,17 @@ class GeometryCleaner:
             return None
         try:
             return decode(value)
-        except NotImplementedError as error:
-            raise invalid_input(
-                f"feature {row + 1:,} has curves: convert them to lines first, with ogr2ogr -nlt CONVERT_TO_LINEAR"
-            ) from error
-        except (shapely.errors.ShapelyError, TypeError) as error:
+        except (shapely.errors.ShapelyError, NotImplementedError, TypeError) as error:
             reason = str(error).partition(": ")[2] or str(error)
-            geometry = decode(value, on_invalid="fix")
+        linear = self._linearize(value, row)
+        if linear is not None:
+            return self._decode_one(shapely.from_wkb, linear, row)
+        geometry = decode(value, on_invalid="fix")
         if geometry is None:
-            raise invalid_input(f"feature {row + 1:,} has a geometry that cannot be read: {reason[:200]}")
+            raise invalid_input(
+                f"the geometry of feature {row + 1:,} is damaged and cannot be read: correct it, or remove the feature"
+                f"{library_words('GEOS', reason)}"
+            )
         if self._rules.invalid == "fail":
             raise invalid_input(f"feature {row + 1:,} has a ring that is not closed: set invalid: repair, or close it")
         # An open ring is no geometry at all, so it is closed even under `report`.
@@ -121,6 +124,21 @@ class GeometryCleaner:
         self.report.counts["closed"] += 1
         self.report.add_problem(row, "Ring not closed")
         return geometry
+
+    def _linearize(self, value: bytes | str, row: int) -> bytes | None:
+        """Return a geometry with arcs, or a surface, as WKB of simple features; None if it is neither."""
+        try:
+            shape = curves.parse(value)
+            linear = None if shape.is_simple_feature else curves.linearize(shape, self._rules.curve_step_degrees)
+        except ValueError:
+            return None
+        if linear is not None and shape.has_arcs and self._rules.curves == "fail":
+            raise invalid_input(
+                f"feature {row + 1:,} has arcs, which a table does not store: set curves: linearize to replace them by"
+                " chords"
+            )
+        self.report.counts["linearized" if shape.has_arcs else "surfaces_split"] += int(linear is not None)
+        return linear
 
     def _drop_m(self, geometries: Any) -> Any:
         has_m = shapely.has_m(geometries)

@@ -130,4 +130,5 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
         item=described.item,
         item_id=described.item_id,
         collection_id=described.collection_id,
+        is_registered=described.is_registered,
     )

@@ -13,6 +13,10 @@ Missing = Literal["keep", "drop", "fail"]
 Mixed = Literal["multi", "geometry", "fail"]
 Heights = Literal["keep", "drop"]
 Outside = Literal["fail", "clip"]
+Curves = Literal["linearize", "fail"]
+CURVE_STEP_DEGREES = 4.0
+"""GDAL's default, too."""
+IS_REGISTERED = "False for a table without extent: its geometries are all null or empty, and a catalog needs a place."
 
 
 class VectorSource(SourceParams):
@@ -43,6 +47,15 @@ class GeometryRules(BaseModel):
     )
     clip_bbox: tuple[float, float, float, float] | None = Field(
         default=None, description="West, south, east, north, in degrees: clip to this bbox."
+    )
+    curves: Curves = Field(
+        default="linearize", description="For arcs, which tables do not store: replace them by chords, or fail."
+    )
+    curve_step_degrees: float = Field(
+        default=CURVE_STEP_DEGREES,
+        gt=0,
+        le=45,
+        description="The angle that a chord of an arc spans at most. At 4 degrees it deviates by 0.06 % of the radius.",
     )
 
 
@@ -163,6 +176,7 @@ class Described(BaseModel):
     href: str
     rows: int
     bbox: list[float] | None
+    is_registered: bool = Field(description=IS_REGISTERED)
     removed_rows: int = Field(description="Rows of chunks of earlier runs.")
 
 
@@ -222,3 +236,4 @@ class Completed(BaseModel):
     item: dict[str, Any]
     item_id: str
     collection_id: str
+    is_registered: bool = Field(description=IS_REGISTERED)

@@ -193,10 +193,15 @@ def register_table(ctx: HandlerContext, params: StacParams) -> Described:
         when=params.when,
         source=params.source,
     )
-    ctx.catalog.ensure_collection(
-        new_collection(params.collection_id, description=f"Tables of features of {params.collection_id}.")
-    )
-    ctx.catalog.register([item])
+    # A catalog is searched by place: a table without extent has no entry, and a former one is out of date.
+    has_extent = info.bbox is not None
+    if has_extent:
+        ctx.catalog.ensure_collection(
+            new_collection(params.collection_id, description=f"Tables of features of {params.collection_id}.")
+        )
+        ctx.catalog.register([item])
+    elif ctx.catalog.item(params.collection_id, item_id) is not None:
+        ctx.catalog.remove(params.collection_id, [item_id])
     return Described(
         item=item,
         item_id=item_id,
@@ -205,6 +210,7 @@ def register_table(ctx: HandlerContext, params: StacParams) -> Described:
         href=info.href,
         rows=info.rows,
         bbox=item.get("bbox"),
+        is_registered=has_extent,
         removed_rows=removed,
     )
 

@@ -113,6 +113,11 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
         on_batch(read)
     if read == 0:
         raise invalid_input("the file contains no features: there is nothing to load")
+    if buffer.rows == 0:
+        raise invalid_input(
+            f"none of the {read:,} features remains: all are without geometry (missing_geometry: drop) or outside of"
+            " clip_bbox. Change these params, or name another file"
+        )
     buffer.close()
     cleaner.report.counts["read"] = read
     spec = TableSpec(

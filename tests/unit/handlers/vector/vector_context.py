@@ -40,6 +40,12 @@ class MemoryCatalog:
             self.registered[item["collection"], item["id"]] = item
         return Registered(created=len(items))
 
+    def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
+        return self.registered.get((collection_id, item_id))
+
+    def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
+        return sum(self.registered.pop((collection_id, item_id), None) is not None for item_id in item_ids)
+
 
 class FolderServices:
     """Services in one folder. Handlers may read its files."""
