@@ -15,6 +15,7 @@ import random
 import re
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.acceptance.chaos import scenarios
 from tests.acceptance.chaos.scenarios import Done
 from tests.simulation.schedules import broken_in
+from tests.unit.handlers.formats import fuzzing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -36,6 +38,10 @@ SCHEDULES: Final = 2_000
 BATCH: Final = 50
 KEPT_TIMES: Final = 2_000
 """Times that are kept of every row."""
+FUZZ_SECONDS: Final = 300.0
+FUZZ_SEEDS: Final = 1_000
+FUZZ_FIRST_SEED: Final = 1_000_000
+"""Far from the seeds of `make test`."""
 
 
 class RoundFailed(Exception):
@@ -88,6 +94,22 @@ def simulation(seed: int, seconds: float) -> Done:
     return Done(Counter({"simulation": count}))
 
 
+def fuzz(seed: int, seconds: float) -> Done:
+    """Read damaged files of every format in a child process, until the time is up. A crash of the child is counted."""
+    counts: Counter[str] = Counter()
+    deadline = time.monotonic() + min(seconds, FUZZ_SECONDS)
+    with tempfile.TemporaryDirectory(prefix="dagmaster-fuzz-") as folder:
+        samples = list(fuzzing.originals(Path(folder)))
+        for number in range(FUZZ_SEEDS):
+            first = FUZZ_FIRST_SEED + seed * FUZZ_SEEDS + number
+            outcomes = fuzzing.fuzz(samples, range(first, first + 1))
+            counts["fuzz"] += sum(outcomes[outcome] for outcome in ("read", "refused", "crashed", "hung"))
+            counts.update({name: count for name, count in outcomes.items() if name.startswith(("crashed ", "hung "))})
+            if time.monotonic() > deadline:
+                break
+    return Done(counts)
+
+
 def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
     """Return a chaos scenario as a round."""
     return lambda seed, _seconds: asyncio.run(scenario(random.Random(seed)))
@@ -105,6 +127,7 @@ ROUNDS: Final = [
     Round("owner", as_round(lambda _chance: scenarios.kill_owner_of_many(1_000)), 60.0),
     Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
     Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
+    Round("fuzz", fuzz, 60.0),
     Round("properties", properties, 180.0),
 ]
 """The rounds, in this order, repeated until the time is up."""
@@ -124,6 +147,7 @@ class Row:
 
 
 TABLE: Final = [
+    Row("fuzz", "cut and bit-flipped files of every format, read in a child process", 100_000),
     Row("properties", "runs of a property with new examples", 100_000),
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
     Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress", 200, 5.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 _NAMED: Final = 3
+_LIBRARY_CHARACTERS: Final = 200
+_DIRECTORIES: Final = re.compile(r"(?<![\w.:/])/(?:[^\s'\"`:,;()\[\]]+/)+")
+"""The directories of an absolute path."""
 
 
 def age(seconds: float) -> str:
@@ -48,3 +52,14 @@ def format_error(error: dict[str, Any]) -> str:
 def storable_text(text: str) -> str:
     """Escape what JSON and PostgreSQL cannot hold: lone surrogates and NUL. Return a plain str."""
     return str.encode(text, "utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def library_words(library: str, error: BaseException | str) -> str:
+    """Return what a library reports, to append to a sentence of ours: ` (GDAL: …)`; empty if it reports nothing.
+
+    It is one line, shortened, and without the directories of this machine.
+    """
+    words = " ".join(_DIRECTORIES.sub("", str(error)).split()).rstrip(". ")
+    if len(words) > _LIBRARY_CHARACTERS:
+        words = f"{words[: _LIBRARY_CHARACTERS - 1]}…"
+    return f" ({library}: {words})" if words else ""

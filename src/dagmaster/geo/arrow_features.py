@@ -14,6 +14,7 @@ import shapely
 
 from dagmaster.errors import invalid_input
 from dagmaster.ports.tables import ColumnType, TableSpec
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,7 +94,8 @@ def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             column_type = spec.columns.get(field.name, "WKB")
             raise invalid_input(
-                f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not fit: {error}"
+                f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not fit: load"
+                f" them into another table, or convert the column{library_words('Arrow', error)}"
             ) from error
     return pa.table(columns, schema=schema)
 
@@ -110,7 +112,10 @@ def decode_geometries(rows: pa.Table, column: str) -> Any:
     try:
         return shapely.from_wkb(rows.column(column).to_numpy())
     except (shapely.errors.ShapelyError, TypeError) as error:
-        raise invalid_input(f"the column {column!r} is not WKB of simple features: {error}") from error
+        raise invalid_input(
+            f"the column {column!r} is not WKB of simple features: write its geometries as WKB"
+            f"{library_words('GEOS', error)}"
+        ) from error
 
 
 def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFileInfo:
@@ -150,7 +155,10 @@ def read_chunk(path: Path) -> tuple[TableSpec, pa.Table]:
         if isinstance(error, OSError) and error.errno is not None:
             # An error of the disk, not of the chunk.
             raise
-        raise invalid_input(f"the file is not a chunk that can be read: {error}") from error
+        raise invalid_input(
+            f"the file is not a chunk of a table, or it is damaged: run vector.prepare again"
+            f"{library_words('Arrow', error)}"
+        ) from error
     if spec is None or rows is None:
         raise invalid_input("the file is not a chunk of a table: it is Parquet, but vector.prepare did not write it")
     return spec, rows.replace_schema_metadata(None)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dagmaster.errors import invalid_input
+from dagmaster.text_format import library_words
 
 Interval = tuple[datetime | None, datetime | None]
 """Start and end, both inclusive. None: open."""
@@ -27,7 +28,9 @@ def parse_datetime(text: object, label: str = "the datetime") -> datetime:
     try:
         return datetime.fromisoformat(match[0].upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
-        raise invalid_input(f"{label} is {text!r:.80}, which is not a valid datetime: {error}") from None
+        raise invalid_input(
+            f"{label} is {text!r:.80}, which is not in the calendar: correct it{library_words('Python', error)}"
+        ) from None
 
 
 def format_datetime(value: datetime) -> str:

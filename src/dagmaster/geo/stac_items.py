@@ -16,6 +16,7 @@ from urllib.parse import quote
 from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import geometry_bounds, parse_bbox
 from dagmaster.geo.datetimes import parse_datetime
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -200,7 +201,10 @@ def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
     except UnicodeEncodeError:
         raise invalid_input(f"{label} contains a lone surrogate (half a character) in a text") from None
     except (TypeError, ValueError) as error:
-        raise invalid_input(f"{label} is not JSON: {error}. JSON has no NaN and no infinity; omit the key") from None
+        raise invalid_input(
+            f"{label} is not JSON, which has no NaN, no infinity and no objects of Python: omit the key, or write it as"
+            f" text{library_words('JSON', error)}"
+        ) from None
     if size > MAX_ITEM_BYTES:
         raise invalid_input(
             f"{label} is {size / 1e6:,.1f} MB of JSON: at most {MAX_ITEM_BYTES / 1e6:g} MB are allowed. Move large"

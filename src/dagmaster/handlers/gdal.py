@@ -14,7 +14,7 @@ import re
 import shutil
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import rasterio
 from rasterio._err import CPLE_BaseError
@@ -24,26 +24,36 @@ from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.io import DatasetReader
 
 from dagmaster.errors import BlobsUnavailable, invalid_input
+from dagmaster.handlers.formats.raster_files import (
+    IN_PLACE_DRIVERS,
+    describe_content,
+    readable_drivers,
+    reject_references,
+)
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from dagmaster.ports.handler_services import Share
 
-DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT")
-"""The drivers that may read. No VRT: it references other files. No AAIGrid: it always reads a .prj beside the file. No
-driver that uses a network or a database."""
 GIGABYTE: Final = 1_000_000_000
 MAX_EXPANSION: Final = 5_000
 """How many times larger than its file a raster above one gigabyte may be."""
 MAX_BLOCK_BYTES: Final = 512 * 1024 * 1024
 """The limit of one block, all bands: GDAL decodes a block as a whole, whatever its cache size."""
 
+NO_NETWORK: Final = {
+    "CPL_VSIL_CURL_ALLOWED_EXTENSIONS": ".none",
+    "GDAL_HTTP_PROXY": "http://127.0.0.1:9",
+    "GDAL_HTTPS_PROXY": "http://127.0.0.1:9",
+}
+"""The options with which no file is read over the network, whatever names it: a request would go to a closed port."""
 SIDECAR_OPTIONS: Final = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
 """The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster made."""
 
-GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError)
-"""What rasterio raises: some GDAL errors pass through unwrapped and have another base class."""
+GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError, UnicodeDecodeError)
+"""What rasterio raises: some GDAL errors pass through unwrapped, and a damaged file may contain text that is none."""
 
 # GDAL also logs the errors it raises; ours replace them.
 logging.getLogger("rasterio").setLevel(logging.WARNING)
@@ -57,8 +67,11 @@ _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 
 @contextlib.contextmanager
-def gdal_env(share: Share, **options: Any) -> Iterator[None]:
-    """Configure GDAL with the resources of this task. The cache size is in bytes: GDAL reads 128 as 128 bytes."""
+def gdal_env(share: Share, *, network: bool = False, **options: Any) -> Iterator[None]:
+    """Configure GDAL with the resources of this task. `network`: it reads an object store in place.
+
+    The cache size is in bytes: GDAL reads 128 as 128 bytes.
+    """
     # The data of another PROJ, such as a system package's, gives wrong coordinates or none.
     for name in ("PROJ_DATA", "PROJ_LIB"):
         os.environ.pop(name, None)
@@ -71,6 +84,7 @@ def gdal_env(share: Share, **options: Any) -> Iterator[None]:
         "GTIFF_IGNORE_READ_ERRORS": "NO",
         "GDAL_TIFF_INTERNAL_MASK": "YES",
         "CPL_VSIL_USE_TEMP_FILE_FOR_RANDOM_WRITE": "YES",
+        **({} if network else NO_NETWORK),
     }
     with rasterio.Env(**{**defaults, **options}):
         yield
@@ -84,15 +98,33 @@ def open_raster(
 
     `size` is the file size in bytes of a remote raster.
     """
+    with open_container(path) as raster:
+        _require_bands(raster)
+        reject_overview_reference(raster)
+        _check_size(raster, path, share, whole=whole, size=size)
+        yield raster
+
+
+@contextlib.contextmanager
+def open_container(path: Path | str) -> Iterator[DatasetReader]:
+    """Open a raster, or a file that contains several and has no pixels of its own."""
     try:
         with ignore_missing_georeference():
             raster = _open(path)
     except GDAL_ERRORS as error:
         raise _open_error(path, error) from None
     with raster:
-        reject_overview_reference(raster)
-        _check_size(raster, path, share, whole=whole, size=size)
         yield raster
+
+
+def _require_bands(raster: DatasetReader) -> None:
+    names = [name for name in raster.tags(ns="SUBDATASETS") if name.endswith("_NAME")]
+    if raster.count == 0 and names:
+        raise invalid_input(
+            f"the file contains {len(names):,} rasters: name one by `subdataset`. raster.validate lists them"
+        )
+    if raster.count == 0:
+        raise invalid_input("the raster has no bands: it contains no pixels")
 
 
 @contextlib.contextmanager
@@ -116,7 +148,9 @@ def explain_io_errors(*sources: Path | str, target: Path | None = None) -> Itera
             raise BlobsUnavailable(
                 "the result cannot be written, or the storage stopped delivering the source"
             ) from None
-        raise BlobsUnavailable(f"the result cannot be written: {str(error)[:500]}") from error
+        raise BlobsUnavailable(
+            f"the result cannot be written: check the disk of the scratch directory{library_words('GDAL', error)}"
+        ) from error
 
 
 def check_readable(path: Path | str) -> None:
@@ -124,7 +158,7 @@ def check_readable(path: Path | str) -> None:
     try:
         with (
             ignore_missing_georeference(),
-            DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False) as raster,
+            _open(path) as raster,
         ):
             for band in raster.indexes:
                 for (row, column), window in raster.block_windows(band):
@@ -179,9 +213,48 @@ def ignore_missing_georeference() -> Iterator[None]:
         yield
 
 
+class SubdatasetPath(str):
+    """GDAL's name of a raster in a file that contains several. `container` is the path of that file."""
+
+    __slots__ = ("container",)
+    container: str
+
+    def __new__(cls, name: str, container: Path | str) -> Self:
+        """Create the name from GDAL's own text."""
+        path = super().__new__(cls, name)
+        path.container = str(container)
+        return path
+
+
 def _open(path: Path | str) -> DatasetReader:
+    container = _container(path)
+    is_remote = _is_remote(path)
+    if not is_remote:
+        with _explain_unreadable(container):
+            reject_references(Path(container))
     # Not `rasterio.open`: that accepts only one driver, and parses URLs and schemes in a path.
-    return DatasetReader(UnparsedPath(str(path)), driver=list(DRIVERS), sharing=False)
+    raster = DatasetReader(
+        UnparsedPath(str(path)), driver=readable_drivers(container, in_place=is_remote), sharing=False
+    )
+    if not is_remote:
+        _reject_foreign_files(raster, container)
+    return raster
+
+
+def _container(path: Path | str) -> str:
+    return path.container if isinstance(path, SubdatasetPath) else str(path)
+
+
+def _reject_foreign_files(raster: DatasetReader, path: str) -> None:
+    """Reject a raster that consists of files outside its folder: an .img file names the one with its pixels."""
+    folder = os.path.normpath(Path(path).parent)
+    foreign = [Path(file) for file in raster.files if not os.path.normpath(file).startswith(f"{folder}{os.sep}")]
+    if foreign:
+        raster.close()
+        raise invalid_input(
+            f"the raster refers to a file outside its folder, {foreign[0].name!r}, which is not opened:"
+            " write all of it into one file, as with gdal_translate"
+        )
 
 
 def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool, size: int | None) -> None:
@@ -234,25 +307,32 @@ def _free_bytes(target: Path) -> int:
     return shutil.disk_usage(target.parent).free
 
 
+def _files(path: Path | str) -> list[Path]:
+    """Return the file at a path, or all files of a directory."""
+    root = Path(_container(path))
+    return [file for file in root.rglob("*") if file.is_file()] if root.is_dir() else [root]
+
+
 def _file_bytes(path: Path | str) -> int:
-    try:
-        return Path(path).stat().st_size
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    with _explain_unreadable(path):
+        return sum(file.stat().st_size for file in _files(path))
 
 
 def _require_readable_bytes(path: Path | str) -> None:
     """Read a file to its end: if the disk or share fails, the raster is not to blame."""
+    with _explain_unreadable(path):
+        for part in _files(path):
+            with part.open("rb") as file:
+                while file.read(_CHUNK_BYTES):
+                    pass
+
+
+@contextlib.contextmanager
+def _explain_unreadable(path: Path | str) -> Iterator[None]:
     try:
-        with Path(path).open("rb") as file:
-            while file.read(_CHUNK_BYTES):
-                pass
+        yield
     except OSError as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path | str, error: OSError) -> BlobsUnavailable:
-    return BlobsUnavailable(f"{path} cannot be read: {error.strerror or error}")
+        raise BlobsUnavailable(f"{_container(path)} cannot be read: {error.strerror or error}") from error
 
 
 def _http_answer(error: BaseException) -> str:
@@ -264,27 +344,12 @@ def _http_answer(error: BaseException) -> str:
 def _open_error(path: Path | str, error: BaseException) -> Exception:
     if _is_remote(path) and _UNKNOWN_FORMAT not in str(error):
         return BlobsUnavailable(f"{path} cannot be read in place: {_http_answer(error)}")
-    return invalid_input(_describe_content(path))
-
-
-def _describe_content(path: Path | str) -> str:
-    """Describe a file that is not a raster by its first bytes, without quoting them: they are the user's data."""
-    expected = f"expected one of {', '.join(DRIVERS)}"
     if _is_remote(path):
-        return f"the file is not a readable raster: {expected}"
-    try:
-        with Path(path).open("rb") as file:
-            head = file.read(512)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    if not head:
-        return f"the file is empty (0 bytes): {expected}"
-    if head.lstrip().startswith((b"<VRTDataset", b"<?xml")) and b"VRTDataset" in head:
-        return "the file is a VRT, which references other files: name those rasters, or convert it to GeoTIFF"
-    if head[:4] in (b"II*\x00", b"MM\x00*", b"II+\x00", b"MM\x00+"):
-        return "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again"
-    if head[:2] == b"PK":
-        return "the file is a zip archive: extract it, and name the raster in it"
-    if all(byte >= ord(" ") or byte in b"\t\r\n" for byte in head):
-        return f"the file is a text file, not a raster: {expected}"
-    return f"the file is not a readable raster: {expected}"
+        return invalid_input(
+            f"the file is not a raster that is read in an object store: expected {', '.join(IN_PLACE_DRIVERS)}. Others"
+            " are fetched if their names have the suffix of their format"
+        )
+    with _explain_unreadable(path):
+        description = describe_content(Path(_container(path)))
+    words = "" if _UNKNOWN_FORMAT in str(error) else library_words("GDAL", error)
+    return invalid_input(f"{description}{words}")

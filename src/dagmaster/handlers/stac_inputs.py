@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.geo.stac_items import MAX_ITEM_BYTES
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,7 @@ def _read_document(ctx: HandlerContext, href: str) -> Any:
     except BlobNotFound as error:
         raise invalid_input(str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise invalid_input(f"{uri} is not a STAC document: it is not JSON ({error})") from None
+        raise invalid_input(f"{uri} is not a STAC document: it is not JSON{library_words('JSON', error)}") from None
     if not isinstance(document, dict | list):
         raise invalid_input(f"{uri} is not a STAC document: expected an object or a list")
     return document

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import PermanentError, invalid_input
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,9 @@ def _compile(pattern: str) -> re.Pattern[str]:
     try:
         compiled = re.compile(pattern if "(?P<" in pattern else _template_expression(pattern), re.IGNORECASE)
     except re.error as error:
-        raise _pattern_error(f"the pattern {pattern!r} is not a regular expression: {error}") from error
+        raise _pattern_error(
+            f"the pattern {pattern!r} is not a regular expression: correct it{library_words('Python', error)}"
+        ) from error
     missing = {"tile", "return_period"} - set(compiled.groupindex)
     if missing:
         raise _pattern_error(f"the pattern {pattern!r} has no field {' and no field '.join(sorted(missing))}")

@@ -15,6 +15,7 @@ from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.handlers.fathom.depth_codes import NODATA
 from dagmaster.handlers.gdal import open_raster
 from dagmaster.handlers.raster.footprints import raster_footprint
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -53,7 +54,9 @@ class Layer:
         """Return the layer of a raster. A raster that cannot contain depths is `invalid_input`."""
         transform = raster.transform
         if raster.crs is None:
-            raise invalid_input(f"{label} has no CRS")
+            raise invalid_input(
+                f"{label} has no CRS, so its place is unknown: set it with gdal_edit.py -a_srs EPSG:…, or copy it again"
+            )
         try:
             raster_footprint(raster.crs, transform, raster.width, raster.height)
         except PermanentError as error:
@@ -126,7 +129,7 @@ def read_window(raster: DatasetReader, band: int, window: Window, label: str) ->
     except RasterioError as error:
         raise invalid_input(
             f"{label} cannot be read to its end: it is truncated or damaged. Expected {raster.height:,} rows; copy it"
-            f" again from its origin, and retry this tile ({error.__cause__ or error})"
+            f" again from its origin, and retry this tile{library_words('GDAL', error.__cause__ or error)}"
         ) from error
 
 

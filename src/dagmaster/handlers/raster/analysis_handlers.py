@@ -14,13 +14,13 @@ from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import multihash
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog, result_name
-from dagmaster.handlers.raster.raster_sources import RasterSource, fetch_raster
+from dagmaster.handlers.raster.raster_sources import RasterParams, RasterSource, fetch_raster
 from dagmaster.handlers.result_uris import publish_file, result_uri
-from dagmaster.handlers.source_files import SourceParams, local_file
+from dagmaster.handlers.source_files import local_file
 from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 
 
-class ThumbnailParams(SourceParams):
+class ThumbnailParams(RasterParams):
     """The raster, and how its thumbnail is drawn."""
 
     size: int = Field(default=512, ge=16, le=4096, description="Pixels of the longer side.")
@@ -63,9 +63,16 @@ def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.thumbnails import write_thumbnail
-    source = fetch_raster(ctx, params.uri(ctx))
+    source = fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset)
     options = params.model_dump(include={"size", "bands", "percentiles"})
-    uri = result_uri(ctx, result_name(source.uri), ".png", sources=source.versions, params=options, folder="thumbnails")
+    uri = result_uri(
+        ctx,
+        result_name(source.uri, source.subdataset),
+        ".png",
+        sources=source.versions,
+        params=options,
+        folder="thumbnails",
+    )
     target = ctx.scratch / "thumbnail.png"
     with gdal_env(ctx.share, **source.options):
         width, height = write_thumbnail(source.path, target, ctx.share, **options)
@@ -73,7 +80,7 @@ def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
     return Thumbnail(thumbnail_url=str(uri), thumbnail_path=str(uri), width=width, height=height)
 
 
-class ZonalParams(SourceParams):
+class ZonalParams(RasterParams):
     """The raster, and the zones to measure."""
 
     zones: Any = Field(description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these.")
@@ -104,7 +111,7 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.areas_of_interest import read_areas
         from dagmaster.handlers.raster.zonal import zonal_statistics
-    source = fetch_raster(ctx, params.uri(ctx))
+    source = fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset)
     sources: list[RasterSource | Fetched] = [source]
 
     def fetch_zones(href: str) -> Fetched:
@@ -124,7 +131,7 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     # The text contains the zones and their statistics, so it serves as the fingerprint of the params.
     uri = result_uri(
         ctx,
-        result_name(source.uri),
+        result_name(source.uri, source.subdataset),
         ".json",
         sources=source.versions,
         params={"statistics": text},
@@ -134,7 +141,7 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     return Zonal(zones=rows, zone_count=len(zones), stats_url=str(uri))
 
 
-class PredictParams(SourceParams, CogParams):
+class PredictParams(RasterParams, CogParams):
     """The raster, the model, and how it is applied."""
 
     model: str = Field(description="The href of an ONNX model with one float input: batch, bands, rows, columns.")
@@ -161,7 +168,10 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
         from dagmaster.handlers.gdal import gdal_env
     with require_extra("ml"):
         from dagmaster.handlers.raster.prediction import PredictionOptions, write_prediction
-    source, model = fetch_raster(ctx, params.uri(ctx)), local_file(ctx, ctx.blobs.resolve(params.model))
+    source, model = (
+        fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset),
+        local_file(ctx, ctx.blobs.resolve(params.model)),
+    )
     pixel_params = params.model_dump(include={"window", "overlap", "bands", "scale", "offset", "classes"})
     prediction, origin = PredictionOptions(**pixel_params), Origin.of_files(ctx, source, model)
     options = params.options(origin)
@@ -178,7 +188,7 @@ def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
                 on_window=_progress_reporter(ctx, "window"),
             )
 
-    name = result_name(source.uri)
+    name = result_name(source.uri, source.subdataset)
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder="predictions")
     cog = publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params)
     return Predicted(**cog.model_dump(), prediction_path=cog.cog_path)

@@ -16,12 +16,12 @@ from shapely.errors import ShapelyError
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
-from dagmaster.handlers.library_words import library_words
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.raster.earth_positions import WGS84, crs_name, unlocatable
 from dagmaster.handlers.raster.footprints import unwrap_longitudes
 from dagmaster.handlers.source_files import name_in_errors
 from dagmaster.handlers.vector.curves import linearize_unsupported
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,7 +166,10 @@ def _read_vector_file(file: Fetched, layer: str | None) -> Iterator[Area]:
         from dagmaster.handlers.vector.readers import open_layer
     with open_layer(file, VectorSource(href=str(file.uri), layer=layer)) as features:
         if features.crs is None:
-            raise invalid_input(f"{file.uri} has no CRS, so the place of its areas is unknown")
+            raise invalid_input(
+                f"{file.uri} has no CRS, so the place of its areas is unknown: set it in the file, as with"
+                " ogr2ogr -a_srs EPSG:…"
+            )
         crs = CRS.from_wkt(features.crs.to_wkt())
         for batch in features.batches:
             columns = [column.to_pylist() for column in batch.columns]

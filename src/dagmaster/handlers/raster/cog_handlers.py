@@ -22,12 +22,11 @@ from dagmaster.handlers.raster.cog_output import (
     publish_cog,
     result_name,
 )
-from dagmaster.handlers.raster.raster_sources import RasterSource, fetch_raster
+from dagmaster.handlers.raster.raster_sources import RasterParams, RasterSource, fetch_raster
 from dagmaster.handlers.raster.tile_handlers import TileOptions, TileSpec, tile_cog
 from dagmaster.handlers.source_files import (
     HREF_KEYS,
     CrsName,
-    SourceParams,
     data_href,
     name_in_errors,
 )
@@ -36,7 +35,7 @@ from dagmaster.handlers.vector.dataset_files import Fetched, fetch
 _SOURCE_KEYS = (*HREF_KEYS, "blob_name", "file_name", "item")
 
 
-class CreateCogParams(SourceParams, TileOptions):
+class CreateCogParams(RasterParams, TileOptions):
     """The raster, and how its COG is written."""
 
     use_mount: bool = Field(
@@ -66,10 +65,12 @@ def create_cog(ctx: HandlerContext, params: CreateCogParams) -> CogResult:
     """Convert a raster, or one tile of it, to a Cloud-Optimized GeoTIFF, in its own or another CRS."""
     if params.tile_spec is not None:
         return tile_cog(ctx, params.tile_spec, params, str(params.uri(ctx)), use_mount=params.use_mount)
-    return _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx), use_mount=params.use_mount), params)
+    return _publish_warped(
+        ctx, fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset, use_mount=params.use_mount), params
+    )
 
 
-class ReprojectParams(SourceParams, CogParams):
+class ReprojectParams(RasterParams, CogParams):
     """The raster, and the target CRS."""
 
     target_crs: CrsName = Field(description="A code such as EPSG:3857, or WKT.")
@@ -99,7 +100,7 @@ class Reprojected(CogResult):
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another CRS and write it as a COG, in one pass."""
     dem = None if params.dem is None else _fetch_dem(ctx, params.dem)
-    cog = _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx)), params, dem=dem)
+    cog = _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset), params, dem=dem)
     return Reprojected(**cog.model_dump(), reprojected_path=cog.cog_path)
 
 
@@ -132,7 +133,7 @@ def _publish_warped(
     def write(target: Path) -> None:
         convert_to_cog(source.path, target, params.options(origin), ctx.share, warp=warp)
 
-    name = result_name(source.uri)
+    name = result_name(source.uri, source.subdataset)
     uri = cog_uri(ctx, name, params, origin, pixel_params)
     return publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params, source=source)
 
@@ -218,7 +219,7 @@ def _entry_hrefs(entry: Any) -> list[str]:
     )
 
 
-class ClipParams(SourceParams, CogParams):
+class ClipParams(RasterParams, CogParams):
     """The raster, and the area to clip it to."""
 
     boundary: Any = Field(default=None, description="A bbox in degrees, GeoJSON, or the href of a vector file.")
@@ -251,7 +252,7 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         from dagmaster.handlers.raster.areas_of_interest import read_areas
         from dagmaster.handlers.raster.clip import clip_raster
         from dagmaster.handlers.raster.grids import crs_text
-    source = fetch_raster(ctx, params.uri(ctx))
+    source = fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset)
     boundary = next(area for area in (params.boundary, params.bbox, params.geometry) if area is not None)
     boundaries: list[Fetched] = []
 
@@ -275,13 +276,13 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     def write(target: Path) -> None:
         clip_raster(source.path, target, options, ctx.share, areas, all_touched=params.all_touched, on_block=on_block)
 
-    name = f"{result_name(source.uri)}_clip"
+    name = f"{result_name(source.uri, source.subdataset)}_clip"
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder="clips")
     cog = publish_cog(ctx, uri, params, origin, write, name=name, pixel_params=pixel_params, source=source)
     return Clipped(**cog.model_dump(), clipped_path=cog.cog_path)
 
 
-class CompleteParams(SourceParams, CogParams):
+class CompleteParams(RasterParams, CogParams):
     """The raster, and how its COG is written."""
 
     collection_id: str | None = Field(default="rasters", description="The collection; created if it does not exist.")
@@ -313,7 +314,7 @@ def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     done = dict(ctx.checkpoint_data or {})
     collection = params.collection_id or "rasters"
     if "made" not in done:
-        source = fetch_raster(ctx, params.uri(ctx), use_mount=params.use_mount)
+        source = fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset, use_mount=params.use_mount)
         if "validated" not in done:
             with gdal_env(ctx.share, **source.options):
                 done["validated"] = describe_raster(source.path, ctx.share)

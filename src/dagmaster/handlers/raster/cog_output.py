@@ -169,7 +169,7 @@ class Origin:
         sources = [file if isinstance(file, RasterSource) else _plain_source(ctx, file) for file in files]
         tag = trace_sources(sources, ctx.share)
         return cls(
-            sources=[(str(source.uri), source.version) for source in sources],
+            sources=[(source.href, source.version) for source in sources],
             sidecars=[sidecar for source in sources for sidecar in source.sidecar_versions],
             modified=tag.modified or sources[0].modified,
             roots=tag.sources,
@@ -182,9 +182,10 @@ def _plain_source(ctx: HandlerContext, file: LocalFile) -> RasterSource:
     return RasterSource(uri=file.uri, path=str(file.path), version=file.sha256, size=file.size, modified=modified)
 
 
-def result_name(uri: BlobUri) -> str:
+def result_name(uri: BlobUri, subdataset: str | None = None) -> str:
     """Return the name of a result made from this blob: its stem without the fingerprint of an earlier step."""
-    return strip_fingerprint(uri.stem)
+    name = strip_fingerprint(uri.stem)
+    return name if subdataset is None else f"{name}_{safe_name(subdataset)}"
 
 
 def _source_key(href: str, version: str) -> str:
@@ -331,7 +332,7 @@ def _write_and_publish(
     uri: BlobUri,
     write: Callable[[Path], None],
     check: Callable[[Path], None],
-    options: Mapping[str, str],
+    options: Mapping[str, Any],
 ) -> LocalFile:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.storage import BlobInfo
 
-SUFFIXES = [".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".hgt"]
+SUFFIXES = [
+    *(".tif", ".tiff", ".jp2", ".png", ".jpg", ".jpeg", ".hgt"),
+    *(".nc", ".h5", ".hdf5", ".grb", ".grib", ".grb2", ".grib2", ".img", ".asc"),
+]
 
 
 class ListParams(BaseModel):

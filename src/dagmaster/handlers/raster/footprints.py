@@ -42,6 +42,7 @@ _LARGEST_GAP: Final = 10.0
 _DIGITS: Final = 7
 """Decimal places: one centimetre."""
 _FULL_CIRCLE: Final = 360.0
+_MIN_RING_POINTS: Final = 3
 _ROUNDING: Final = 1e-6
 """Degrees, about 10 cm: the rounding error of an edge at 180."""
 
@@ -119,7 +120,9 @@ def _outline_footprint(longitudes: Any, latitudes: Any) -> Footprint:
         shapely.LineString(ring[first : last + 1]).simplify(tolerance).coords[:-1]
         for first, last in itertools.pairwise(sorted(corners))
     ]
-    outline = shapely.Polygon(list(itertools.chain(*pieces)))
+    points = list(itertools.chain(*pieces))
+    # Pixels that are much smaller than the digits of their coordinates make no ring.
+    outline = shapely.Polygon(points) if len(points) >= _MIN_RING_POINTS else shapely.Polygon()
     if not outline.is_valid or outline.is_empty:
         outline = shapely.box(*ring.min(axis=0), *ring.max(axis=0))
     return _cut_footprint(outline)

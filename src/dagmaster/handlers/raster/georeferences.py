@@ -123,8 +123,8 @@ def _reject_unlocated(raster: DatasetReader) -> Georeference:
         )
     if raster.crs is None:
         raise invalid_input(
-            "the raster has no CRS, so its place is unknown. Expected a GeoTIFF with an EPSG code or WKT; set it with"
-            " gdal_edit.py -a_srs EPSG:… first"
+            "the raster has no CRS, so its place is unknown: put a .prj file with its WKT beside it, or set it with"
+            " gdal_edit.py -a_srs EPSG:…"
         )
     if raster.transform == Affine.identity():
         raise invalid_input(

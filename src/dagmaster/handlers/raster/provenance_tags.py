@@ -62,7 +62,7 @@ def trace_sources(rasters: Sequence[RasterSource], share: Share) -> ProvenanceTa
         except PermanentError:
             # The step that reads the pixels reports what is wrong.
             tag = ProvenanceTag()
-        itself = (str(source.uri), source.version)
+        itself = (source.href, source.version)
         sources.update(dict.fromkeys(tag.sources or [itself]))
         modified += [tag.modified] if tag.modified is not None else []
     return ProvenanceTag(sources=list(sources), modified=min(modified, default=None))

@@ -7,18 +7,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import Field
 
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.raster.shared_cache import copy_to_mount
-from dagmaster.handlers.source_files import check_file_size, file_not_found, local_file
+from dagmaster.handlers.source_files import SourceParams, check_file_size, file_not_found, local_file
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.handlers.raster.sidecars import RasterPart
     from dagmaster.ports.storage import BlobInfo, BlobUri
+
+
+class RasterParams(SourceParams):
+    """One raster file, and which of its rasters."""
+
+    subdataset: str | None = Field(
+        default=None, description="The raster in a file that contains several, by a name that raster.validate lists."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +47,13 @@ class RasterSource:
     sidecars: Sequence[RasterPart] = ()
     ignored: Sequence[str] = ()
     """Which sidecars are not used, and why."""
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    subdataset: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def href(self) -> str:
+        """Return the URI, with the subdataset as its fragment."""
+        return str(self.uri) if self.subdataset is None else f"{self.uri}#{self.subdataset}"
 
     @property
     def versions(self) -> list[str]:
@@ -61,11 +77,20 @@ _CHECKSUMS: dict[tuple[str, str, float | None], str] = {}
 _MAX_CHECKSUMS: Final = 1000
 
 
-def fetch_raster(ctx: HandlerContext, uri: BlobUri, *, use_mount: bool = False) -> RasterSource:
+def fetch_raster(
+    ctx: HandlerContext, uri: BlobUri, *, subdataset: str | None = None, use_mount: bool = False
+) -> RasterSource:
     """Return a raster and its sidecars as local files, from copies in the mount if requested."""
+    return _choose(ctx, _fetch(ctx, uri, use_mount=use_mount), subdataset)
+
+
+def _fetch(ctx: HandlerContext, uri: BlobUri, *, use_mount: bool) -> RasterSource:
     with require_extra("raster"):
+        from dagmaster.handlers.raster.dataset_folders import fetch_dataset, is_dataset
         from dagmaster.handlers.raster.sidecars import RasterPart, find_sidecars
 
+    if is_dataset(ctx, uri):
+        return fetch_dataset(ctx, uri)
     info = ctx.blobs.find(uri)
     if info is None:
         raise file_not_found(ctx, uri)
@@ -81,6 +106,7 @@ def locate_raster(
     ctx: HandlerContext,
     uri: BlobUri,
     *,
+    subdataset: str | None = None,
     version: str | None = None,
     size: int | None = None,
     sidecars: str | None = None,
@@ -90,18 +116,41 @@ def locate_raster(
     `version`, `size` and `sidecars` come from a plan, which may be outdated: a raster that differs from them is
     rejected, and results are named only by what the raster itself states.
     """
-    info = ctx.blobs.find(uri)
-    if info is None:
-        raise file_not_found(ctx, uri)
-    if size is not None and info.size != size:
-        raise _changed(uri, f"it has {info.size:,} bytes, the plan says {size:,}")
-    check_file_size(ctx, info)
-    source = _remote_source(ctx, info) if uri.scheme in ("az", "s3", "gs") else _local_source(ctx, info)
+    source = _choose(ctx, _locate(ctx, uri), subdataset)
+    if size is not None and source.size != size:
+        raise _changed(uri, f"it has {source.size:,} bytes, the plan says {size:,}")
     if version not in (None, source.version):
         raise _changed(uri, f"its version is {source.version}, the plan says {version[:100]}")
     if version is not None and sidecars != source.sidecar_digest:
         raise _changed(uri, "the files that belong to it were changed, added or removed")
     return source
+
+
+def _locate(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
+    with require_extra("raster"):
+        from dagmaster.handlers.formats.raster_files import can_read_in_place
+        from dagmaster.handlers.raster.dataset_folders import fetch_dataset, is_dataset
+
+    if is_dataset(ctx, uri):
+        return fetch_dataset(ctx, uri)
+    info = ctx.blobs.find(uri)
+    if info is None:
+        raise file_not_found(ctx, uri)
+    check_file_size(ctx, info)
+    is_remote = uri.scheme in ("az", "s3", "gs") and can_read_in_place(uri.suffix)
+    return _remote_source(ctx, info) if is_remote else _local_source(ctx, info)
+
+
+def _choose(ctx: HandlerContext, source: RasterSource, subdataset: str | None) -> RasterSource:
+    """Return one of the rasters in a source. It is identified by the file and its name."""
+    if subdataset is None:
+        return source
+    from dagmaster.handlers.gdal import gdal_env
+    from dagmaster.handlers.raster.subdatasets import choose_subdataset
+
+    with gdal_env(ctx.share, **source.options):
+        path = choose_subdataset(source.path, subdataset)
+    return replace(source, path=path, version=f"{source.version} {subdataset}", subdataset=subdataset)
 
 
 def _local_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:
@@ -157,7 +206,7 @@ def _remote_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:
             path, version = str(file.path), file.sha256
         return RasterPart(uri=part.uri, path=path, size=part.size, version=version)
 
-    raster, options = locate(info), ctx.blobs.gdal_path(info.uri).options
+    raster, options = locate(info), {**ctx.blobs.gdal_path(info.uri).options, "network": True}
     sidecars = [locate(sidecar) for sidecar in find_sidecars(ctx, info.uri)]
     staged = StagedRaster(path=raster.path, options=options)
     if sidecars:

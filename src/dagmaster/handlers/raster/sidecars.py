@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape
 
 from rasterio._path import _UnparsedPath as UnparsedPath
@@ -20,6 +20,7 @@ from rasterio.errors import CRSError
 from rasterio.io import DatasetReader
 
 from dagmaster.errors import PermanentError, invalid_input
+from dagmaster.handlers.formats.raster_files import FILE_TYPES
 from dagmaster.handlers.gdal import (
     GDAL_ERRORS,
     SIDECAR_OPTIONS,
@@ -46,7 +47,7 @@ _AFTER_STEM: Final = (
 _LANDSAT_BAND: Final = re.compile(r"(.+?)_B", re.IGNORECASE)
 _PLEIADES_TILE: Final = re.compile(r"IMG_(.+?)(?:_(?:P|RGB|NED))?_R\d+C\d+", re.IGNORECASE)
 _TIFF_SUFFIXES: Final = (".msk", ".ovr")
-BINARY_SUFFIXES: Final = (*_TIFF_SUFFIXES, ".aux", ".rrd")
+BINARY_SUFFIXES: Final = (*_TIFF_SUFFIXES, ".aux", ".rrd", ".ige", ".gri")
 _PAM_ROOT: Final = re.compile(rb"<PAMDataset[^>]*(?<!/)>")
 
 
@@ -73,7 +74,7 @@ class StagedRaster:
     path: str
     sidecars: Sequence[RasterPart] = ()
     ignored: Sequence[str] = ()
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """The options of `gdal_env` with which it is read."""
 
 
@@ -85,6 +86,7 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
     expected = {
         *(f"{name}{end}".lower() for end in _AFTER_NAME),
         *(f"{stem}{end}".lower() for end in (*_AFTER_STEM, f".{suffix[:1]}{suffix[-1:]}w", f".{suffix}w")),
+        *_described_by(name),
     } - {name.lower()}
     # Not all that begins with the stem: a folder may contain a_0001.tif to a_9999.tif.
     prefixes = (f"{stem}.", f"{stem}_rpc", f"{stem}_RPC", f"{stem}_metadata")
@@ -102,6 +104,13 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
                 f" {MAX_TEXT_BYTES / 1e6:g} MB are read. Make it smaller, or move it away"
             )
     return sidecars
+
+
+def _described_by(name: str) -> Iterator[str]:
+    """Yield the names of the files without which some formats cannot be read, as the .hdr of ENVI."""
+    file_type = FILE_TYPES.get(Path(name).suffix.lower())
+    if file_type is not None:
+        yield from (file_type.part_name(name, part).lower() for part in file_type.parts)
 
 
 def _sensor_names(stem: str) -> Iterator[str]:
@@ -125,7 +134,7 @@ def is_binary(uri: BlobUri) -> bool:
 
 
 def stage_raster(
-    ctx: HandlerContext, raster: RasterPart, sidecars: Sequence[RasterPart], options: Mapping[str, str] | None = None
+    ctx: HandlerContext, raster: RasterPart, sidecars: Sequence[RasterPart], options: Mapping[str, Any] | None = None
 ) -> StagedRaster:
     """Put a raster and its sidecars into a folder of their own.
 

@@ -22,13 +22,13 @@ from dagmaster.handlers.raster.cog_output import (
     publish_cog,
     result_name,
 )
-from dagmaster.handlers.raster.raster_sources import fetch_raster, locate_raster
-from dagmaster.handlers.source_files import CrsName, SourceParams
+from dagmaster.handlers.raster.raster_sources import RasterParams, fetch_raster, locate_raster
+from dagmaster.handlers.source_files import CrsName
 
 TILES_FOLDER = "tiles"
 
 
-class TilingParams(SourceParams):
+class TilingParams(RasterParams):
     """The raster to tile, and how."""
 
     tile_size: int = Field(default=4096, ge=16, le=65_536, description="Tile width and height in pixels.")
@@ -61,7 +61,7 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env
         from dagmaster.handlers.raster.tiling import plan_tiles
-    source = locate_raster(ctx, params.uri(ctx))
+    source = locate_raster(ctx, params.uri(ctx), subdataset=params.subdataset)
     with gdal_env(ctx.share, **source.options):
         plan = plan_tiles(
             source.path,
@@ -73,6 +73,7 @@ def generate_tiling_scheme(ctx: HandlerContext, params: TilingParams) -> Tiling:
         )
     identity = {
         "href": str(source.uri),
+        "subdataset": source.subdataset,
         "source_version": source.version,
         "source_size": source.size,
         "source_sidecars": source.sidecar_digest,
@@ -91,6 +92,7 @@ class TileSpec(BaseModel):
     column: int | None = None
     row: int | None = None
     href: str | None = Field(default=None, description="The raster of the tile.")
+    subdataset: str | None = Field(default=None, description="The raster in a file that contains several.")
     source_version: str | None = Field(default=None, description="The checksum of the raster when it was planned.")
     source_size: int | None = None
     source_sidecars: str | None = Field(default=None, description="A digest of the files that belong to the raster.")
@@ -168,9 +170,16 @@ def tile_cog(
         )
     uri = ctx.blobs.resolve(href)
     ctx.about = str(uri)
-    source = locate_raster(ctx, uri, version=spec.source_version, size=spec.source_size, sidecars=spec.source_sidecars)
+    source = locate_raster(
+        ctx,
+        uri,
+        subdataset=spec.subdataset,
+        version=spec.source_version,
+        size=spec.source_size,
+        sidecars=spec.source_sidecars,
+    )
     # Named by the raster in place, read from its copy.
-    read = fetch_raster(ctx, source.uri, use_mount=True) if use_mount else source
+    read = fetch_raster(ctx, source.uri, subdataset=spec.subdataset, use_mount=True) if use_mount else source
     warp = Warp(crs=params.target_crs, resampling=params.resampling, nodata=params.nodata)
     pixel_params: Mapping[str, Any] = {"window": list(spec.window), "target_crs": warp.crs}
     if warp.crs is not None:
@@ -178,7 +187,7 @@ def tile_cog(
     if warp.nodata is not None:
         pixel_params = {**pixel_params, "nodata": warp.nodata}
     position = f"{spec.index:05d}" if spec.row is None else f"r{spec.row:03d}_c{spec.column or 0:03d}"
-    raster_name = result_name(source.uri)
+    raster_name = result_name(source.uri, source.subdataset)
     name = f"{raster_name}_{position}"
     origin = Origin.of_files(ctx, source)
     target_uri = cog_uri(ctx, name, params, origin, pixel_params, folder=f"{TILES_FOLDER}/{raster_name}")

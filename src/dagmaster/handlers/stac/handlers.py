@@ -12,7 +12,7 @@ from dagmaster.errors import invalid_input
 from dagmaster.geo.bounding_boxes import parse_bbox
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import LIGHT
-from dagmaster.handlers.source_files import SourceParams
+from dagmaster.handlers.raster.raster_sources import RasterParams
 from dagmaster.handlers.stac.catalog_maintenance import catalog_container, rebuild, repair_items
 from dagmaster.handlers.stac.item_builder import (
     DEFAULT_COLLECTION,
@@ -308,7 +308,7 @@ def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionR
     )
 
 
-class ExtractParams(SourceParams):
+class ExtractParams(RasterParams):
     """A raster, and the metadata of its item."""
 
     collection_id: str | None = Field(default=None, description="The collection of the item.")
@@ -334,6 +334,7 @@ def extract_metadata(ctx: HandlerContext, params: ExtractParams) -> Extracted:
     item = stored_raster_item(
         ctx,
         params.uri(ctx),
+        subdataset=params.subdataset,
         collection=params.collection_id,
         item_id=params.item_id,
         datetime=params.datetime,

@@ -93,6 +93,7 @@ def stored_raster_item(
     uri: BlobUri,
     *,
     collection: str | None,
+    subdataset: str | None = None,
     item_id: str | None = None,
     datetime: str | None = None,
     properties: Mapping[str, Any] | None = None,
@@ -105,11 +106,11 @@ def stored_raster_item(
     item_datetime, stated_datetime = _pop_datetime(properties, datetime)
     if item_id is None and stated_datetime is None and has_fingerprint(str(uri)):
         properties[UNDATED_ID] = True
-    source = fetch_raster(ctx, uri)
+    source = fetch_raster(ctx, uri, subdataset=subdataset)
     metadata = ItemMetadata(
         item_id=item_id or file_item_id(uri, stated_datetime),
         href=str(uri),
-        sha256=source.version,
+        sha256=source.sha256 or source.version,
         size=source.size,
         collection=collection,
         datetime=item_datetime,
@@ -125,7 +126,8 @@ def stored_raster_item(
     finally:
         if ctx.blobs.local_path(uri) is None:
             for path in (source.path, *(part.path for part in source.sidecars)):
-                Path(path).resolve().unlink(missing_ok=True)
+                if Path(path).is_file():
+                    Path(path).resolve().unlink()
 
 
 def remote_file_item(

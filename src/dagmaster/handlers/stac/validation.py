@@ -17,6 +17,7 @@ from referencing import Registry, Resource
 
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.geo.stac_items import STAC_VERSION, check_collection, check_item
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,16 +57,18 @@ def _validate(kind: str, document: dict[str, Any], label: str) -> None:
         _MODELS[kind].model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        raise invalid_input(f"{label} is not valid STAC at {_format_path(first['loc'])}: {first['msg']}") from None
+        raise invalid_input(_not_valid(label, first["loc"], first["msg"])) from None
     # A 1.0 document is also valid as 1.1, except for its version.
     violation = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
     if violation is not None and list(violation.absolute_path) == ["collection"]:
         # The schema's own message is that 'x' should not be valid under {}.
         raise invalid_input(f"{label} names a collection but has no link to it: add a link with rel 'collection'")
     if violation is not None:
-        raise invalid_input(
-            f"{label} is not valid STAC at {_format_path(violation.absolute_path)}: {violation.message[:300]}"
-        )
+        raise invalid_input(_not_valid(label, violation.absolute_path, violation.message))
+
+
+def _not_valid(label: str, path: Any, words: str) -> str:
+    return f"{label} is not valid STAC: correct it at {_format_path(path)}{library_words('the schema', words)}"
 
 
 def _format_path(path: Any) -> str:

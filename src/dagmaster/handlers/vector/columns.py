@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from dagmaster.errors import invalid_input
 from dagmaster.geo import arrow_features
-from dagmaster.handlers.library_words import library_words
 from dagmaster.ports.tables import CHUNK_COLUMN, MAX_DECIMAL_DIGITS, MAX_IDENTIFIER, SYSTEM_COLUMNS
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -178,7 +178,13 @@ def _not_utf8(name: str, row: int) -> Exception:
 
 def _is_list(arrow_type: pa.DataType) -> bool:
     types = pa.types
-    checks = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    checks = (
+        types.is_list,
+        types.is_large_list,
+        types.is_fixed_size_list,
+        types.is_list_view,
+        types.is_large_list_view,
+    )
     return any(check(arrow_type) for check in checks)
 
 

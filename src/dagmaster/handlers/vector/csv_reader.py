@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from dagmaster.errors import invalid_input
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,10 @@ class CsvReader:
         self._path = path
         self._encoding = params.encoding or "utf8"
         self._delimiter = _detect_delimiter(path)
-        header = self._open({}).schema.names
+        try:
+            header = self._open({}).schema.names
+        except UnicodeError as error:
+            raise _read_error(error) from error
         self._all = header
         self._wkt = _find_column(header, params.wkt_column, WKT_NAMES)
         lon = _find_column(header, params.lon_column, LON_NAMES)
@@ -125,7 +129,10 @@ def _read_error(error: Exception) -> Exception:
     text = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in text:
         return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
-    return invalid_input(f"the CSV cannot be read: {text[:300]}")
+    return invalid_input(
+        "the CSV cannot be read: every row needs as many values as the header has columns, and a name of an encoding is"
+        f" one that Python knows{library_words('Arrow', text)}"
+    )
 
 
 def _detect_delimiter(path: Path) -> str:

@@ -104,10 +104,9 @@ def _stroke(points: Any, step: float) -> Any:
     """Replace the arcs through each three points by chords."""
     if len(points) % 2 == 0 and len(points):
         raise ValueError(f"an arc has three points, and arcs share their ends: {len(points)} points are none")
-    vertices = [points[:1]]
-    for index in range(0, len(points) - 2, 2):
-        vertices.append(_stroke_arc(*points[index : index + 3], step)[1:])
-    return np.concatenate(vertices)
+    triples = [points[index : index + 3] for index in range(0, len(points) - 2, 2)]
+    arcs = [_stroke_arc(start, middle, end, step) for start, middle, end in triples]
+    return np.concatenate([points[:1], *(arc[1:] for arc in arcs)])
 
 
 def _stroke_arc(start: Any, middle: Any, end: Any, step: float) -> Any:
@@ -124,17 +123,18 @@ def _stroke_arc(start: Any, middle: Any, end: Any, step: float) -> Any:
         turns = [math.pi, math.pi]
     elif sum(turns) > full_circle:
         turns = [turn - full_circle for turn in turns]
-    first = _stroke_between(start, middle, center, angles[0], turns[0], step)
-    second = _stroke_between(middle, end, center, angles[1], turns[1], step)
+    first = _stroke_between(start, middle, center, turns[0], step)
+    second = _stroke_between(middle, end, center, turns[1], step)
     return np.concatenate([first, second[1:]])
 
 
-def _stroke_between(start: Any, end: Any, center: tuple[float, float], angle: float, turn: float, step: float) -> Any:
+def _stroke_between(start: Any, end: Any, center: tuple[float, float], turn: float, step: float) -> Any:
     """Return vertices from start to end. Heights and measures change evenly."""
     count = max(1, math.ceil(abs(turn) / step - 1e-9))
     parts = np.linspace(0.0, 1.0, count + 1)[:, None]
     vertices = start + (end - start) * parts
-    radius = math.hypot(start[0] - center[0], start[1] - center[1])
+    across, up = start[0] - center[0], start[1] - center[1]
+    radius, angle = math.hypot(across, up), math.atan2(up, across)
     directions = angle + turn * parts[1:-1, 0]
     vertices[1:-1, 0] = center[0] + radius * np.cos(directions)
     vertices[1:-1, 1] = center[1] + radius * np.sin(directions)
@@ -210,9 +210,9 @@ def _encode(shape: Shape) -> bytes:
     code = shape.kind + {"XY": 0, "XYZ": 1000, "XYM": 2000, "XYZM": 3000}[shape.dimensions]
     head = struct.pack("<BI", 1, code)
     if shape.kind == _POINT:
-        return head + shape.points.tobytes()
+        return head + bytes(shape.points.tobytes())
     if shape.kind == _LINE:
-        return head + struct.pack("<I", len(shape.points)) + shape.points.tobytes()
+        return head + struct.pack("<I", len(shape.points)) + bytes(shape.points.tobytes())
     if shape.kind == _POLYGON:
         rings = [struct.pack("<I", len(ring.points)) + ring.points.tobytes() for ring in shape.members]
         return head + struct.pack("<I", len(rings)) + b"".join(rings)
@@ -235,7 +235,7 @@ class _WktParser:
 
     def _next(self) -> str:
         self._position += 1
-        return self._tokens[self._position - 1]
+        return str(self._tokens[self._position - 1])
 
     def _geometry(self, kind: int | None, dimensions: str, depth: int) -> Shape:
         """Parse a geometry: with its keyword, or (`kind`) without."""

@@ -54,7 +54,7 @@ class Features:
 
 def load(layer: Layer, source_crs: str | None, on_batch: Callable[[int], None]) -> tuple[Features, CleaningReport]:
     """Read a whole layer. Invalid geometries are repaired and counted."""
-    crs = choose_source_crs(layer.crs, source_crs)
+    crs = choose_source_crs(layer, source_crs)
     cleaner = GeometryCleaner(GeometryRules(), crs, crs)
     names = columns.unique_column_names(layer.names)
     column_types = [columns.column_type(arrow_type) for arrow_type in layer.types]

@@ -14,8 +14,8 @@ import pyproj
 import shapely
 
 from dagmaster.errors import invalid_input
-from dagmaster.handlers.library_words import library_words
 from dagmaster.handlers.vector import antimeridian, curves, map_discontinuities
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +28,8 @@ MAX_METRES: Final = 5e7
 """The Earth's circumference is 4e7: coordinates beyond are not places, such as a pole in Mercator."""
 ROUND_TRIP_DEGREES: Final = 1e-5
 """About a metre: the tolerance of a point transformed to another CRS and back."""
+MAX_LONGITUDE: Final = 3 * 360.0
+"""Degrees: files that cross the antimeridian continue beyond 180, but not for turns."""
 DEGREES: Final = "OGC:CRS84"
 _OGC_CODES: Final = {"CRS84": 4326, "CRS83": 4269, "CRS27": 4267}
 """The EPSG codes of the same systems with latitude first."""
@@ -177,7 +179,8 @@ class GeometryCleaner:
             reason = str(shapely.is_valid_reason(geometries[index]))
             if self._rules.invalid == "fail":
                 raise invalid_input(
-                    f"feature {row + index + 1:,} is not valid: {reason}. Set invalid: repair, or report"
+                    f"feature {row + index + 1:,} is not valid: set invalid: repair or report, or correct it"
+                    f"{library_words('GEOS', reason)}"
                 )
             self.report.invalid[reason.partition("[")[0].strip() + stage] += 1
             self.report.add_problem(row + index, reason + stage)
@@ -188,12 +191,16 @@ class GeometryCleaner:
     def _repair(self, geometry: Any, row: int, reason: str) -> Any:
         if not np.isfinite(shapely.get_coordinates(geometry)).all():
             raise invalid_input(
-                f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: {reason}"
+                f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: correct it, or"
+                f" remove the feature{library_words('GEOS', reason)}"
             )
         valid = shapely.make_valid(geometry, method="structure", keep_collapsed=False)
         repaired = keep_dimension(valid, geometry)
         if not repaired.is_valid:
-            raise invalid_input(f"feature {row + 1:,} cannot be repaired: {reason}")
+            raise invalid_input(
+                f"feature {row + 1:,} is not valid and cannot be repaired: correct it, or remove it"
+                f"{library_words('GEOS', reason)}"
+            )
         self.report.counts["repaired"] += 1
         self.report.counts["collapsed"] += int(repaired.is_empty)
         return repaired
@@ -272,6 +279,7 @@ class GeometryCleaner:
                 f"feature {row + index + 1:,} has a latitude of {latitude}, beyond the pole:"
                 " are longitude and latitude swapped, or is the CRS another one?"
             )
+        self._reject_far_longitudes(bounds, row)
         unwrap = self._reprojection.is_from_projected
         needs_split = antimeridian.needs_split(geometries, unwrap=unwrap)
         if needs_split.any():
@@ -280,6 +288,16 @@ class GeometryCleaner:
                 geometries[index] = antimeridian.split(geometries[index], unwrap=unwrap)
                 self.report.counts["antimeridian_cut"] += 1
         return geometries
+
+    def _reject_far_longitudes(self, bounds: Any, row: int) -> None:
+        """Reject what is more than some turns around the Earth: it would be split into as many parts."""
+        farthest = np.nan_to_num(np.abs(bounds[:, [0, 2]]), nan=0.0, posinf=np.inf).max(axis=1, initial=0.0)
+        if (farthest > MAX_LONGITUDE).any():
+            index = int(np.flatnonzero(farthest > MAX_LONGITUDE)[0])
+            raise invalid_input(
+                f"feature {row + index + 1:,} has a longitude of {farthest[index]:g}, which is not in degrees: is the"
+                " CRS another one?"
+            )
 
 
 class Reprojection:
@@ -290,7 +308,13 @@ class Reprojection:
         self.is_same = source.equals(target, ignore_axis_order=True)
         self.is_from_projected = not self.is_same and not source.is_geographic
         self.is_from_degrees = source.is_geographic and not target.is_geographic
-        self._transformer = pyproj.Transformer.from_crs(source, target, always_xy=True)
+        try:
+            self._transformer = pyproj.Transformer.from_crs(source, target, always_xy=True)
+        except pyproj.exceptions.ProjError as error:
+            raise invalid_input(
+                f"there is no transformation from {crs_label(source)}, the CRS of the file, to {crs_label(target)}:"
+                f" correct the CRS of the file, or choose another target_crs{library_words('PROJ', error)}"
+            ) from error
 
     def apply(self, geometries: Any) -> tuple[Any, Any]:
         """Return the transformed geometries, and which of them the target cannot represent."""
@@ -373,7 +397,7 @@ def crs_label(crs: pyproj.CRS) -> str:
 
 
 def find_srid(crs: pyproj.CRS) -> int | None:
-    """Return the EPSG code of the horizontal part of a CRS; None if it has none. Tables store x before y in any case."""
+    """Return the EPSG code of the horizontal part of a CRS; None if it has none. Tables store x before y."""
     if crs.is_bound and crs.source_crs is not None:
         return find_srid(crs.source_crs)
     if crs.is_compound:

@@ -24,7 +24,7 @@ from dagmaster.handlers.vector.models import (
 )
 
 
-@handler("vector.prepare", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+@handler("vector.prepare", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     """Load a file of features, repair and reproject it, and split it into chunks for a table."""
     with require_extra("vector"):
@@ -49,7 +49,7 @@ def upload_chunk(ctx: HandlerContext, params: UploadParams) -> Uploaded:
     return Uploaded(table=table, chunk_id=chunk_id, rows=rows)
 
 
-@handler("vector.create_stac", version="2", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
+@handler("vector.create_stac", version="3", queue=LIGHT, timeout_seconds=600, aliases=["vector_create_stac"])
 def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     """Describe a table as a STAC item and register it. Chunks of earlier runs are removed first."""
     with require_extra("vector"):
@@ -57,7 +57,7 @@ def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     return pipeline.register_table(ctx, params)
 
 
-@handler("vector.simplify", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
+@handler("vector.simplify", version="3", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
 def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     """Simplify geometries. Shared borders stay shared if the features form a coverage."""
     with require_extra("vector"):
@@ -67,7 +67,7 @@ def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     )
 
 
-@handler("vector.dissolve", version="2", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
+@handler("vector.dissolve", version="3", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
 def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
     """Merge features with equal values, and sum columns."""
     with require_extra("vector"):
@@ -79,7 +79,7 @@ def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
 
 @handler(
     "vector.process_complete",
-    version="2",
+    version="3",
     queue=HEAVY,
     timeout_seconds=14_400,
     aliases=["vector_docker_complete", "vector_process_complete"],

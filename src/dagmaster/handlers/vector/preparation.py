@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.models import GeometryRules, Mixed
     from dagmaster.handlers.vector.readers import Layer
 
+_CRS_REMEDIES: Final = {
+    "ESRI Shapefile": "put its .prj beside it",
+    "CSV": "name columns with longitude and latitude by lon_column and lat_column",
+    "DXF": "export it to a format that has one",
+    "DGN": "export it to a format that has one",
+}
+"""What to do about a file without a CRS, beside `source_crs`."""
 _CRS_CODE: Final = re.compile(r"[A-Za-z]{2,10}:[A-Za-z0-9]{1,20}")
 
 
@@ -89,7 +96,7 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
         raise invalid_input(
             f"the target_crs {plan.target_crs} has no EPSG code, and a table needs one: choose another, as EPSG:4326"
         )
-    source = choose_source_crs(layer.crs, plan.source_crs)
+    source = choose_source_crs(layer, plan.source_crs)
     cleaner = GeometryCleaner(plan.rules, source, target)
     names = columns.unique_column_names(layer.names)
     column_types = [columns.column_type(arrow_type) for arrow_type in layer.types]
@@ -235,13 +242,14 @@ def parse_crs_code(text: str, param: str) -> pyproj.CRS:
         raise invalid_input(f"unknown CRS {text} ({param})") from error
 
 
-def choose_source_crs(file_crs: pyproj.CRS | None, param: str | None) -> pyproj.CRS:
+def choose_source_crs(layer: Layer, param: str | None) -> pyproj.CRS:
     """Return the CRS of a file: its own, or that of the param `source_crs` if it has none."""
+    file_crs = layer.crs
     param_crs = None if param is None else parse_crs_code(param, "source_crs")
     if file_crs is None and param_crs is None:
+        remedy = _CRS_REMEDIES.get(layer.format, "set it in the file")
         raise invalid_input(
-            "the file has no CRS, so its place is unknown. A shapefile has it in its .prj; otherwise set source_crs:"
-            " EPSG:…"
+            f"the {layer.format} file has no CRS, so its place is unknown: {remedy}, or set source_crs: EPSG:…"
         )
     if file_crs is not None and param_crs is not None and not file_crs.equals(param_crs, ignore_axis_order=True):
         raise invalid_input(

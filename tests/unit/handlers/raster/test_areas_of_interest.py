@@ -129,7 +129,7 @@ def test_an_area_that_cannot_be_used_is_told(bed: Bed, area: dict[str, Any], sen
 def test_a_vector_file_that_points_elsewhere_is_not_opened(bed: Bed):
     text = '<OGRVRTDataSource><OGRVRTLayer name="x"><SrcDataSource>/etc/x.shp</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>'
     (bed.folder / "bronze" / "sly.gpkg").write_text(text)
-    with pytest.raises(PermanentError, match="the file is not GPKG: it begins with"):
+    with pytest.raises(PermanentError, match="the file is OGR_VRT, which refers to other files"):
         bed.run("raster_clip", href=str(LANDSAT), boundary="sly.gpkg")
 
 

@@ -16,7 +16,6 @@ import pytest
 import rasterio
 from affine import Affine
 from PIL import Image
-from rasterio.crs import CRS
 from rasterio.errors import RasterioIOError
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable, PermanentError
@@ -61,21 +60,24 @@ VRT = """<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda path: path.write_bytes(b""), "the file is empty (0 bytes): expected one of GTiff, JP2OpenJPEG, PNG"),
-        (lambda path: path.write_text("name,height\na,1\n"), "the file is a text file, not a raster: expected one of"),
+        (lambda path: path.write_bytes(b""), "the file is empty (0 bytes): copy it again"),
+        (
+            lambda path: path.write_text("name,height\na,1\n"),
+            "the file is a text file, not the GTiff that its suffix .tif says: copy it again",
+        ),
         (
             lambda path: path.write_text(VRT),
-            "the file is a VRT, which references other files: name those rasters, or convert it to GeoTIFF",
+            "the file is VRT, which refers to other files: name the rasters themselves, or convert it to GeoTIFF",
         ),
         (
             lambda path: path.write_bytes(LANDSAT.read_bytes()[:100]),
-            "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again",
+            "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again (GDAL: ",
         ),
         (
             lambda path: path.write_bytes(b"\x00\x01\x02" * 500),
-            "the file is not a readable raster: expected one",
+            "the file is not a readable GTiff, as its suffix .tif says: it is damaged, truncated or of another format",
         ),
-        (a_zip, "the file is a zip archive: extract it, and name the raster in it"),
+        (a_zip, "the file is a zip archive: name it with the suffix .zip, or extract the raster in it"),
     ],
     ids=["empty", "text", "vrt", "cut off in its directory", "noise", "zip"],
 )
@@ -83,7 +85,6 @@ def test_what_is_no_raster_is_told_for_what_it_is(bed: Bed, handler: str, make: 
     make(bed.folder / "bronze" / "a.tif")
     said = refused(bed, handler, href="a.tif")
     assert said.startswith(sentence)
-    assert said.count(":") == 1
 
 
 @pytest.mark.parametrize(
@@ -121,12 +122,6 @@ def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
         raise RasterioIOError("Read failed")
     with pytest.raises(BlobsUnavailable, match="cannot be read: No such file"), open_raster(path, share):
         pass
-
-
-def test_a_grid_of_letters_is_not_read_for_it_has_its_place_in_another_file(bed: Bed):
-    (bed.folder / "bronze" / "a.asc").write_text("ncols 1\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n5\n")
-    (bed.folder / "bronze" / "a.prj").write_text(CRS.from_epsg(32725).to_wkt())
-    assert "a text file, not a raster" in refused(bed, "raster.validate", href="a.asc")
 
 
 def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):

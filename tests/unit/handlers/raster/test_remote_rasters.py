@@ -67,7 +67,7 @@ def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeyp
 
 def test_what_lies_there_and_is_no_raster_is_told(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
-    with pytest.raises(PermanentError, match="not a readable raster"):
+    with pytest.raises(PermanentError, match="not a raster that is read in an object store: expected GTiff, "):
         far.run("raster.validate", href="a.tif")
     with pytest.raises(PermanentError, match="a text file, not a raster"):
         far.run("raster.create_cog", href="a.tif")

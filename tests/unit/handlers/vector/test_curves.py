@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ import shapely
 
 from dagmaster.errors import PermanentError
 from dagmaster.handlers.vector import curves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CIRCLE = "CURVEPOLYGON (CIRCULARSTRING (0 0, 1 1, 2 0, 1 -1, 0 0))"
 STADIUM = (
@@ -28,7 +31,7 @@ def linear(text: str | bytes, step: float = 4) -> Any:
     return shapely.from_wkb(curves.linearize(curves.parse(text), step))
 
 
-def circular_wkb(points: list[tuple[float, ...]], *, code: int = 8, order: str = "<") -> bytes:
+def circular_wkb(points: Sequence[tuple[float, ...]], *, code: int = 8, order: str = "<") -> bytes:
     head = struct.pack(f"{order}BII", int(order == "<"), code, len(points))
     return head + b"".join(struct.pack(f"{order}{len(point)}d", *point) for point in points)
 

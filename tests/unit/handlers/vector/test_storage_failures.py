@@ -11,7 +11,7 @@ import shapely
 
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.geo import arrow_features
-from dagmaster.handlers.vector import dataset_files
+from dagmaster.handlers.vector import content_checks, dataset_files
 from tests.unit.handlers.vector.test_bad_input import geoparquet
 from tests.unit.handlers.vector.test_natural_earth import collection
 
@@ -23,10 +23,10 @@ def test_a_file_that_goes_away_while_it_is_read_may_come_back(services, monkeypa
         href = geoparquet(services, "x.parquet", [box], 4326)
     else:
         href = services.put("x.geojson", collection(box))
-    look = dataset_files.check_content
+    look = content_checks.check_content
 
-    def looked_at_and_gone(path: Any, format_: str) -> None:
-        look(path, format_)
+    def looked_at_and_gone(path: Any, format_: str, max_bytes: int) -> None:
+        look(path, format_, max_bytes)
         path.resolve().unlink()
 
     monkeypatch.setattr(dataset_files, "check_content", looked_at_and_gone)

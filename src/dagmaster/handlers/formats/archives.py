@@ -1,0 +1,146 @@
+"""Datasets in zip archives: every entry is checked before the first one is extracted, under a name of our own."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import zipfile
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.errors import invalid_input
+from dagmaster.handlers.result_uris import safe_name
+from dagmaster.text_format import library_words
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagmaster.handlers.formats.driver_rules import FileType
+
+MAX_MEMBERS: Final = 10_000
+MAX_EXPANSION: Final = 200
+"""How many times larger than its zip archive a dataset above 10 MB may be. Text compresses to about a twentieth."""
+SMALL_BYTES: Final = 10_000_000
+GENERIC_SUFFIXES: Final = (".xml", ".json", ".db", ".map")
+"""Suffixes of other files, too, such as metadata: they count only if nothing else in an archive is a dataset."""
+
+
+def extract_dataset(
+    path: Path, folder: Path, max_bytes: int, types: Mapping[str, FileType], member: str | None = None
+) -> Path:
+    """Extract the one dataset in a zip archive, with the files that belong to it; return its path.
+
+    `member` names it if there are several. At most `max_bytes` are extracted.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = check_members(archive, min(max_bytes, max(SMALL_BYTES, path.stat().st_size * MAX_EXPANSION)))
+            name, suffix = _choose_dataset(members, types, member)
+            # Some drivers name a layer after their file.
+            target = folder / f"{safe_name(PurePosixPath(name or path.name).name.partition('.')[0])}{suffix}"
+            if types[suffix].markers:
+                _extract_directory(archive, members, name, target)
+            else:
+                _extract_files(archive, members, name, types[suffix], target)
+            return target
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise invalid_input(
+            f"the file is a damaged zip archive, or of an unknown kind: create it again{library_words('zip', error)}"
+        ) from error
+
+
+def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
+    """Return the files of an archive. Reject names that lead out of it, links, encryption, and too much of it."""
+    members = [member for member in archive.infolist() if not member.is_dir()]
+    if len(members) > MAX_MEMBERS:
+        raise invalid_input(f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed")
+    for member in members:
+        name = member.filename[:100]
+        parts = PurePosixPath(member.filename).parts
+        if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in parts[0]:
+            raise invalid_input(f"the zip archive contains {name!r}, a path that leads out of it")
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise invalid_input(f"the zip archive contains a link, {name!r}: include the file itself")
+        if member.flag_bits & 0x1:
+            raise invalid_input(f"{name!r} in the zip archive is encrypted")
+    size = sum(member.file_size for member in members)
+    if size > max_bytes:
+        raise invalid_input(
+            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed for it"
+        )
+    return members
+
+
+def _choose_dataset(members: list[zipfile.ZipInfo], types: Mapping[str, FileType], name: str | None) -> tuple[str, str]:
+    """Return the name and suffix of the dataset: a file, or the directory that contains its files."""
+    datasets = _list_datasets(members, types)
+    listed = ", ".join(list(datasets)[:10])
+    if name is not None:
+        datasets = {key: suffix for key, suffix in datasets.items() if key == name.rstrip("/")}
+    elif len(datasets) > 1:
+        specific = {key: suffix for key, suffix in datasets.items() if suffix not in GENERIC_SUFFIXES}
+        datasets = specific or datasets
+    if len(datasets) == 1:
+        return next(iter(datasets.items()))
+    if datasets:
+        raise invalid_input(f"the zip archive has {len(datasets)} datasets: name one by `member`: {listed}")
+    listed = listed or ", ".join(member.filename for member in members[:10]) or "nothing"
+    missing = f"no dataset {name!r}" if name is not None else "no dataset of a supported format"
+    raise invalid_input(f"the zip archive has {missing}, but {listed}")
+
+
+def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]) -> dict[str, str]:
+    """Return the datasets of an archive: their names and suffixes. A directory at its root has an empty name."""
+    datasets: dict[str, str] = {}
+    for suffix, file_type in types.items():
+        names = [member.filename for member in members if PurePosixPath(member.filename).name in file_type.markers]
+        outermost = min((str(PurePosixPath(name).parent) for name in names), key=len, default=None)
+        if outermost is not None and outermost == ".":
+            return {"": suffix}
+        datasets |= {str(PurePosixPath(name).parent): suffix for name in names}
+    # A group within a group is a part of the outer one.
+    datasets = {
+        name: suffix
+        for name, suffix in datasets.items()
+        if not any(str(parent) in datasets for parent in PurePosixPath(name).parents)
+    }
+    for member in members:
+        path = PurePosixPath(member.filename)
+        suffix = path.suffix.lower()
+        is_hidden = member.filename.startswith("__MACOSX/") or path.name.startswith(".")
+        is_inside = any(str(parent) in datasets for parent in path.parents)
+        if suffix in types and not types[suffix].markers and not is_hidden and not is_inside:
+            datasets[member.filename] = suffix
+    parts = {
+        types[suffix].part_name(name, part).lower() for name, suffix in datasets.items() for part in types[suffix].parts
+    }
+    return {name: suffix for name, suffix in datasets.items() if name.lower() not in parts}
+
+
+def _extract_directory(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, target: Path) -> None:
+    prefix = f"{name}/" if name else ""
+    for member in members:
+        if member.filename.startswith(prefix):
+            path = target / member.filename[len(prefix) :]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _extract(archive, member, path)
+
+
+def _extract_files(
+    archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, file_type: FileType, target: Path
+) -> None:
+    by_name = {member.filename.lower(): member for member in members}
+    _extract(archive, by_name[name.lower()], target)
+    missing = [part for part in file_type.required if file_type.part_name(name, part).lower() not in by_name]
+    if missing:
+        raise invalid_input(f"{name!r} in the zip archive is incomplete: its {' and '.join(missing)} is missing")
+    for part in file_type.parts:
+        member = by_name.get(file_type.part_name(name, part).lower())
+        if member is not None:
+            _extract(archive, member, target.with_name(file_type.part_name(target.name, part)))
+
+
+def _extract(archive: zipfile.ZipFile, member: zipfile.ZipInfo, target: Path) -> None:
+    # zipfile reads at most the size that the member states, and verifies its checksum.
+    with archive.open(member) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file, 1024 * 1024)
