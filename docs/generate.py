@@ -314,8 +314,8 @@ def _read_drivers(rules: Mapping[str, DriverRule]) -> str:
         if rule.is_read and rule.files:
             suffixes = " ".join(f"`{suffix}`" for suffix in rule.suffixes)
             parts = dict.fromkeys(part.removeprefix("+") for file in rule.files for part in file.parts)
-            beside = f", {' '.join(f'`{part}`' for part in parts)}" if parts else ""
-            rows.append(f"| {name}{'*' if rule.needs_suffix else ''} | {suffixes} | {rule.reason}{beside} |")
+            also = f", {' '.join(f'`{part}`' for part in parts)}" if parts else ""
+            rows.append(f"| {name}{'*' if rule.needs_suffix else ''} | {suffixes} | {rule.reason}{also} |")
     return "| driver | suffixes | reads |\n|---|---|---|\n" + "\n".join(rows) + "\n"
 
 

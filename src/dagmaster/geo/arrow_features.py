@@ -64,7 +64,7 @@ def arrow_type(column_type: str) -> pa.DataType:
     """Return the Arrow type of a column type."""
     parsed = ColumnType.parse(column_type)
     if parsed is None:
-        raise invalid_input(f"there is no column type {column_type!r}")
+        raise invalid_input(f"there is no column type {column_type!r}: prepare the file again")
     if parsed.name == "decimal":
         # Not decimal256 throughout: many readers of Parquet stop at 38 digits.
         decimal = pa.decimal128 if parsed.precision <= _MAX_DECIMAL128_DIGITS else pa.decimal256
@@ -86,7 +86,9 @@ def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
     }
     if any(differences.values()):
         text = "; ".join(f"{', '.join(names[:10])} {label}" for label, names in differences.items() if names)
-        raise invalid_input(f"the rows do not fit the table {spec.name}: the columns differ, {text}")
+        raise invalid_input(
+            f"the rows do not fit the table {spec.name}: the columns differ, {text}. Load them into another table"
+        )
     columns = []
     for field in schema:
         try:
@@ -126,7 +128,10 @@ def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFile
     unexpected = [name for name in types if expected not in ("Geometry", "Geometry Z") and name != expected]
     unexpected += [name for name in types if name.endswith(" Z") != expected.endswith(" Z") and name not in unexpected]
     if unexpected:
-        raise invalid_input(f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}")
+        raise invalid_input(
+            f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}: load them into"
+            " another table, or with mixed_types: geometry"
+        )
     bounds = shapely.bounds(geometries)
     bbox = _total_bounds(bounds)
     column: JsonObject = {"encoding": "WKB", "geometry_types": list(types), "crs": crs_to_projjson(spec.srid)}

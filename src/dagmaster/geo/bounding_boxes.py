@@ -111,7 +111,8 @@ def _positions(geometry: object, label: str, depth: int) -> Iterator[Sequence[fl
         parts = geometry.get("geometries")
         if not isinstance(parts, list) or not parts or depth:
             raise invalid_input(
-                f"the geometry of {label} is a GeometryCollection without geometries, or one inside another"
+                f"the geometry of {label} is a GeometryCollection without geometries, or one inside another: write"
+                " its geometries"
             )
         for part in parts:
             yield from _positions(part, label, depth + 1)
@@ -121,7 +122,7 @@ def _positions(geometry: object, label: str, depth: int) -> Iterator[Sequence[fl
 
 def _nested_positions(values: object, depth: int, geometry_type: str, label: str) -> Iterator[Sequence[float]]:
     if not isinstance(values, list | tuple) or not values:
-        raise invalid_input(f"the {geometry_type} of {label} lacks coordinates")
+        raise invalid_input(f"the {geometry_type} of {label} has no coordinates: add them")
     if depth:
         _check_line(values, depth, geometry_type, label)
         for value in values:

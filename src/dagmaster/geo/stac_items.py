@@ -114,7 +114,7 @@ def item_interval(item: dict[str, Any]) -> tuple[datetime, datetime]:
             parse_datetime(end, f"the end_datetime of {label}"),
         )
         if interval[0] > interval[1]:
-            raise invalid_input(f"{label} ends before it starts: {start} is after {end}")
+            raise invalid_input(f"{label} ends before it starts: {start} is after {end}. Swap them")
         return interval
     if properties.get("datetime") is None:
         raise invalid_input(
@@ -186,7 +186,7 @@ def check_id(value: object, label: str) -> str:
     if len(value) > MAX_ID_CHARACTERS:
         raise invalid_input(f"{label} has {len(value):,} characters: at most {MAX_ID_CHARACTERS} are allowed")
     if any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in value):
-        raise invalid_input(f"{label} contains a control character or a lone surrogate: {value[:80]!r}")
+        raise invalid_input(f"{label} contains a control character or a lone surrogate: {value[:80]!r}. Remove it")
     return value
 
 
@@ -197,9 +197,9 @@ def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
         size = len(text.encode())
         ordered = json.dumps(document, allow_nan=False, separators=(",", ":"), sort_keys=True)
     except RecursionError:
-        raise invalid_input(f"{label} is nested too deeply") from None
+        raise invalid_input(f"{label} is nested too deeply: move its content to an asset") from None
     except UnicodeEncodeError:
-        raise invalid_input(f"{label} contains a lone surrogate (half a character) in a text") from None
+        raise invalid_input(f"{label} contains a lone surrogate (half a character) in a text: remove it") from None
     except (TypeError, ValueError) as error:
         raise invalid_input(
             f"{label} is not JSON, which has no NaN, no infinity and no objects of Python: omit the key, or write it as"
@@ -211,5 +211,5 @@ def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
             " content to an asset"
         )
     if _NUL.search(text):
-        raise invalid_input(f"{label} contains a NUL character in a text")
+        raise invalid_input(f"{label} contains a NUL character in a text: remove it")
     return text, hashlib.sha256(ordered.encode()).hexdigest()

@@ -23,7 +23,7 @@ from rasterio.crs import CRS
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.io import DatasetReader
 
-from dagmaster.errors import BlobsUnavailable, invalid_input
+from dagmaster.errors import BlobsUnavailable, PermanentError, invalid_input
 from dagmaster.handlers.formats.raster_files import (
     IN_PLACE_DRIVERS,
     describe_content,
@@ -100,7 +100,6 @@ def open_raster(
     """
     with open_container(path) as raster:
         _require_bands(raster)
-        reject_overview_reference(raster)
         _check_size(raster, path, share, whole=whole, size=size)
         yield raster
 
@@ -124,7 +123,7 @@ def _require_bands(raster: DatasetReader) -> None:
             f"the file contains {len(names):,} rasters: name one by `subdataset`. raster.validate lists them"
         )
     if raster.count == 0:
-        raise invalid_input("the raster has no bands: it contains no pixels")
+        raise invalid_input("the raster has no bands, so it contains no pixels: name another file")
 
 
 @contextlib.contextmanager
@@ -236,8 +235,13 @@ def _open(path: Path | str) -> DatasetReader:
     raster = DatasetReader(
         UnparsedPath(str(path)), driver=readable_drivers(container, in_place=is_remote), sharing=False
     )
-    if not is_remote:
-        _reject_foreign_files(raster, container)
+    try:
+        reject_overview_reference(raster)
+        if not is_remote:
+            _reject_foreign_files(raster, container)
+    except PermanentError:
+        raster.close()
+        raise
     return raster
 
 
@@ -250,7 +254,6 @@ def _reject_foreign_files(raster: DatasetReader, path: str) -> None:
     folder = os.path.normpath(Path(path).parent)
     foreign = [Path(file) for file in raster.files if not os.path.normpath(file).startswith(f"{folder}{os.sep}")]
     if foreign:
-        raster.close()
         raise invalid_input(
             f"the raster refers to a file outside its folder, {foreign[0].name!r}, which is not opened:"
             " write all of it into one file, as with gdal_translate"

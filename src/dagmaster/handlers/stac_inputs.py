@@ -28,7 +28,7 @@ def collect_items(ctx: HandlerContext, value: Any) -> list[dict[str, Any]]:
 
 def _collect(ctx: HandlerContext, value: Any, path: str, depth: int) -> Iterator[dict[str, Any]]:
     if depth > _MAX_DEPTH:
-        raise invalid_input(f"{path} is nested too deeply to search it for items")
+        raise invalid_input(f"{path} is nested too deeply to search it for items: name the item itself")
     if value is None:
         # A skipped child has no output.
         return
@@ -66,7 +66,7 @@ def _read_document(ctx: HandlerContext, href: str) -> Any:
     uri = ctx.blobs.resolve(href)
     info = ctx.blobs.find(uri)
     if info is None:
-        raise invalid_input(f"there is no STAC document at {uri}")
+        raise invalid_input(f"there is no STAC document at {uri}: name the href of an item")
     if info.size > _MAX_DOCUMENT_BYTES:
         raise invalid_input(
             f"{uri} has {info.size:,} bytes: a STAC document of items has at most {_MAX_DOCUMENT_BYTES:,}"

@@ -223,7 +223,7 @@ def _find_source(ctx: HandlerContext, band: str, href: str) -> BlobInfo:
     uri = ctx.blobs.resolve(href)
     info = ctx.blobs.find(uri)
     if info is None:
-        raise invalid_input(f"{band}: there is no file at {uri}")
+        raise invalid_input(f"{band}: there is no file at {uri}. Put it back, or list the tiles again")
     return info
 
 

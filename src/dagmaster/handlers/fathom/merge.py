@@ -84,7 +84,7 @@ def lay_out(stacks: Mapping[str, Path], share: Share) -> Canvas:
             bands = f"bands {', '.join(layer.bands)} instead of {', '.join(template.bands)}"
             differences = f"{bands}; {differences}".rstrip("; ")
         if differences:
-            raise invalid_input(f"{tile} does not match {first}: {differences}")
+            raise invalid_input(f"{tile} does not match {first}: {differences}. Resample or convert it first")
     west, north = min(layer.west for layer in layers.values()), max(layer.north for layer in layers.values())
     placed = tuple(_place(tile, stacks[tile], layer, west, north) for tile, layer in layers.items())
     _reject_overlaps(placed)

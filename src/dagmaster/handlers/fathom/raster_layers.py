@@ -63,16 +63,19 @@ class Layer:
             raise invalid_input(f"{label}: {error}") from error
         if transform.b or transform.d or transform.a <= 0 or transform.e >= 0:
             raise invalid_input(
-                f"{label} is rotated or not north-up: expected rows from north to south, columns from west to east"
+                f"{label} is rotated or not north-up: expected rows from north to south, columns from west to east."
+                " Warp it first, with raster.reproject"
             )
         if len(set(raster.dtypes)) != 1 or raster.dtypes[0] not in DTYPES:
             raise invalid_input(
-                f"{label} contains {', '.join(set(raster.dtypes))}: expected depths in cm as {' or '.join(DTYPES)}"
+                f"{label} contains {', '.join(set(raster.dtypes))}: expected depths in cm as {' or '.join(DTYPES)}."
+                " Convert it first"
             )
         nodata = NODATA if raster.nodata is None else raster.nodata
         if math.isnan(nodata) or nodata >= 0:
             raise invalid_input(
-                f"{label} has the nodata value {nodata:g}: expected a number below 0, since 0 is dry ground"
+                f"{label} has the nodata value {nodata:g}: expected a number below 0, since 0 is dry ground."
+                " Correct it, as with gdal_edit.py -a_nodata"
             )
         return cls(
             raster.width, raster.height, raster.crs, raster.dtypes[0], nodata, transform.c, transform.f, transform.a,

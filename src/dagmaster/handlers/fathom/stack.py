@@ -126,7 +126,9 @@ def _require_one_grid(rasters: Mapping[str, DatasetReader], tile: str) -> Layer:
         if not differences and offset > MAX_OFFSET_PIXELS:
             differences = f"its corner is {offset:.3g} pixels away"
         if differences:
-            raise invalid_input(f"{band} of {tile} does not match {first}: {differences.rstrip('; ')}")
+            raise invalid_input(
+                f"{band} of {tile} does not match {first}: {differences.rstrip('; ')}. Resample or convert it first"
+            )
     if layer.crs.is_geographic:
         west, south, east, north = tile_bbox(tile)
         bounds = rasters[first].bounds

@@ -53,20 +53,23 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
     """Return the files of an archive. Reject names that lead out of it, links, encryption, and too much of it."""
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) > MAX_MEMBERS:
-        raise invalid_input(f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed")
+        raise invalid_input(
+            f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed. Extract it first"
+        )
     for member in members:
         name = member.filename[:100]
         parts = PurePosixPath(member.filename).parts
         if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in parts[0]:
-            raise invalid_input(f"the zip archive contains {name!r}, a path that leads out of it")
+            raise invalid_input(f"the zip archive contains {name!r}, a path that leads out of it: create it again")
         if stat.S_ISLNK(member.external_attr >> 16):
             raise invalid_input(f"the zip archive contains a link, {name!r}: include the file itself")
         if member.flag_bits & 0x1:
-            raise invalid_input(f"{name!r} in the zip archive is encrypted")
+            raise invalid_input(f"{name!r} in the zip archive is encrypted: create it without a password")
     size = sum(member.file_size for member in members)
     if size > max_bytes:
         raise invalid_input(
-            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed for it"
+            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed for it."
+            " Extract it first"
         )
     return members
 
@@ -83,7 +86,9 @@ def _choose_dataset(members: list[zipfile.ZipInfo], types: Mapping[str, FileType
     if len(datasets) == 1:
         return next(iter(datasets.items()))
     if datasets:
-        raise invalid_input(f"the zip archive has {len(datasets)} datasets: name one by `member`: {listed}")
+        raise invalid_input(
+            f"the zip archive has {len(datasets)} datasets: name one by `member`, or extract it: {listed}"
+        )
     listed = listed or ", ".join(member.filename for member in members[:10]) or "nothing"
     missing = f"no dataset {name!r}" if name is not None else "no dataset of a supported format"
     raise invalid_input(f"the zip archive has {missing}, but {listed}")
@@ -133,7 +138,9 @@ def _extract_files(
     _extract(archive, by_name[name.lower()], target)
     missing = [part for part in file_type.required if file_type.part_name(name, part).lower() not in by_name]
     if missing:
-        raise invalid_input(f"{name!r} in the zip archive is incomplete: its {' and '.join(missing)} is missing")
+        raise invalid_input(
+            f"{name!r} in the zip archive is incomplete: its {' and '.join(missing)} is missing. Add it"
+        )
     for part in file_type.parts:
         member = by_name.get(file_type.part_name(name, part).lower())
         if member is not None:

@@ -37,14 +37,18 @@ def installed_drivers() -> frozenset[str]:
 
 def readable_drivers(name: str, *, in_place: bool = False) -> list[str]:
     """Return the drivers that may read a file of this name: those that recognise content, and those of its suffix."""
-    suffix = Path(name).suffix.lower()
-    return [
+    return list(_drivers(Path(name).suffix.lower(), in_place=in_place))
+
+
+@cache
+def _drivers(suffix: str, *, in_place: bool) -> tuple[str, ...]:
+    return tuple(
         driver
         for driver, rule in _RULES.items()
         if driver in installed_drivers()
         and (not in_place or driver in IN_PLACE_DRIVERS)
         and (not rule.needs_suffix or suffix in rule.suffixes)
-    ]
+    )
 
 
 def can_read_in_place(suffix: str) -> bool:

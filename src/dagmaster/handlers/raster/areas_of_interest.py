@@ -87,7 +87,10 @@ def project_area(area: Area, crs: CRS, bounds: tuple[float, float, float, float]
                 " the raster: expected an area in degrees that this CRS covers"
             ) from error
         if not all(math.isfinite(side) for side in geometry.bounds):
-            raise invalid_input(f"the area {area.name} reaches beyond what the CRS of the raster covers")
+            raise invalid_input(
+                f"the area {area.name} reaches beyond what {crs_name(crs)}, the CRS of the raster, covers: use a"
+                " smaller area"
+            )
         geometry = shapely.make_valid(geometry)
     if not crs.is_geographic:
         return geometry
@@ -122,7 +125,7 @@ def _read_geojson(document: dict[str, Any]) -> Iterator[Area]:
     crs = _geojson_crs(document)
     features = document.get("features") if document.get("type") == "FeatureCollection" else [document]
     if not isinstance(features, list):
-        raise invalid_input("the FeatureCollection has no list of features")
+        raise invalid_input("the FeatureCollection has no list of features: correct it")
     for feature in features:
         is_feature = isinstance(feature, dict) and feature.get("type") == "Feature"
         properties = (feature.get("properties") or {}) if is_feature else {}

@@ -145,7 +145,8 @@ def _sampled_footprint(crs: CRS, earth: EarthTransform, place: Place) -> Footpri
     longitudes, latitudes, is_valid = earth.locate(*place(u, v))
     if not is_valid.any():
         raise invalid_input(
-            f"no pixel of the raster lies on the Earth: its geotransform leads beyond the projection of {crs_name(crs)}"
+            f"no pixel of the raster lies on the Earth: its geotransform leads beyond the projection of"
+            f" {crs_name(crs)}. Correct the geotransform or the CRS, as with gdal_edit.py"
         )
     start = _nearest_to_middle(u[is_valid], v[is_valid])
     rim_longitudes, rim_latitudes, _ = _find_rim(earth, place, start)

@@ -88,7 +88,7 @@ def require_georeferenced(raster: DatasetReader) -> None:
     if georeference.kind == "rpcs":
         raise invalid_input(f"the raster is georeferenced by RPCs, not by a grid: {_WARP_ADVICE}")
     if raster.count == 0:
-        raise invalid_input("the raster has no bands")
+        raise invalid_input("the raster has no bands, so it contains no pixels: name another file")
 
 
 _WARP_ADVICE: Final = "warp it first, with raster.reproject or with target_crs of raster.create_cog"

@@ -32,7 +32,7 @@ def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size
         # Control points and RPCs lead to a grid only when they are warped: this is where it would be.
         grid = raster_grid(raster) if is_grid else located_grid(raster, georeference)
         if raster.count == 0:
-            raise invalid_input("the raster has no bands")
+            raise invalid_input("the raster has no bands, so it contains no pixels: name another file")
         footprint = raster_footprint(grid.crs, grid.affine, grid.width, grid.height)
         if sample:
             with explain_io_errors(path):

@@ -18,6 +18,7 @@ from dagmaster.handlers.gdal import explain_io_errors, open_raster
 from dagmaster.handlers.raster.cog_writer import write_cog
 from dagmaster.handlers.raster.georeferences import require_georeferenced
 from dagmaster.handlers.raster.grids import raster_grid, require_north_up
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,7 +86,8 @@ def _open_session(model: bytes, share: Share) -> Any:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base class
         raise invalid_input(
-            f"the model cannot be loaded: expected one ONNX file that contains its weights: {error}"
+            "the model cannot be loaded: expected one ONNX file that contains its weights, of an opset that the"
+            f" installed onnxruntime knows{library_words('ONNX', error)}"
         ) from error
 
 
@@ -170,7 +172,10 @@ def _run_model(session: Any, pixels: Any, overlap: int) -> Any:
     try:
         channels = np.asarray(session.run(None, {session.get_inputs()[0].name: pixels})[0])
     except Exception as error:  # its exceptions have no common base class
-        raise invalid_input(f"the model fails on a window of {pixels.shape} pixels: {error}") from error
+        raise invalid_input(
+            f"the model fails on a window of {pixels.shape[2]} x {pixels.shape[3]} pixels in {pixels.shape[1]} bands:"
+            f" select its bands by bands, or its window size by window{library_words('ONNX', error)}"
+        ) from error
     if channels.ndim != _TENSOR_RANK or channels.shape[2:] != pixels.shape[2:]:
         raise invalid_input(
             f"the model returns {channels.shape} for {pixels.shape}: expected a value or channels for each pixel"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from dagmaster.errors import BlobNotFound, BlobsUnavailable, invalid_input
 from dagmaster.handlers.result_uris import safe_name
 from dagmaster.handlers.source_files import LocalFile, check_file_size, file_not_found
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
@@ -56,7 +57,10 @@ def copy_to_mount(ctx: HandlerContext, *uris: BlobUri, keep_hours: float = KEEP_
             files.append(LocalFile(uri=info.uri, path=path, size=info.size, sha256=sha256))
         os.utime(folder, (used_at, used_at))
     except OSError as error:
-        raise BlobsUnavailable(f"{uris[0]} cannot be copied to the mount {root}: {error}") from error
+        raise BlobsUnavailable(
+            f"{uris[0]} cannot be copied to the mount {root}: check its free space and permissions"
+            f"{library_words('the system', error)}"
+        ) from error
     return files
 
 
@@ -80,7 +84,7 @@ def _copy(ctx: HandlerContext, uri: BlobUri, size: int, path: Path) -> None:
     try:
         fetched = ctx.blobs.fetch(uri, temporary, lambda done: ctx.progress(done, max(size, 1), f"fetching {uri}"))
         if fetched.size != size:
-            raise BlobsUnavailable(f"{uri} changed while it was copied")
+            raise BlobsUnavailable(f"{uri} changed while it was copied: it is copied again at the next attempt")
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     except BlobNotFound as error:

@@ -90,8 +90,8 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
     } - {name.lower()}
     # Not all that begins with the stem: a folder may contain a_0001.tif to a_9999.tif.
     prefixes = (f"{stem}.", f"{stem}_rpc", f"{stem}_RPC", f"{stem}_metadata")
-    beside = [info for prefix in prefixes for info in ctx.blobs.list_beside(uri, prefix)]
-    sidecars = [info for info in beside if info.uri.name.rpartition("/")[2].lower() in expected]
+    siblings = [info for prefix in prefixes for info in ctx.blobs.list_beside(uri, prefix)]
+    sidecars = [info for info in siblings if info.uri.name.rpartition("/")[2].lower() in expected]
     folder = uri.name.rpartition("/")[0]
     for sensor_name in _sensor_names(stem):
         info = ctx.blobs.find(replace(uri, name=f"{folder}/{sensor_name}".lstrip("/")))

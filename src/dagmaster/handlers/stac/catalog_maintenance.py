@@ -271,7 +271,7 @@ class Repaired(BaseModel):
 def repair_items(ctx: HandlerContext, params: RepairParams) -> Repaired:
     """Find items that are malformed or whose files are missing, and report, repair or remove them."""
     if params.collection_id is not None and ctx.catalog.collection(params.collection_id) is None:
-        raise invalid_input(f"the catalog has no collection {params.collection_id!r}")
+        raise invalid_input(f"the catalog has no collection {params.collection_id!r}: name another, or create it first")
     result = Repaired()
     irreparable: dict[str, list[str]] = {}
     for item in iterate_items(ctx, params.collection_id):

@@ -280,7 +280,7 @@ def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionR
     """Create a collection and register the items of all tiles in it. Its extent is that of the tiles."""
     inputs = collect_items(ctx, params.tile_results)
     if not inputs:
-        raise invalid_input("no tile has a result: there is nothing to register")
+        raise invalid_input("no tile has a result, so there is nothing to register: see why the tiles failed")
     own = {str(value["collection"]) for value in inputs if value.get("collection")}
     requested = params.collection_id or (params.collection or {}).get("id")
     if requested is None and len(own) > 1:

@@ -36,7 +36,7 @@ _RESERVED: Final = (GEOMETRY, CHUNK_COLUMN, *SYSTEM_COLUMNS)
 def unique_column_names(names: Sequence[str]) -> list[str]:
     """Convert names to lower case a-z, digits and '_'. Names that become equal get a number, in order."""
     if len(names) > MAX_COLUMNS:
-        raise invalid_input(f"the file has {len(names):,} columns: at most {MAX_COLUMNS:,} are allowed")
+        raise invalid_input(f"the file has {len(names):,} columns: at most {MAX_COLUMNS:,} are allowed. Leave some out")
     candidates = [safe_column_name(name) for name in names]
     unique_names: list[str] = []
     # A name that is already safe keeps it, whatever precedes it.

@@ -38,7 +38,10 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
     _reject_marked(head)
     rule = ARROW_FORMATS.get(format_name) or VECTOR_DRIVERS[format_name]
     if not head.startswith(rule.magic):
-        raise invalid_input(f"the file is not {format_name}: it begins with {_describe_start(head)}")
+        raise invalid_input(
+            f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}. Copy it again,"
+            " or name it with the suffix of its format"
+        )
     match format_name:
         case "ESRI Shapefile":
             _check_shapefile(path)
@@ -99,18 +102,26 @@ def _check_shapefile(path: Path) -> None:
         with part.open("rb") as file:
             head = file.read(_SHP_HEADER)
         if len(head) < _SHP_HEADER or part.stat().st_size < 2 * struct.unpack(">i", head[24:28])[0]:
-            raise invalid_input(f"the {suffix} of the shapefile is truncated: it is shorter than its header states")
+            raise invalid_input(
+                f"the {suffix} of the shapefile is truncated: it is shorter than its header states. Copy all its files"
+                " again"
+            )
         rows[suffix] = (2 * struct.unpack(">i", head[24:28])[0] - _SHP_HEADER) // 8
     dbf = path.with_suffix(".dbf")
     with dbf.open("rb") as file:
         head = file.read(_DBF_HEADER)
     if len(head) < _DBF_HEADER:
-        raise invalid_input("the .dbf of the shapefile is truncated: it has no header")
+        raise invalid_input("the .dbf of the shapefile is truncated: it has no header. Copy all its files again")
     count, start, width = struct.unpack("<IHH", head[4:12])
     if dbf.stat().st_size < start + count * width:
-        raise invalid_input(f"the .dbf of the shapefile is truncated: it is shorter than its {count:,} rows")
+        raise invalid_input(
+            f"the .dbf of the shapefile is truncated: it is shorter than its {count:,} rows. Copy all its files again"
+        )
     if count != rows[".shx"]:
-        raise invalid_input(f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf")
+        raise invalid_input(
+            f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf: copy all its"
+            " files again"
+        )
 
 
 def _reject_linked_crs(path: Path) -> None:

@@ -130,8 +130,8 @@ def _read_error(error: Exception) -> Exception:
     if isinstance(error, UnicodeError) or "UTF8" in text:
         return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
     return invalid_input(
-        "the CSV cannot be read: every row needs as many values as the header has columns, and a name of an encoding is"
-        f" one that Python knows{library_words('Arrow', text)}"
+        "the CSV cannot be read: give every row as many values as the header has columns, and name an encoding that"
+        f" Python knows{library_words('Arrow', text)}"
     )
 
 

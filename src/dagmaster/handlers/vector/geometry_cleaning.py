@@ -251,7 +251,8 @@ class GeometryCleaner:
         area = self._reprojection.area_of_use()
         if area is None:
             raise invalid_input(
-                f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be clipped to it"
+                f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be clipped to it."
+                " Choose another target_crs"
             )
         clipped = geometries.copy()
         for index in np.flatnonzero(is_lost).tolist():
@@ -261,7 +262,8 @@ class GeometryCleaner:
         reprojected, is_still_lost = self._reprojection.apply(clipped[is_lost])
         if is_still_lost.any():
             raise invalid_input(
-                f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}"
+                f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}: choose"
+                " another target_crs"
             )
         projected = projected.copy()
         projected[is_lost] = reprojected
@@ -424,7 +426,8 @@ def _bbox_in_crs(bbox: Sequence[float], crs: pyproj.CRS) -> Any:
     )
     if is_lost.any():
         raise invalid_input(
-            f"the bbox {list(bbox)} reaches beyond what {crs_label(crs)}, the CRS of the file, can represent"
+            f"the bbox {list(bbox)} reaches beyond what {crs_label(crs)}, the CRS of the file, can represent:"
+            " use a smaller one"
         )
     shapely.prepare(projected)
     return projected[0]

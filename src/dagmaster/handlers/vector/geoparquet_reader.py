@@ -94,7 +94,9 @@ def _native_column(file: pq.ParquetFile) -> GeometryColumn:
         if logical_type.get("Type") in _NATIVE_TYPES:
             columns[leaf.path] = logical_type.get("crs", "")
     if not columns:
-        raise invalid_input("the file is Parquet, but not GeoParquet: it does not name a geometry column")
+        raise invalid_input(
+            "the file is Parquet, but not GeoParquet: it names no geometry column. Write it as GeoParquet"
+        )
     name = "geometry" if "geometry" in columns else next(iter(columns))
     if len(columns) > 1 and name != "geometry":
         raise invalid_input(

@@ -153,7 +153,7 @@ def upload_chunk(
     try:
         ctx.blobs.fetch(uri, path, lambda done: ctx.progress(done, message=f"fetching {uri}"))
     except BlobNotFound as error:
-        raise invalid_input(f"there is no chunk at {uri}") from error
+        raise invalid_input(f"there is no chunk at {uri}: run vector.prepare again") from error
     chunk_spec, rows = arrow_features.read_chunk(path)
     path.unlink()
     spec = TableSpec(

@@ -239,7 +239,9 @@ def parse_crs_code(text: str, param: str) -> pyproj.CRS:
     try:
         return pyproj.CRS.from_user_input(text)
     except pyproj.exceptions.CRSError as error:
-        raise invalid_input(f"unknown CRS {text} ({param})") from error
+        raise invalid_input(
+            f"{param} is {text}, which is not a known CRS: expected a code such as EPSG:4326"
+        ) from error
 
 
 def choose_source_crs(layer: Layer, param: str | None) -> pyproj.CRS:

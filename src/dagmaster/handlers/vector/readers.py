@@ -89,7 +89,7 @@ def _open_with_gdal(source: Fetched, params: VectorSource) -> Iterator[Layer]:
         schema = reader.schema
         geometry = next((index for index, field in enumerate(schema) if _is_geometry(field)), None)
         if geometry is None:
-            raise invalid_input(f"the layer {layer!r} has no geometries: it is a plain table")
+            raise invalid_input(f"the layer {layer!r} has no geometries, only columns: name another by `layer`")
         others = [index for index in range(len(schema)) if index != geometry]
 
         def batches() -> Iterator[Batch]:

@@ -194,7 +194,7 @@ def test_a_file_that_is_cut_off_damaged_or_no_raster_is_refused_by_name(tmp_path
     for bad, said in (
         (data[:half], "truncated"),
         (data[:half] + bytes(5_000) + data[half + 5_000 :], "cannot be read to its end"),
-        (b"no raster at all", "expected one of GTiff"),
+        (b"no raster at all", "a text file, not the GTiff that its suffix .tif says"),
     ):
         broken.write_bytes(bad)
         found = refused(sources, tmp_path / "x.tif")

@@ -163,7 +163,7 @@ def test_one_of_several_files_in_a_zip_is_an_area_by_its_name(bed: Bed):
     with zipfile.ZipFile(bed.folder / "bronze" / "aoi.zip", "w") as archive:
         for name, text in texts.items():
             archive.writestr(name, text)
-    with pytest.raises(PermanentError, match=r"name one by `member`: small\.geojson, large\.geojson"):
+    with pytest.raises(PermanentError, match=r"name one by `member`, or extract it: small\.geojson, large\.geojson"):
         bed.run("raster_clip", href="a.tif", boundary="aoi.zip")
     for name, text in texts.items():
         made, named = (bed.run("raster_clip", href="a.tif", **way) for way in (

@@ -164,7 +164,7 @@ def test_a_dem_for_a_raster_without_rpcs_is_refused(bed: Bed):
     with pytest.raises(PermanentError, match="has no RPCs, which dem asks for"):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
     (bed.folder / "bronze" / "dem.tif").write_bytes(b"no raster")
-    with pytest.raises(PermanentError, match=r"not a raster.*dem\.tif"):
+    with pytest.raises(PermanentError, match=r"not the GTiff .*dem\.tif"):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
 
 

@@ -69,7 +69,7 @@ def test_what_lies_there_and_is_no_raster_is_told(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
     with pytest.raises(PermanentError, match="not a raster that is read in an object store: expected GTiff, "):
         far.run("raster.validate", href="a.tif")
-    with pytest.raises(PermanentError, match="a text file, not a raster"):
+    with pytest.raises(PermanentError, match="a text file, not the GTiff that its suffix"):
         far.run("raster.create_cog", href="a.tif")
 
 

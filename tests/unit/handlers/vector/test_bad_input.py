@@ -321,7 +321,7 @@ def test_a_zip_that_lies_about_its_size_is_refused(services):
         ({}, "has no dataset of a supported format, but nothing"),
         (
             {"a.geojson": b"{}", "b.geojson": b"{}"},
-            "has 2 datasets: name one by `member`: a.geojson, b.geojson",
+            "has 2 datasets: name one by `member`, or extract it: a.geojson, b.geojson",
         ),
         ({"inner.zip": b"PK"}, "has no dataset of a supported format"),
     ],
@@ -348,7 +348,7 @@ def test_what_is_no_zip_is_refused(services):
 @pytest.mark.parametrize(
     ("crs", "said"),
     [
-        ("EPSG:999999", "unknown CRS EPSG:999999"),
+        ("EPSG:999999", "target_crs is EPSG:999999, which is not a known CRS"),
         ("+proj=utm +zone=33", "expected an authority and a code"),
         ("/etc/passwd", "expected an authority and a code"),
         ("", "expected an authority and a code"),

@@ -241,7 +241,7 @@ def test_the_item_of_a_table_says_what_it_holds_and_is_stac(services, shapefile)
     assert (properties["table:row_count"], properties["proj:code"]) == (COUNTRIES, "EPSG:4326")
     assert properties["table:columns"][-1] == {"name": "geometry", "type": "MultiPolygon"}
     assert [one["name"] for one in properties["table:columns"]][:2] == ["pop_est", "continent"]
-    assert properties["dagmaster:handler"] == "vector.create_stac v2"
+    assert properties["dagmaster:handler"] == "vector.create_stac v3"
     assert properties["dagmaster:sources"][0]["href"].endswith("naturalearth_lowres.shp")
     assert item["bbox"] == [-180.0, -90.0, 180.0, 83.64513]
     read = pystac.Item.from_dict(item)

@@ -1,0 +1,23 @@
+"""What sentences are made of."""
+
+from __future__ import annotations
+
+import pytest
+
+from dagmaster.text_format import library_words
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", ""),
+        ("bad  file.\n", " (GDAL: bad file)"),
+        ("'/scratch/task-1/source.shp' is broken", " (GDAL: 'source.shp' is broken)"),
+        ("/a/b/c.tif: TIFFReadDirectory: failed", " (GDAL: c.tif: TIFFReadDirectory: failed)"),
+        ("see https://example.com/a/b", " (GDAL: see https://example.com/a/b)"),
+        ("expected 1/2 of it", " (GDAL: expected 1/2 of it)"),
+        ("x" * 300, f" (GDAL: {'x' * 199}…)"),
+    ],
+)
+def test_the_words_of_a_library_follow_ours_in_one_line_without_paths(words, expected):
+    assert library_words("GDAL", words) == expected
