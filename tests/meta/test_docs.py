@@ -77,6 +77,32 @@ def test_the_architecture_is_told_in_at_most_150_lines():
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 
+def named_files(text: str) -> list[Path]:
+    """Return the files or folders that a path in the architecture stands for: of the project, or of a package."""
+    braces = re.search(r"\{(.*)\}", text)
+    if braces:
+        return [file for part in braces[1].split(",") for file in named_files(text.replace(braces[0], part))]
+    source = ROOT / "src" / "dagmaster"
+    anchors = (ROOT, source, source / "store" / "postgres")
+    return [file for anchor in anchors for file in anchor.glob(text)] or [*source.rglob(text)]
+
+
+ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+IN_FILE = re.compile(r"((?:`[^`/. ]+`(?:, | and | or )?)+)(?: in| of| \()\s?`([\w/.{},*]+\.(?:py|sql))`")
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/.{},*-]+(?:\.py|\.sql|\.md|\.toml|/))`", ARCHITECTURE))))
+def test_every_file_that_the_architecture_names_exists(path):
+    assert named_files(path.rstrip("/")), path
+
+
+@pytest.mark.parametrize(("names", "path"), sorted(set(IN_FILE.findall(ARCHITECTURE))))
+def test_what_the_architecture_places_in_a_file_is_there(names, path):
+    text = "\n".join(file.read_text(encoding="utf-8") for file in named_files(path))
+    missing = [name for name in re.findall(r"`(\w+)", names) if not re.search(rf"\b{name}\b", text)]
+    assert missing == [], path
+
+
 def test_no_file_of_the_source_is_two_rooms_in_one():
     large = {
         str(file.relative_to(ROOT)): lines

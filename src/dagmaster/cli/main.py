@@ -171,7 +171,8 @@ def _unexpected(error: Exception) -> UnexpectedFailure:
         # A service: its trace belongs in its log.
         _LOGGER.critical("unexpected failure", exc_info=error)
     sentence = f"dagmaster failed unexpectedly ({type(error).__name__}); this is a mistake in dagmaster"
-    if not read_settings().settings.debug:
+    settings = read_settings().settings
+    if not settings.debug:
         return UnexpectedFailure(f"{sentence}. DAGMASTER_DEBUG=1 prints the trace")
     traceback.print_exception(error)
     return UnexpectedFailure(f"{sentence}. The trace is on the error stream")

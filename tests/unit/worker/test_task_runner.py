@@ -51,7 +51,7 @@ def test_two_claims_of_one_task_write_two_blobs():
     "outcome", [Succeeded({"text": "hunter2"}), Failed({"message": "hunter2"}), Released("hunter2")]
 )
 @pytest.mark.parametrize("seconds", [2.5, None])
-def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome, seconds):
+def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome: Outcome, seconds: float | None):
     outcome.running_seconds = seconds
 
     class Fixed(Large):
