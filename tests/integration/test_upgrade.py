@@ -122,7 +122,7 @@ def test_an_open_job_of_the_schema_before_completes(old_database):
             (record,) = await reader.jobs(JobFilter())
             assert (record.id, record.status, record.nodes_finished) == ("1", "COMPLETED", 2)
             attempts = await reader.attempts("1", "a")
-            assert [each.status for each in attempts] == ["RELEASED", "RELEASED", "COMPLETED"]
+            assert [each.status for each in attempts] == ["COMPLETED", "RELEASED", "RELEASED"]
         finally:
             await reader.close()
             await worker.deregister()
