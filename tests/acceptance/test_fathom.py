@@ -143,7 +143,7 @@ def a_truncated_file_fails_its_tile_alone_and_holds_its_cell_back(scenario: Scen
     assert f"{BROKEN}.tif]" in failed["error"]["message"]
     assert "See previous exception" not in failed["error"]["message"]
     assert "Traceback" not in json.dumps(failed)
-    # It was tried once: no retry mends a file.
+    # It was tried once: no retry repairs a file.
     assert scenario.nodes["stack__3"]["attempt"] == 1
     assert result["held_cells"] == [{"cell": "n50e008_2deg", "group": GROUP, "lacking": [BROKEN]}]
     assert result["items"] == [f"{GROUP}-n48e008_2deg"]

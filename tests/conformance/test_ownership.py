@@ -146,7 +146,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
 
 
 async def test_a_turn_from_before_the_job_was_loaded_again_writes_nothing(world):
-    """Its answer was lost, and the server may still be at it when the same owner has loaded the job anew."""
+    """Its answer was lost, and the server may still be at it when the same owner has loaded the job again."""
     scene = await Scene.begin(world)
     stale = await scene.now()
     fresh = await scene.now()

@@ -195,7 +195,7 @@ class Alike(RuleBasedStateMachine):
         self.owners.remove(owner)
         self.both(lambda place: owner.stores[place].deregister())
 
-    # ── Turns, by whoever believes to hold the job ──
+    # ── Turns, by every orchestrator that believes that it owns the job ──
 
     @rule(data=st.data(), kind=st.sampled_from(["say", "dispatch", "take", "stop", "withdraw", "release", "finish"]))
     def write(self, data: st.DataObject, kind: str) -> None:

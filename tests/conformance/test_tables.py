@@ -418,7 +418,7 @@ def test_a_server_that_only_reads_may_write_again(postgis):
 
 def test_a_server_that_is_not_there_may_come_back():
     with pytest.raises(TablesUnavailable, match="is unavailable"):
-        tables_at("postgresql://somebody:secret@127.0.0.1:1/geo").describe("t")
+        tables_at("postgresql://ada:secret@127.0.0.1:1/geo").describe("t")
 
 
 def test_a_password_is_in_no_address_and_no_error(postgis):

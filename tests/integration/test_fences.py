@@ -149,7 +149,7 @@ async def test_tasks_claimed_by_a_worker_while_it_is_expired_are_lost_in_the_end
     await world.move(7)
     await scene.orchestrator.mark_lost_tasks()
     await elsewhere.execute("COMMIT")
-    # Whether the claim still counted or not: somebody must be able to run the task.
+    # Whether the claim still counted or not: a worker must be able to run the task.
     await scene.orchestrator.mark_lost_tasks()
     assert await worker.heartbeat([], {}) is None
     other = await world.worker("q")

@@ -251,7 +251,7 @@ def test_an_address_shows_user_host_and_database_and_no_password(url, masked):
 
 @given(st.text(alphabet="ab@/?#:%[]=&.", max_size=8))
 def test_no_password_however_it_is_written_is_shown(rest):
-    # The canary may stand anywhere in what somebody took for a password.
+    # The canary may stand anywhere in what a user took for a password.
     for password in (f"{CANARY}{rest}", f"{rest}{CANARY}"):
         assert CANARY not in mask_url(f"postgresql://user:{password}@host/db")
 

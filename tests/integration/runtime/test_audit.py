@@ -179,14 +179,14 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         {"open_nodes_can_progress", "child_jobs_match_events"},
     ),
     "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"claims_can_expire"}),
-    "an owner who was buried long ago": (
+    "an owner that was expired long ago": (
         (
             "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
             " UPDATE dag_orchestrators SET stopped_at = clock() - interval '2 hours'"
         ),
         {"claims_can_expire"},
     ),
-    "a task of a worker who was buried long ago": (
+    "a task of a worker that was expired long ago": (
         (
             f"{HELD} (SELECT min(worker_id) FROM dag_workers) WHERE node_id = 'q';"
             " UPDATE dag_workers SET stopped_at = clock() - interval '2 hours'"

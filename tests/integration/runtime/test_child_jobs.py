@@ -143,7 +143,7 @@ async def test_a_failed_parent_that_is_resumed_starts_a_new_child(world: World):
 
 
 TWO_STEPS = "{workflow_id: child, version: 1, nodes: {a: {handler: echo, next: b}, b: {handler: fail, params: {message: tile 47, permanent: true}}}}"
-MENDED = "{workflow_id: child, version: 2, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
+REPAIRED = "{workflow_id: child, version: 2, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}"
 
 
 async def reused(world: World, job_id: str) -> list[list[str]]:
@@ -155,7 +155,7 @@ async def reused(world: World, job_id: str) -> list[list[str]]:
 async def test_what_a_failed_child_had_done_is_not_done_again_when_its_parent_is_resumed(world: World):
     await world.publish(TWO_STEPS)
     job = (await world.run(CALLS)).job_id
-    await world.publish(MENDED)
+    await world.publish(REPAIRED)
     await world.send(job, "resume")
     assert (await world.finished(job, run=2)).status == "COMPLETED"
     first, second = await children(world, job)

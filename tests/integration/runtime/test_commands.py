@@ -309,12 +309,12 @@ MENDABLE = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: breaks, 
 
 @pytest.mark.parametrize(("command", "body"), [("resume", {}), ("resume", {"nodes": ["b"]}), ("retry", {"node": "b"})])
 async def test_a_failed_job_that_is_retried_continues_where_it_failed(world: World, command: str, body: Any):
-    mended = Gate()
-    world.handlers.append(breaks_until(mended))
+    repaired = Gate()
+    world.handlers.append(breaks_until(repaired))
     failed = await world.run(MENDABLE)
     assert failed.status == "FAILED"
     job = failed.job_id
-    mended.open()
+    repaired.open()
     await world.send(job, command, by="bob", **body)
     report = await world.finished(job, run=2)
     assert (report.status, report.result, report.error) == ("COMPLETED", {"n": 2}, None)
@@ -326,10 +326,10 @@ async def test_a_failed_job_that_is_retried_continues_where_it_failed(world: Wor
 
 @pytest.mark.parametrize(("command", "body"), [("resume", {}), ("retry", {"node": "b"})])
 async def test_the_event_of_another_run_names_its_requester(world: World, command: str, body: Any):
-    mended = Gate()
-    world.handlers.append(breaks_until(mended))
+    repaired = Gate()
+    world.handlers.append(breaks_until(repaired))
     job = (await world.run(MENDABLE)).job_id
-    mended.open()
+    repaired.open()
     await world.send(job, command, by="bob", **body)
     await world.finished(job, run=2)
     (event,) = await world.events(job, "JobResumed")
@@ -337,13 +337,13 @@ async def test_the_event_of_another_run_names_its_requester(world: World, comman
 
 
 async def test_a_job_can_fail_and_be_resumed_again_and_again(world: World):
-    mended = Gate()
-    world.handlers.append(breaks_until(mended))
+    repaired = Gate()
+    world.handlers.append(breaks_until(repaired))
     job = (await world.run(MENDABLE)).job_id
     for run in (2, 3):
         await world.send(job, CommandKind.RESUME)
         assert (await world.finished(job, run=run)).status == "FAILED"
-    mended.open()
+    repaired.open()
     await world.send(job, CommandKind.RESUME)
     assert (await world.finished(job, run=4)).status == "COMPLETED"
     assert await world.attempts(job, "b") == ["FAILED", "FAILED", "FAILED", "COMPLETED"]
@@ -363,11 +363,11 @@ async def test_a_cancelled_job_can_be_resumed(world: World):
 
 
 async def test_one_child_of_a_fan_out_can_be_tried_again(world: World):
-    mended = Gate()
-    world.handlers.append(breaks_until(mended))
+    repaired = Gate()
+    world.handlers.append(breaks_until(repaired))
     text = "{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3], task: {handler: breaks, retry: none}, next: all}, all: {type: fan_in, aggregation: sum}}, outputs: {total: '{{ nodes.all.output.total }}'}}"
     job = (await world.run(text)).job_id
-    mended.open()
+    repaired.open()
     await world.send(job, CommandKind.RESUME)
     report = await world.finished(job, run=2)
     assert (report.status, report.result) == ("COMPLETED", {"total": 6})

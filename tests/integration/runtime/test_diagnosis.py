@@ -196,7 +196,7 @@ async def test_a_claim_after_a_release_names_the_previous_owner(world: World):
     await world.orchestrator()
     gate.open()
     await world.finished(job)
-    # Whoever has done with a job has not left it.
+    # An orchestrator that finished a job has not left it.
     await world.send(job, "resume", nodes=["a"])
     await world.finished(job, run=2)
     claims = [read(event["data"]) for event in await world.events(job, "JobClaimed")]

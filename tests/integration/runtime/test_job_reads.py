@@ -1,4 +1,4 @@
-"""What an onlooker reads of jobs: where their children lie, what was asked of them, how long they took."""
+"""What a reader sees of jobs: where their children lie, what was asked of them, how long they took."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def own_server() -> Iterator[EmbeddedPostgres]:
 
 
 class DyingWorld(World):
-    """A world whose server may be killed, and is started again by whoever misses it."""
+    """A world whose server may be killed, and is started again by the first service that misses it."""
 
     def __init__(self, embedded: EmbeddedPostgres, place: Path) -> None:
         super().__init__("", place)

@@ -1,4 +1,4 @@
-"""What the rest of a job does when a node fails, when somebody cancels, and when time is over."""
+"""What the rest of a job does when a node fails, when it is cancelled, and when time is over."""
 
 from __future__ import annotations
 

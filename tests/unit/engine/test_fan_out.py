@@ -77,7 +77,7 @@ def test_a_job_has_at_most_a_million_children_at_all_levels_together():
     assert not [node_id for node_id in driver.job.nodes if node_id.startswith("h__")]
 
 
-def test_a_source_that_is_resolved_anew_uses_the_children_of_an_earlier_run():
+def test_a_source_that_is_resolved_again_uses_the_children_of_an_earlier_run():
     with mock.patch.object(fanout, "MAX_CHILDREN", 3):
         driver = Driver(a_job(f=fan_out([1, 2, 3])))
         driver.start()

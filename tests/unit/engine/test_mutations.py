@@ -147,7 +147,7 @@ BUGS = [
 def planted(bug: Bug) -> Iterator[None]:
     """Let everybody who holds the function have the bug."""
     source = textwrap.dedent(inspect.getsource(bug.where))
-    assert source.count(bug.right) == 1, f"{bug.where.__qualname__} has changed: plant this bug anew"
+    assert source.count(bug.right) == 1, f"{bug.where.__qualname__} has changed: plant this bug again"
     made: dict[str, Any] = dict(bug.where.__globals__)
     exec(
         compile(source.replace(bug.right, bug.wrong), f"<{bug.says}>", "exec", dont_inherit=True, flags=ANNOTATIONS),

@@ -61,7 +61,7 @@ def test_resume_of_a_cancelled_job_goes_on_where_it_was():
     assert attempts(driver) == {"a": 1, "b": 2, "c": 1}
 
 
-def test_attempts_go_on_counting_and_budgets_start_anew():
+def test_attempts_go_on_counting_and_budgets_start_again():
     driver = Driver(a_job(a=task(retry=RetryPolicy(max_attempts=2, max_lost=0, jitter=False))))
     driver.start()
     driver.fail("a")
@@ -168,7 +168,7 @@ def test_a_resumed_fan_out_keeps_its_source_and_its_completed_children():
     assert attempts(driver) == {"f": 0, "g": 1, "f__0": 1, "f__1": 2, "f__2": 1}
 
 
-def test_a_fan_out_that_follows_a_named_node_resolves_its_source_anew():
+def test_a_fan_out_that_follows_a_named_node_resolves_its_source_again():
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
     driver.start()
     driver.succeed("a", output=["x", "y", "z"])

@@ -1,4 +1,4 @@
-"""What a new run would do, said before. A new job is rehearsed by the shell: see tests/integration/runtime/test_resume.py."""
+"""What a new run would do. The dry run of a new job is in tests/integration/runtime/test_resume.py."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_all_that_follows_is_found_at_any_distance():
     assert with_descendants(graph, []) == set()
 
 
-def test_children_that_are_made_anew_are_counted():
+def test_children_that_are_made_again_are_counted():
     driver = Driver(a_job(plan="", tiles=fan_out("{{ nodes.plan.output }}", after="plan")))
     driver.start()
     driver.succeed("plan", output=[1, 2, 3])

@@ -111,7 +111,7 @@ def test_a_timer_that_fires_early_changes_nothing():
     assert driver.status("a") == "READY"
 
 
-def test_a_node_that_rests_is_dispatched_at_once_when_somebody_retries_it():
+def test_a_node_that_waits_for_a_retry_is_dispatched_at_once_when_it_is_retried():
     driver = a_task(retry=2)
     driver.fail("a")
     assert [type(found) for found in driver.retry("a")] == [Dispatch]

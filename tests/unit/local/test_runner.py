@@ -196,13 +196,13 @@ def test_a_failure_that_is_allowed_can_be_asked_for():
             type: conditional
             depends_on: risky
             condition_field: "{{ nodes.risky.status }}"
-            branches: [{name: bad, condition: "== 'FAILED'", next: mend}, {default: true, next: go}]
-          mend: {handler: give, params: {why: "{{ nodes.risky.error.message }}"}}
+            branches: [{name: bad, condition: "== 'FAILED'", next: repair}, {default: true, next: go}]
+          repair: {handler: give, params: {why: "{{ nodes.risky.error.message }}"}}
           go: {handler: give}
         """
     )
     assert report.status == "COMPLETED"
-    assert report.nodes["mend"]["output"] == {"why": "no"}
+    assert report.nodes["repair"]["output"] == {"why": "no"}
     assert report.nodes["go"]["status"] == "SKIPPED"
 
 

@@ -16,7 +16,7 @@ def a_store() -> Any:
     return SimpleNamespace(clock=FakeClock(), wakeup=asyncio.Event(), pending_kinds=set())
 
 
-def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
+def test_everything_is_looked_for_once_a_poll_however_often_it_is_woken():
     store = a_store()
     schedule = PollSchedule(store, 1.0)
     assert schedule.due() == ALL
@@ -29,7 +29,7 @@ def test_everything_is_looked_for_once_a_poll_however_often_somebody_is_woken():
     assert looked in (9, 10)
 
 
-def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_somebody_is_woken():
+def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_it_is_woken():
     store = a_store()
     schedule = PollSchedule(store, 1000.0)
     schedule.due()

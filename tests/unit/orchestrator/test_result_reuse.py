@@ -46,7 +46,7 @@ class Lived:
     left: dict[str, Any] = field(default_factory=dict)
     reused: dict[str, str] = field(default_factory=dict)
     versions: list[str] = field(default_factory=lambda: ["1"])
-    """Of the handler: the one that is found first, and what is deployed each time after somebody asked."""
+    """Of the handler: the one that is found first, and what is deployed each time after it is asked for."""
 
     def ends(self) -> dict[str, Any]:
         """How each node ended, with what it gave and left."""
@@ -231,7 +231,7 @@ def test_what_is_named_runs_with_all_that_follows_and_nothing_else_does(seed):
     assert set(again.ran) == wanted
 
 
-def test_what_starts_after_a_deploy_is_made_anew_whatever_was_so_when_the_job_began():
+def test_what_starts_after_a_deploy_is_made_again_whatever_was_so_when_the_job_began():
     task = {"handler": "h", "queue": "q"}
     nodes = {"a": task, "b": {**task, "depends_on": ["a"]}, "c": {**task, "depends_on": ["b"]}}
     graph = compile_text(json.dumps({"name": "chain", "nodes": nodes})).graph

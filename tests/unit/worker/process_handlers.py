@@ -165,7 +165,7 @@ def echo(ctx: HandlerContext) -> dict[str, Any]:
 
 @handler()
 def meet(ctx: HandlerContext, fifo: str) -> dict[str, Any]:
-    """Say where it is, and go on when somebody writes into the fifo."""
+    """Say where it is, and go on when the fifo is written to."""
     ctx.progress(os.getpid())
     with Path(fifo).open("rb") as file:
         file.read(1)

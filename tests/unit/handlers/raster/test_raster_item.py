@@ -106,7 +106,7 @@ def test_an_item_tells_a_cog_from_other_files(bed: Bed, name: str, profile: dict
     check(item)
 
 
-def test_a_cog_that_somebody_added_to_is_a_geotiff(bed: Bed):
+def test_a_cog_that_was_added_to_is_a_geotiff(bed: Bed):
     made = bed.run("raster.create_cog", href=bed.bronze("a.tif", numbers(600, 600)))
     assert made.item["assets"]["data"]["type"] == COG_TYPE
     changed = bed.folder / "bronze" / "changed.tif"

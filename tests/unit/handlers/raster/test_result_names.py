@@ -1,4 +1,4 @@
-"""What a result is named after: the raster itself, not what somebody says of it."""
+"""What a result is named after: the raster itself, not what a param says of it."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_what_is_wrong_is_reported_and_nothing_is_changed(mixed):
     assert list(mixed.services.catalog.items("scenes")) == before
 
 
-def test_what_can_be_mended_is_and_the_rest_is_reported_or_removed(mixed):
+def test_what_can_be_repaired_is_and_the_rest_is_reported_or_removed(mixed):
     done = mixed.run("stac.repair_items", collection_id="scenes", policy="repair")
     assert (done["repaired"], done["removed"]) == (3, 0)
     catalog = mixed.services.catalog

@@ -307,7 +307,7 @@ def test_all_of_it_in_one_task_goes_on_where_it_was_killed(services, shapefile, 
     assert services.tables.read("naturalearth_lowres").num_rows == COUNTRIES
     assert done["item"] == services.catalog.registered["vectors", "naturalearth_lowres"]
     assert not list((services.folder / "silver").rglob("prepared-*.json"))
-    # Without it another attempt begins anew, and comes to the same.
+    # Without it another attempt begins again, and comes to the same.
     again = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
     assert again == done | {"resumed_from": 0}
 
