@@ -255,7 +255,7 @@ def test_true_is_not_one(catalog):
     [
         (an_item("w", collection="none"), "no collection 'none'"),
         (an_item("w", geometry=None), "no geometry"),
-        (an_item("w", geometry={"type": "Polygon", "coordinates": []}), "lacks coordinates"),
+        (an_item("w", geometry={"type": "Polygon", "coordinates": []}), "has no coordinates"),
         (an_item("w", geometry={"type": "Circle", "coordinates": [1, 2]}), "expected GeoJSON"),
         (an_item("w", geometry={"type": "Point", "coordinates": [1, float("nan")]}), "not JSON"),
         (an_item("w", geometry={"type": "Point", "coordinates": [50, 91]}), "longitude (-180 to 180), then latitude"),
@@ -268,7 +268,7 @@ def test_true_is_not_one(catalog):
         (an_item("w", when=None), "has no datetime"),
         (an_item("w", when="yesterday"), "2026-11-16T05:00:00Z"),
         (an_item("w", when="2026-01-01T00:00:00"), "no time zone"),
-        (an_item("w", when="2026-02-30T00:00:00Z"), "not a valid datetime"),
+        (an_item("w", when="2026-02-30T00:00:00Z"), "not in the calendar"),
         (
             an_item("w", properties={"start_datetime": "2026-01-02T00:00:00Z", "end_datetime": "2026-01-01T00:00:00Z"}),
             "ends before it starts",

@@ -290,7 +290,7 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
     assert len(await store.unfinished_children(children)) == BATCH
     assert await store.load_job(played.job_id) is not None
     assert len(await store.owned_job_ids()) >= CROWD
-    assert await store.reclaim() == 0
+    assert await store.reclaim() == []
 
 
 async def serve_clients(world: PostgresWorld, played: Played) -> None:

@@ -118,7 +118,7 @@ async def test_ten_thousand_children_are_counted_and_listed_only_by_page(world):
         NodeStatus.COMPLETED: 9_000,
         NodeStatus.FAILED: 2,
         NodeStatus.DISPATCHED: 997,
-        NodeStatus.RUNNING: 1,
+        NodeStatus.CLAIMED: 1,
     }
     failed = NodeFilter(job_id="1", parent_node_id="tiles", statuses=frozenset({NodeStatus.FAILED}))
     (node,) = await reader.list_nodes(failed, limit=1)

@@ -48,7 +48,6 @@ nodes:
     type: fan_out
     source: "{{ nodes.plan.output.list }}"
     max_parallel: 2
-    tolerate_failures: 1
     on_item_error: tolerate
     task: {handler: work, queue: q, params: {tile: "{{ item }}"},
            retry: {max_attempts: 3, initial_delay_seconds: 0.5, max_lost: 100}}

@@ -30,6 +30,7 @@ from dagmaster.handlers.formats.raster_files import (
     readable_drivers,
     reject_references,
 )
+from dagmaster.ports.storage import IN_PLACE
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 
 @contextlib.contextmanager
-def gdal_env(share: Share, *, network: bool = False, **options: Any) -> Iterator[None]:
-    """Configure GDAL with the resources of this task. `network`: it reads an object store in place.
+def gdal_env(share: Share, **options: Any) -> Iterator[None]:
+    """Configure GDAL with the resources of this task. It uses the network only with the options of a remote path.
 
     The cache size is in bytes: GDAL reads 128 as 128 bytes.
     """
@@ -84,7 +85,7 @@ def gdal_env(share: Share, *, network: bool = False, **options: Any) -> Iterator
         "GTIFF_IGNORE_READ_ERRORS": "NO",
         "GDAL_TIFF_INTERNAL_MASK": "YES",
         "CPL_VSIL_USE_TEMP_FILE_FOR_RANDOM_WRITE": "YES",
-        **({} if network else NO_NETWORK),
+        **({} if IN_PLACE in options else NO_NETWORK),
     }
     with rasterio.Env(**{**defaults, **options}):
         yield

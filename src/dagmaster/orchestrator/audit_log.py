@@ -102,9 +102,11 @@ def attempt_trail(result: TaskResult) -> list[AuditEvent]:
     Of a short attempt the end says enough: a start event for each of 10,000 no-op tasks took 13 % more CPU (ADR 0020).
     """
     began, node, attempt = result.started_at, result.node_id, result.attempt
-    if began is None or (result.checkpoints is None and result.reported_at - began < MIN_TRAIL_SECONDS):
+    if result.checkpoints is None and (began is None or result.reported_at - began < MIN_TRAIL_SECONDS):
         return []
-    events = [AuditEvent(EventType.ATTEMPT_STARTED, node, attempt, _json({"started_at": format_rfc3339(began)}))]
+    # Of an attempt whose worker died at once, only its checkpoints say that it had started.
+    started_at = None if began is None else format_rfc3339(began)
+    events = [AuditEvent(EventType.ATTEMPT_STARTED, node, attempt, _json({"started_at": started_at}))]
     progress = json.loads(result.checkpoints or "{}")
     saved = progress.get("checkpoints", [])
     omitted = progress.get("checkpoint_count", 0) - len(saved) or None

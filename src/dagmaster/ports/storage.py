@@ -158,6 +158,10 @@ class BlobInfo:
         return f"{self.size}-{self.etag}"
 
 
+IN_PLACE: Final = "DAGMASTER_IN_PLACE"
+"""An option of a path that GDAL reads over the network. GDAL does not know it; `gdal_env` does."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GdalPath:
     """The path and options with which GDAL reads a blob in place."""

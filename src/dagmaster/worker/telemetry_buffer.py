@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -83,7 +84,7 @@ class TelemetryBuffer:
     def begin(self, task_id: str, token: int) -> None:
         """Register a task that starts."""
         with self._lock:
-            self._tasks[task_id] = _TaskTelemetry(token, loop_time())
+            self._tasks[task_id] = _TaskTelemetry(token, _now())
 
     def renew(self, task_id: str, token: int) -> None:
         """Use the token of a newer claim."""
@@ -146,7 +147,8 @@ class TelemetryBuffer:
         written = CheckpointWrite(
             task.task_id, of_task.token, clean["phase"], json.dumps(data_to_store(clean)), tuple(clean["artifacts"])
         )
-        of_task.checkpoints.append((clean["phase"][:MAX_PHASE_CHARACTERS], round(loop_time() - of_task.begun_at, 3)))
+        seconds = round(_now() - of_task.begun_at, 3)
+        of_task.checkpoints.append((clean["phase"][:MAX_PHASE_CHARACTERS], seconds))
         with self._lock:
             self._checkpoints[task.task_id] = written
         self._keep_progress(task.task_id, of_task)
@@ -244,3 +246,11 @@ class TelemetryBuffer:
 def _cut(text: str, size: int) -> tuple[str, str]:
     """Return the text and its held-back end."""
     return (text[:-size], text[-size:]) if size else (text, "")
+
+
+def _now() -> float:
+    """Return the time of the running loop, which a simulation sets; of the machine on a thread without a loop."""
+    try:
+        return loop_time()
+    except RuntimeError:
+        return time.monotonic()

@@ -11,7 +11,7 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable
-from dagmaster.ports.storage import BlobUri, GdalPath
+from dagmaster.ports.storage import IN_PLACE, BlobUri, GdalPath
 
 # Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task later.
 _RETRY: Final[Any] = {
@@ -72,11 +72,11 @@ def gdal_path(uri: BlobUri) -> GdalPath:
         case "file":
             return GdalPath(path=f"/{uri.name}")
         case "s3":
-            return GdalPath(path=f"/vsis3/{uri.container}/{uri.name}", options=_s3_options())
+            return GdalPath(path=f"/vsis3/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_s3_options()})
         case "az":
-            return GdalPath(path=f"/vsiaz/{uri.container}/{uri.name}", options=_azure_options())
+            return GdalPath(path=f"/vsiaz/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_azure_options()})
         case "gs":
-            return GdalPath(path=f"/vsigs/{uri.container}/{uri.name}", options=_google_options())
+            return GdalPath(path=f"/vsigs/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_google_options()})
     raise BlobNameInvalid(f"GDAL cannot read {uri} in place: fetch it first")
 
 

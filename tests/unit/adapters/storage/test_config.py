@@ -13,7 +13,7 @@ import pytest
 from dagmaster.adapters.storage.config import gdal_path, redact_secrets
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.errors import BlobsUnavailable
-from dagmaster.ports.storage import BlobUri
+from dagmaster.ports.storage import IN_PLACE, BlobUri
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -153,12 +153,13 @@ def test_what_looks_like_a_key_is_not_told(said):
 
 def test_gdal_is_told_of_s3_what_it_names_otherwise(monkeypatch):
     uri = BlobUri.parse("s3://bucket/a/b.tif")
-    assert gdal_path(uri).options == {"AWS_VIRTUAL_HOSTING": "FALSE"}
+    assert gdal_path(uri).options == {IN_PLACE: "YES", "AWS_VIRTUAL_HOSTING": "FALSE"}
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.example:9000/")
     monkeypatch.setenv("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "true")
     monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
     assert gdal_path(uri).path == "/vsis3/bucket/a/b.tif"
     assert gdal_path(uri).options == {
+        IN_PLACE: "YES",
         "AWS_VIRTUAL_HOSTING": "TRUE",
         "AWS_S3_ENDPOINT": "minio.example:9000",
         "AWS_HTTPS": "YES",
@@ -170,10 +171,13 @@ def test_gdal_is_told_of_azure_and_google_what_it_names_otherwise(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
     options = gdal_path(BlobUri.parse("az://box/x.tif")).options
-    assert options == {"AZURE_STORAGE_ACCOUNT": "me", "AZURE_STORAGE_ACCESS_KEY": KEY}
+    assert options == {IN_PLACE: "YES", "AZURE_STORAGE_ACCOUNT": "me", "AZURE_STORAGE_ACCESS_KEY": KEY}
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1/me")
     text = gdal_path(BlobUri.parse("az://box/x.tif")).options["AZURE_STORAGE_CONNECTION_STRING"]
     assert text == f"DefaultEndpointsProtocol=http;AccountName=me;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/me"
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/keys.json")
     path = gdal_path(BlobUri.parse("gs://bucket/x.tif"))
-    assert (path.path, path.options) == ("/vsigs/bucket/x.tif", {"GOOGLE_APPLICATION_CREDENTIALS": "/keys.json"})
+    assert (path.path, path.options) == (
+        "/vsigs/bucket/x.tif",
+        {IN_PLACE: "YES", "GOOGLE_APPLICATION_CREDENTIALS": "/keys.json"},
+    )
