@@ -54,7 +54,7 @@ class Registration:
     @property
     def silent_seconds(self) -> float:
         """Return how long ago its last heartbeat was, also if it was expired before its lease ended."""
-        return self.now - float(self.counters.get("heard_at", self.heartbeat_at))
+        return self.now - float(self.counters.get("last_heartbeat_at", self.heartbeat_at))
 
     @property
     def age_seconds(self) -> float:
@@ -90,7 +90,7 @@ def service_of(registration: Registration) -> Service:
         where=f"{registration.host}:{registration.pid}",
         silent_seconds=registration.silent_seconds,
         lease_seconds=registration.lease_seconds,
-        is_over=registration.stopped_at is not None or "heard_at" in registration.counters,
+        is_over=registration.stopped_at is not None or "last_heartbeat_at" in registration.counters,
     )
 
 
@@ -137,7 +137,7 @@ def left_status(status: NodeStatus) -> str:
 
 def orchestrator_record(registration: Registration, jobs: int, left_statuses: Mapping[str, int]) -> OrchestratorRecord:
     """Describe an orchestrator that owns `jobs`. `left_statuses`: where the open jobs are that it left."""
-    counters = {name: value for name, value in registration.counters.items() if name not in ("heard_at", "left")}
+    counters = {name: value for name, value in registration.counters.items() if name not in ("last_heartbeat_at", "left")}
     left: dict[str, int] | None = None
     if not registration.is_alive:
         owned, unowned = left_statuses.get("owned", 0), left_statuses.get("unowned", 0)
@@ -170,7 +170,7 @@ def orchestrator_record(registration: Registration, jobs: int, left_statuses: Ma
 
 # `begun` is of workers before version 0003 of the schema.
 _WORKER_KEYS: Final = frozenset(
-    {"heard_at", "left", "left_tasks", "running", "begun", "processes", "processes_busy", "draining"}
+    {"last_heartbeat_at", "left", "left_tasks", "running", "begun", "processes", "processes_busy", "draining"}
 )
 
 

@@ -48,7 +48,8 @@ def run_workflow(
     event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
     processes.) At its timeout a coroutine is cancelled, and an exception is raised in the thread of a plain function;
     one that blocks in a system call ends when that call returns. The attempt fails with `timeout` when the function has
-    ended, and only then is it retried: two attempts never overlap.
+    ended, and only then is it retried: two attempts never overlap. A function that has not ended ten seconds later is
+    abandoned, and its failure is permanent.
     """
     registry = _registry(handlers).overlay(_known_handlers())
     if isinstance(workflow, pathlib.Path):

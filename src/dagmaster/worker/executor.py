@@ -4,7 +4,8 @@ Async handlers run on the loop. Plain functions, and handlers that are classes, 
 executor is given some. Without them, for tests, and for `isolation="thread"`, plain functions run on daemon threads. A
 thread cannot be killed: a plain function that outlives its timeout is abandoned and continues unseen until it returns
 or the process ends. With `abandons_threads=False` an exception is raised in its thread, and the task ends when the
-function does, so that a retry never overlaps with it; a function that never returns is waited for forever.
+function does, so that a retry never overlaps with it. A function that does not end then is abandoned, too, and its
+failure is permanent: there is no retry that could overlap.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_context import HandlerContext
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 GRACE_SECONDS = 2.0
 """How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
 
+INTERRUPT_SECONDS = 10.0
+"""How long an interrupted function may take to end: a system call cannot be interrupted, and may return."""
+
 
 class Executor:
     """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it."""
@@ -54,11 +59,12 @@ class Executor:
         services: WorkerServices | None = None,
         threads: int = 32,
         grace_seconds: float = GRACE_SECONDS,
+        interrupt_seconds: float = INTERRUPT_SECONDS,
         abandons_threads: bool = True,
     ) -> None:
         self._registry = registry
         self.reports: TaskReports = NoReports() if reports is None else reports
-        self.grace_seconds = grace_seconds
+        self.grace_seconds, self.interrupt_seconds = grace_seconds, interrupt_seconds
         self.processes = processes
         self.services = services
         self.threads = DaemonThreads(threads)
@@ -154,6 +160,7 @@ class _Run:
         "_ending",
         "_grace",
         "_grace_seconds",
+        "_interrupt_seconds",
         "_is_overdue",
         "_log",
         "_loop",
@@ -180,6 +187,7 @@ class _Run:
         )
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
+        self._interrupt_seconds = executor.interrupt_seconds
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = HandlerContext(
@@ -334,10 +342,18 @@ class _Run:
             self._threads.interrupt(self)
             # A retry after a timeout must not overlap with this attempt.
             self._is_overdue = isinstance(self._ending, Failed) and self._ending.error["kind"] == "timeout"
-            if not self._is_overdue:
+            if self._is_overdue:
+                self._grace = self._loop.call_later(self._interrupt_seconds, self._abandon_overdue)
+            else:
                 self._abandon()
         else:
             self._abandon()
+
+    def _abandon_overdue(self) -> None:
+        """Abandon a function that did not end when it was interrupted. A retry would overlap with it."""
+        if isinstance(self._ending, Failed):
+            self._ending = replace(self._ending, permanent=True)
+        self._abandon()
 
     def close(self, grace_seconds: float | None) -> None:
         """Release the task, because the executor closes."""

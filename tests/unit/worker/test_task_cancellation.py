@@ -92,6 +92,25 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
     assert heard.said == []
 
 
+def test_an_interrupted_function_that_does_not_end_is_abandoned_and_never_retried():
+    end = threading.Event()
+
+    def function() -> None:
+        end.wait()
+
+    async def main(executor: Executor) -> Outcome:
+        return await executor.execute(a_task(timeout_seconds=0.01))
+
+    try:
+        outcome = with_executor(function, main, interrupt_seconds=0.01, abandons_threads=False)
+    finally:
+        end.set()
+    assert isinstance(outcome, Failed)
+    assert outcome.permanent
+    assert outcome.error["kind"] == "timeout"
+    assert outcome.error["abandoned"]
+
+
 # ── stopping ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 STOPPED = Failed({"kind": "cancelled", "message": "the task was asked to stop"}, permanent=True)

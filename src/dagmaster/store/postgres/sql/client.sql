@@ -80,10 +80,10 @@ UPDATE dag_workflows SET is_active = true WHERE workflow_id = :workflow_id AND v
 WITH orchestrator AS (
     UPDATE dag_orchestrators
     SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :lease_seconds)),
-        counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
+        counters = jsonb_build_object('last_heartbeat_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
     WHERE host = :host AND pid = :pid AND stopped_at IS NULL
 )
 UPDATE dag_workers
 SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds)),
-    counters = jsonb_build_object('heard_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
+    counters = jsonb_build_object('last_heartbeat_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
 WHERE host = :host AND pid = :pid AND stopped_at IS NULL

@@ -197,7 +197,7 @@ expired AS (
         counters = o.counters || jsonb_build_object('left', (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id))
     WHERE o.owner_id = ANY(ARRAY(SELECT owner_id FROM dead)) RETURNING o.owner_id
 ),
-gone AS (
+stopped AS (
     SELECT owner_id FROM expired
     UNION
     -- One that was paused may have claimed after it was expired.
@@ -206,9 +206,9 @@ gone AS (
 UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id
 WHERE id = ANY(ARRAY(
     SELECT j.id
-    FROM gone
+    FROM stopped
     -- BETWEEN, not `=`: statistics of few owners say that one has most jobs, so that the whole table would be read.
-    CROSS JOIN LATERAL (SELECT j.id FROM dag_jobs j WHERE j.owner_id BETWEEN gone.owner_id AND gone.owner_id
+    CROSS JOIN LATERAL (SELECT j.id FROM dag_jobs j WHERE j.owner_id BETWEEN stopped.owner_id AND stopped.owner_id
                         FOR NO KEY UPDATE) j))
 RETURNING id
 
@@ -237,7 +237,7 @@ WITH dead AS (
       AND w.heartbeat_at <= clock() - make_interval(secs => :worker_lease_seconds)
     RETURNING worker_id
 ),
-gone AS (
+removed AS (
     DELETE FROM dag_task_queue
     WHERE worker_id = ANY(ARRAY(
         SELECT worker_id FROM dead
@@ -253,7 +253,7 @@ reported AS (
            (SELECT json_build_object('worker', w.host || ':' || w.pid, 'alone', g.is_alone)
             FROM dag_workers w WHERE w.worker_id = g.worker_id),
            g.progress, g.dispatched_at, g.claimed_at, g.started_at, clock()
-    FROM (SELECT *, count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone FROM gone) g
+    FROM (SELECT *, count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone FROM removed) g
     RETURNING job_id
 )
 SELECT count(*) AS lost,

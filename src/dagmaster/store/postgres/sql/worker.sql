@@ -101,7 +101,7 @@ WITH accepted AS (
                         WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
                         FOR UPDATE) q
 ),
-gone AS (
+removed AS (
     DELETE FROM dag_task_queue WHERE task_id = ANY(ARRAY(SELECT task_id FROM accepted))
 ),
 reported AS (
