@@ -74,7 +74,7 @@ docs: $(STAMP) ## Generate the reference pages from the code
 bench: $(STAMP) ## Run all benchmarks, half an hour (python -m bench --help: parts, comparisons)
 	$(BIN)/python -m bench
 
-soak: $(STAMP) ## Run properties, simulation and chaos with new seeds for MINUTES (default 30)
+soak: $(STAMP) ## Run properties, simulation, rasters and chaos with new seeds for MINUTES (default 30)
 	DAGMASTER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m tests.soak
 
 clean: ## Remove .venv, caches and build output

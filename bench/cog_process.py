@@ -51,7 +51,7 @@ def make(path: Path, megabytes: int) -> None:
 def convert_with_dagmaster(source: Path, target: Path, share: Share) -> None:
     """Convert as the handler raster.create_cog does."""
     _hash(source)
-    convert_to_cog(source, target, CogOptions(), share, warp=Warp())
+    convert_to_cog(source, target, CogOptions(provenance_tag="{}"), share, warp=Warp())
     check_cog(target)
     _hash(target)
 
@@ -59,7 +59,7 @@ def convert_with_dagmaster(source: Path, target: Path, share: Share) -> None:
 def convert_with_gdal(source: Path, target: Path, share: Share) -> None:
     """Convert with GDAL's COG driver and the same settings."""
     with rasterio.open(source) as raster:
-        options = CogOptions().creation(raster, share)
+        options = CogOptions().creation_options(raster, share)
     rasterio.shutil.copy(str(source), str(target), driver="COG", **options)
 
 

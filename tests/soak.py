@@ -8,6 +8,7 @@ printed beside their targets. A round that fails ends the soak with exit code 1 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import os
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 STATE: Final = Path(os.environ.get("DAGMASTER_SOAK_STATE", Path(__file__).parents[1] / ".soak.json"))
 SCHEDULES: Final = 2_000
 BATCH: Final = 50
+RASTER_BATCHES: Final = 20
+RASTERS: Final = 25
+"""Rasters of a batch."""
 KEPT_TIMES: Final = 2_000
 """Times that are kept of every row."""
 FUZZ_SECONDS: Final = 300.0
@@ -110,6 +114,24 @@ def fuzz(seed: int, seconds: float) -> Done:
     return Done(counts)
 
 
+def rasters(seed: int, seconds: float) -> Done:
+    """Compare COGs of random rasters with GDAL's, in one process per core: GDAL does not survive a fork."""
+    from tests.unit.handlers.raster.cog_comparison import first_broken_case
+
+    started = time.monotonic()
+    count = 0
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        seeds = range(seed * RASTER_BATCHES, (seed + 1) * RASTER_BATCHES)
+        for broken in pool.map(first_broken_case, seeds, itertools.repeat(RASTERS)):
+            if broken is not None:
+                raise RoundFailed(broken)
+            count += RASTERS
+            if time.monotonic() - started > seconds - 10:
+                pool.shutdown(cancel_futures=True)
+                break
+    return Done(Counter({"rasters": count}))
+
+
 def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
     """Return a chaos scenario as a round."""
     return lambda seed, _seconds: asyncio.run(scenario(random.Random(seed)))
@@ -128,6 +150,7 @@ ROUNDS: Final = [
     Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
     Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
     Round("fuzz", fuzz, 60.0),
+    Round("rasters", rasters, 60.0),
     Round("properties", properties, 180.0),
 ]
 """The rounds, in this order, repeated until the time is up."""
@@ -150,6 +173,7 @@ TABLE: Final = [
     Row("fuzz", "cut and bit-flipped files of every format, read in a child process", 100_000),
     Row("properties", "runs of a property with new examples", 100_000),
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
+    Row("rasters", "COGs of random rasters, compared with those of GDAL's driver", 20_000),
     Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress", 200, 5.0),
     Row("kill worker", "kill -9 of a worker that holds tasks, until they are marked lost", 200, 5.0),
     Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs make progress", 50, 10.0),

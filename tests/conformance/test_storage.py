@@ -266,6 +266,8 @@ def test_blobs_beside_another_are_listed_by_the_beginning_of_their_names(place):
     assert [info.uri.name.rpartition("/")[2] for info in listed] == ["a.tfw", "a.tif", "a.tif.aux.xml", "a.z"]
     assert listed[1] == place.storage.find(uri)
     assert [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_")] == ["a_RPC.TXT"]
+    both = [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_", "a.t")]
+    assert both == ["a_RPC.TXT", "a.tfw", "a.tif", "a.tif.aux.xml"]
     assert list(place.storage.list_beside(place.storage.in_zone("bronze", "nothing/a.tif"), "a.")) == []
 
 

@@ -190,8 +190,11 @@ class Storage(Protocol):
     def list_blobs(self, uri: BlobUri) -> Iterator[BlobInfo]:
         """Yield all blobs below a URI by name."""
 
-    def list_beside(self, uri: BlobUri, prefix: str) -> Iterator[BlobInfo]:
-        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on, by name."""
+    def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
+        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on, by prefix and name.
+
+        No prefix may begin with another.
+        """
 
     def read(self, uri: BlobUri) -> bytes:
         """Return all of a small blob."""

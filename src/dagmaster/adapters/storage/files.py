@@ -68,24 +68,23 @@ class BlobFiles:
         folder = self.path(uri) if uri.name else Path("/")
         yield from self._in_folder(uri, folder)
 
-    def list_beside(self, uri: BlobUri, prefix: str) -> Iterator[BlobInfo]:
-        """Yield files of one folder in name order. A link that leads outside is not listed."""
+    def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
+        """Yield files of one folder by prefix and name. A link that leads outside is not listed."""
         folder = self.path(uri).parent
         try:
             with os.scandir(folder) as entries:
-                names = sorted(entry.name for entry in entries if entry.name.startswith(prefix))
+                beside = [entry.name for entry in entries if entry.name.startswith(prefixes)]
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise _translate_error("be listed", uri, error) from error
-        for name in names:
-            if name == prefix:
-                continue
-            sibling = BlobUri(uri.scheme, uri.container, f"{uri.name.rpartition('/')[0]}/{name}")
-            if may_be_named(sibling.name) and self._is_allowed(folder / name, [*self._zone_roots, *self._roots]):
-                info = self.find(sibling)
-                if info is not None:
-                    yield info
+        for prefix in prefixes:
+            for name in sorted(name for name in beside if name.startswith(prefix) and name != prefix):
+                sibling = BlobUri(uri.scheme, uri.container, f"{uri.name.rpartition('/')[0]}/{name}")
+                if may_be_named(sibling.name) and self._is_allowed(folder / name, [*self._zone_roots, *self._roots]):
+                    info = self.find(sibling)
+                    if info is not None:
+                        yield info
 
     def read(self, uri: BlobUri) -> bytes:
         """Return the content."""

@@ -94,17 +94,18 @@ class BlobStores:
                 raise self._no_container(uri, BlobNotFound) from None
             raise self._translate_error("be listed", uri, error) from error
 
-    def list_beside(self, uri: BlobUri, prefix: str) -> Iterator[BlobInfo]:
-        """Yield blobs of one folder in name order: list from the prefix on, skip folders, stop after it.
+    def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
+        """Yield blobs of one folder by prefix and name: list from a prefix on, skip folders, stop after it.
 
         S3 begins to list there by itself; for a store that cannot, obstore drops the names before.
         """
         folder, slash, _ = uri.name.rpartition("/")
-        start: str | None = f"{folder}{slash}{prefix}"
-        first = start or ""
         try:
-            while start is not None:
-                start = yield from self._list_from(uri, folder, start, first)
+            for prefix in prefixes:
+                first = f"{folder}{slash}{prefix}"
+                start: str | None = first
+                while start is not None:
+                    start = yield from self._list_from(uri, folder, start, first)
         except (BaseError, OSError) as error:
             if _status(error) == NOT_FOUND:
                 raise self._no_container(uri, BlobNotFound) from None

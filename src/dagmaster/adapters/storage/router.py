@@ -70,9 +70,9 @@ class ObjectStorage:
         """Yield blobs in name order, streaming."""
         return self._backend(uri).list_blobs(uri)
 
-    def list_beside(self, uri: BlobUri, prefix: str) -> Iterator[BlobInfo]:
-        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on, in name order."""
-        return self._backend(uri).list_beside(uri, prefix)
+    def list_beside(self, uri: BlobUri, *prefixes: str) -> Iterator[BlobInfo]:
+        """Yield the blobs in the folder of a blob whose last names begin with a prefix and go on."""
+        return self._backend(uri).list_beside(uri, *prefixes)
 
     def read(self, uri: BlobUri) -> bytes:
         """Return the content."""

@@ -57,7 +57,7 @@ class Thumbnail(BaseModel):
     height: int
 
 
-@handler("raster.thumbnail", version="2", queue=LIGHT, timeout_seconds=1800, aliases=["raster_thumbnail"])
+@handler("raster.thumbnail", version="3", queue=LIGHT, timeout_seconds=1800, aliases=["raster_thumbnail"])
 def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
     """Draw a thumbnail (PNG) of a raster, stretched between percentiles; nodata is transparent."""
     with require_extra("raster"):
@@ -103,7 +103,7 @@ class Zonal(BaseModel):
 
 
 @handler(
-    "raster.stats_zonal", version="2", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"]
+    "raster.stats_zonal", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"]
 )
 def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     """Compute statistics of a raster by zone. A pixel half in a zone counts half; nodata is excluded."""
@@ -160,7 +160,7 @@ class Predicted(CogResult):
 
 
 @handler(
-    "raster.ml_predict", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
+    "raster.ml_predict", version="4", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
 )
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     """Apply an ONNX model to a raster in overlapping windows and write a COG."""

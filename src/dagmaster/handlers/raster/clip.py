@@ -65,8 +65,8 @@ def clip_raster(
             is_small = geometry.area < abs(a * e)
             reason = "it is smaller than a pixel" if is_small else "it only touches the edge of the raster"
             raise invalid_input(f"no pixel has its centre in the area: {reason}. Set all_touched, or use another area")
-    with explain_io_errors(path, target=target), rasterio.open(intermediate) as source:
-        write_cog(source, target, options, share)
+        with explain_io_errors(path, target=target), rasterio.open(intermediate) as source:
+            write_cog(source, target, options, share, template=raster)
     intermediate.unlink()
     return inside
 
@@ -159,7 +159,9 @@ def _blocks(part: Grid) -> Iterator[PixelWindow]:
 
 def _copy_band_metadata(source: Any, output: DatasetWriter) -> None:
     """Copy tags, descriptions, units, scales, offsets and colours."""
-    output.update_tags(**{key: value for key, value in source.tags().items() if not key.startswith("STATISTICS_")})
+    for band in (0, *source.indexes):
+        tags = {key: value for key, value in source.tags(band).items() if not key.startswith("STATISTICS_")}
+        output.update_tags(band, **tags)
     output.descriptions, output.units = source.descriptions, source.units
     output.scales, output.offsets = source.scales, source.offsets
     table = color_table(source, 1)

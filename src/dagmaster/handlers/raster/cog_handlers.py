@@ -56,7 +56,7 @@ class CreateCogParams(RasterParams, TileOptions):
 
 @handler(
     "raster.create_cog",
-    version="4",
+    version="5",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
@@ -96,7 +96,7 @@ class Reprojected(CogResult):
     reprojected_path: str = Field(description="The URI of the COG.")
 
 
-@handler("raster.reproject", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
+@handler("raster.reproject", version="4", queue=HEAVY, timeout_seconds=7200, aliases=["raster_reproject"])
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another CRS and write it as a COG, in one pass."""
     dem = None if params.dem is None else _fetch_dem(ctx, params.dem)
@@ -170,7 +170,7 @@ class Mosaicked(CogResult):
     source_count: int
 
 
-@handler("raster.mosaic", version="3", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
+@handler("raster.mosaic", version="4", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_mosaic"])
 def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
     """Merge rasters on one pixel grid into one COG, block by block."""
     with require_extra("raster"):
@@ -244,7 +244,7 @@ class Clipped(CogResult):
     clipped_path: str = Field(description="The URI of the COG.")
 
 
-@handler("raster.clip", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
+@handler("raster.clip", version="4", queue=HEAVY, timeout_seconds=7200, aliases=["raster_clip"])
 def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
     """Clip a raster to an area and write it as a COG. Pixels outside are nodata or masked."""
     with require_extra("raster"):
@@ -303,7 +303,7 @@ class Completed(CogResult):
 
 
 @handler(
-    "raster.process_complete", version="4", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
+    "raster.process_complete", version="5", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
 )
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, write its COG and register it in the catalog, in one task with checkpoints."""

@@ -107,12 +107,23 @@ def convert_to_cog(
             write_cog(source, target, options, share)
 
 
-def write_cog(source: DatasetReader | Any, target: Path, options: CogOptions, share: Share) -> None:
-    """Write an open raster (or a WarpedVRT) as a COG, block by block."""
+def write_cog(
+    source: DatasetReader | Any,
+    target: Path,
+    options: CogOptions,
+    share: Share,
+    *,
+    template: DatasetReader | None = None,
+) -> None:
+    """Write an open raster as a COG, block by block.
+
+    Metadata domains that a COG keeps are those of `template`, for a source that rasterio wrote: it cannot write them.
+    """
     unsupported = [dtype for dtype in source.dtypes if "complex" in dtype or dtype in ("int64", "uint64")]
     if options.compression == "LERC" and unsupported:
         raise invalid_input(f"LERC cannot store {unsupported[0]}: use DEFLATE or ZSTD")
-    with open_with_tag(source, options.provenance_tag, target.with_suffix(".tagged.vrt")) as raster:
+    vrt_path = target.with_suffix(".tagged.vrt")
+    with open_with_tag(source, options.provenance_tag, vrt_path, template or source) as raster:
         rasterio.shutil.copy(raster, str(target), driver="COG", **options.creation_options(source, share))
     # Alone: GDAL writes a CRS that GeoTIFF cannot store into a file beside it.
     with gdal_env(share), open_raster(target, share, whole=False) as written:

@@ -69,10 +69,13 @@ def trace_sources(rasters: Sequence[RasterSource], share: Share) -> ProvenanceTa
 
 
 @contextlib.contextmanager
-def open_with_tag(source: DatasetReader | Any, text: str, vrt_path: Path) -> Iterator[DatasetReader]:
+def open_with_tag(
+    source: DatasetReader | Any, text: str, vrt_path: Path, template: DatasetReader | Any
+) -> Iterator[DatasetReader]:
     """Open the raster with the tag added unless it is empty, through a temporary VRT: a COG cannot be changed later.
 
-    The VRT has no overviews: those of a source would be copied, however they were made.
+    The VRT has the metadata domains of `template`, and no overviews: those of a source would be copied, however they
+    were made.
     """
     rasterio.shutil.copy(source, str(vrt_path), driver="VRT")
     root = fromstring(vrt_path.read_bytes())  # noqa: S314 - GDAL has just written it here
@@ -84,7 +87,7 @@ def open_with_tag(source: DatasetReader | Any, text: str, vrt_path: Path) -> Ite
         metadata.remove(old)
     if text:
         SubElement(metadata, "MDI", key=TAG).text = text
-    carry_domains(root, source)
+    carry_domains(root, template)
     crs = root.find("SRS")
     if crs is not None and (stored := storable_crs(source.crs)) != source.crs:
         crs.attrib.clear()

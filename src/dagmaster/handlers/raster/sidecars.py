@@ -29,6 +29,7 @@ from dagmaster.handlers.gdal import (
     open_raster,
     reject_overview_reference,
 )
+from dagmaster.handlers.result_uris import has_fingerprint
 from dagmaster.handlers.source_files import MAX_FILE_NAME_BYTES, check_file_size
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ class StagedRaster:
 
 def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
     """Return the sidecars of a raster that are in storage. A too large one is `invalid_input`."""
+    if _is_result(ctx, uri):
+        return []
     name = uri.name.rpartition("/")[2]
     stem, _, suffix = name.rpartition(".")
     stem = stem or name
@@ -90,7 +93,7 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
     } - {name.lower()}
     # Not all that begins with the stem: a folder may contain a_0001.tif to a_9999.tif.
     prefixes = (f"{stem}.", f"{stem}_rpc", f"{stem}_RPC", f"{stem}_metadata")
-    siblings = [info for prefix in prefixes for info in ctx.blobs.list_beside(uri, prefix)]
+    siblings = ctx.blobs.list_beside(uri, *prefixes)
     sidecars = [info for info in siblings if info.uri.name.rpartition("/")[2].lower() in expected]
     folder = uri.name.rpartition("/")[0]
     for sensor_name in _sensor_names(stem):
@@ -104,6 +107,15 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
                 f" {MAX_TEXT_BYTES / 1e6:g} MB are read. Make it smaller, or move it away"
             )
     return sidecars
+
+
+def _is_result(ctx: HandlerContext, uri: BlobUri) -> bool:
+    """Return whether a raster is a result named by its content: what a viewer leaves beside it is no part of it.
+
+    It also spares the mosaic of a thousand tiles four thousand listings.
+    """
+    zones = tuple(f"{ctx.blobs.in_zone(zone)}/" for zone in ("silver", "gold"))
+    return has_fingerprint(str(uri)) and str(uri).startswith(zones)
 
 
 def _described_by(name: str) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Tiling(BaseModel):
 
 @handler(
     "raster.generate_tiling_scheme",
-    version="2",
+    version="3",
     queue=LIGHT,
     timeout_seconds=600,
     aliases=["raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme"],
@@ -127,7 +127,7 @@ class TileBatch(BaseModel):
 
 @handler(
     "raster.process_tile_batch",
-    version="3",
+    version="4",
     queue=HEAVY,
     timeout_seconds=7200,
     aliases=["raster_process_tile_batch"],

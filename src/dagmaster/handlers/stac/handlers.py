@@ -197,7 +197,7 @@ class ItemRegistered(BaseModel):
 
 @handler(
     "stac.register_item",
-    version="3",
+    version="4",
     queue=LIGHT,
     timeout_seconds=300,
     aliases=["stac_register", "stac_register_item", "raster.stac_register_item"],
@@ -250,7 +250,7 @@ class ItemsRegistered(Counts):
     collection_ids: list[str]
 
 
-@handler("stac.register_items", version="3", queue=LIGHT, timeout_seconds=1800, aliases=["raster.stac_register_items"])
+@handler("stac.register_items", version="4", queue=LIGHT, timeout_seconds=1800, aliases=["raster.stac_register_items"])
 def register_items(ctx: HandlerContext, params: ItemsParams) -> ItemsRegistered:
     """Register many items; all are validated before any is stored."""
     items = params.build_items(ctx)
@@ -274,7 +274,7 @@ class CollectionRegistered(ItemsRegistered):
 
 
 @handler(
-    "stac.register_collection", version="3", queue=LIGHT, timeout_seconds=1800, aliases=["stac_register_collection"]
+    "stac.register_collection", version="4", queue=LIGHT, timeout_seconds=1800, aliases=["stac_register_collection"]
 )
 def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionRegistered:
     """Create a collection and register the items of all tiles in it. Its extent is that of the tiles."""
@@ -328,7 +328,7 @@ class Extracted(BaseModel):
     metadata: dict[str, Any] = Field(description="The properties of the item.")
 
 
-@handler("stac.extract_metadata", version="3", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"])
+@handler("stac.extract_metadata", version="4", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"])
 def extract_metadata(ctx: HandlerContext, params: ExtractParams) -> Extracted:
     """Build the STAC item of a raster without registering it."""
     item = stored_raster_item(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+import tempfile
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +17,10 @@ from rasterio.errors import NodataShadowWarning
 from dagmaster.handlers.gdal import ignore_missing_georeference
 from dagmaster.handlers.raster.cog_validation import check_layout
 from dagmaster.handlers.raster.provenance_tags import TAG
-from tests.unit.handlers.raster.raster_manifest import BLOCK, make_raster, without_overviews
+from tests.unit.handlers.raster.raster_manifest import BLOCK, make_raster, random_cases, without_overviews
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.unit.handlers.raster.raster_context import Bed
     from tests.unit.handlers.raster.raster_manifest import RasterCase
@@ -31,6 +34,19 @@ def check_case(bed: Bed, case: RasterCase) -> None:
     # GDAL copies overviews that a source has where it makes none itself: it gets the raster without them.
     plain = make_raster(without_overviews(case), bed.folder / "plain" / "a.tif")
     compare_with_gdal(bed, source.name, plain, case.resampling)
+
+
+def first_broken_case(seed: int, count: int) -> str | None:
+    """Check random cases of the whole product; return the first one that fails, and why."""
+    from tests.unit.handlers.raster.raster_context import Bed
+
+    for case in itertools.islice(random_cases(random.Random(seed)), count):
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                check_case(Bed(Path(folder)), case)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the case is broken
+                return f"{case!r}\n{type(error).__name__}: {error}"
+    return None
 
 
 def compare_with_gdal(bed: Bed, href: str, source: Path, resampling: str = "nearest") -> Any:

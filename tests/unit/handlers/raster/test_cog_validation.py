@@ -16,6 +16,8 @@ from dagmaster.handlers.raster.cog_validation import check_layout
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.unit.handlers.raster.raster_context import Bed
+
 
 def write_tiff(path: Path, width: int, height: int, **options: Any) -> Path:
     pixels = np.random.default_rng(0).integers(1, 255, (1, height, width), dtype="uint8")
@@ -73,3 +75,19 @@ def test_a_directory_at_the_end_of_the_file_is_named(tmp_path):
         with rasterio.open(path, "r+") as raster:
             raster.update_tags(note="x" * 5_000)
     assert any("first directory is at byte" in problem for problem in check_layout(path))
+
+
+def test_edge_tiles_that_are_as_wide_as_a_block_are_made(bed: Bed):
+    bed.bronze("a.tif", np.ones((1300, 664), "uint8"))
+    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=600)
+    sizes = {tuple(tile["window"][2:]) for tile in plan.tiles}
+    assert (64, 600) in sizes
+    for tile in plan.tiles:
+        made = bed.run("raster.create_cog", tile_spec=tile, tile_size=64)
+        assert made.item["assets"]["data"]["type"].endswith("profile=cloud-optimized")
+
+
+@pytest.mark.parametrize(("height", "width"), [(2048, 1024), (2000, 512)])
+def test_portrait_rasters_are_made(bed: Bed, height: int, width: int):
+    bed.bronze("a.tif", np.ones((height, width), "uint8"))
+    assert bed.run("raster.create_cog", href="a.tif").metadata["height"] == height

@@ -14,6 +14,7 @@ from rasterio.warp import reproject as gdal_reproject
 from rio_cogeo.cogeo import cog_validate
 
 from tests.unit.handlers.raster.raster_context import LANDSAT, UTM, numbers
+from tests.unit.handlers.raster.raster_manifest import RasterCase, make_raster
 
 if TYPE_CHECKING:
     from tests.unit.handlers.raster.raster_context import Bed
@@ -96,6 +97,27 @@ def test_a_cog_keeps_nodata_names_units_scales_and_tags(bed: Bed):
         band = made.item["assets"]["data"]["bands"][0]
         assert band["name"] == "red"
         assert (band["raster:scale"], band["nodata"]) == (0.1, -9999)
+
+
+def test_tiles_warps_clips_and_mosaics_keep_the_metadata_that_gdals_driver_keeps(bed: Bed):
+    case = RasterCase(dtype="uint16", bands="2", metadata="tags", crs="degrees")
+    source = make_raster(case, bed.folder / "bronze" / "a.tif")
+    plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=256)
+    tile = bed.run("create_cog", tile_spec=plan.tiles[0])
+    results = [
+        tile,
+        bed.run("raster.mosaic", sources=[tile.cog_url]),
+        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:3857"),
+        bed.run("raster.clip", href="a.tif", bbox=[10.1, 48, 10.5, 49.9]),
+    ]
+    with rasterio.open(source) as raster:
+        expected = (raster.tags(ns="xml:XMP"), raster.tags(1, ns="IMAGERY"), raster.tags()["SENSOR"], "560")
+    for made in results:
+        with rasterio.open(bed.path(made.cog_url)) as cog:
+            tags = (cog.tags(ns="xml:XMP"), cog.tags(1, ns="IMAGERY"), cog.tags()["SENSOR"], cog.tags(1)["WAVELENGTH"])
+            assert tags == expected
+        # Statistics describe all pixels of the source: those of a part, or of other pixels, are not known.
+        assert made.not_carried == (["statistics of band 1"] if made is not results[1] else [])
 
 
 # ── tiles and mosaics ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -259,6 +259,17 @@ def test_another_sidecar_gives_another_result_and_an_outdated_plan(bed: Bed):
     assert bed.run("create_cog", href=href).sidecars == []
 
 
+def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(bed: Bed):
+    href = make_mask(bed.folder / "bronze")
+    made = bed.run("create_cog", href=href)
+    cog = bed.path(made.cog_url)
+    write_pam(
+        cog.with_name(f"{cog.name}.aux.xml"), "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>"
+    )
+    again = bed.run("create_cog", href=made.cog_url)
+    assert (again.sidecars, again.metadata["nodata"]) == ([], None)
+
+
 def test_a_mounted_copy_has_its_sidecars_beside_it(bed: Bed):
     href = make_mask(bed.folder / "bronze")
     mounted = bed.run("raster.blob_to_mount", href=href)
