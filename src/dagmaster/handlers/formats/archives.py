@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import lzma
 import shutil
 import stat
 import zipfile
+import zlib
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +17,7 @@ from dagmaster.handlers.result_uris import safe_name
 from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from dagmaster.handlers.formats.driver_rules import FileType
 
@@ -21,29 +25,61 @@ MAX_MEMBERS: Final = 10_000
 MAX_EXPANSION: Final = 200
 """How many times larger than its zip archive a dataset above 10 MB may be. Text compresses to about a twentieth."""
 SMALL_BYTES: Final = 10_000_000
-GENERIC_SUFFIXES: Final = (".xml", ".json", ".db", ".map")
-"""Suffixes of other files, too, such as metadata: they count only if nothing else in an archive is a dataset."""
+_ARCHIVE_ERRORS: Final = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError,
+    UnicodeError, ValueError,
+)  # fmt: skip
+GENERIC_SUFFIXES: Final = (".xml", ".json", ".db", ".map", ".dat", ".raw", ".bin", ".png", ".jpg", ".jpeg", ".gif")
+"""Of other files, too, such as metadata and previews: they count only if nothing else in an archive is a dataset."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractedDataset:
+    """A dataset at `path`, which is `member` in its archive: a file or a directory; empty for its root."""
+
+    path: Path
+    member: str
 
 
 def extract_dataset(
     path: Path, folder: Path, max_bytes: int, types: Mapping[str, FileType], member: str | None = None
-) -> Path:
-    """Extract the one dataset in a zip archive, with the files that belong to it; return its path.
+) -> ExtractedDataset:
+    """Extract the one dataset in a zip archive, with the files that belong to it.
 
     `member` names it if there are several. At most `max_bytes` are extracted.
     """
+    with open_archive(path) as archive:
+        members = check_members(archive, min(max_bytes, max(SMALL_BYTES, path.stat().st_size * MAX_EXPANSION)))
+        name, suffix = _choose_dataset(members, types, member)
+        # Some drivers name a layer after their file.
+        target = folder / f"{safe_name(PurePosixPath(name or path.name).name.partition('.')[0])}{suffix}"
+        if types[suffix].markers:
+            _extract_directory(archive, members, name, target)
+        else:
+            _extract_files(archive, members, name, types[suffix], target)
+        return ExtractedDataset(path=target, member=name)
+
+
+def extract_siblings(path: Path, folder: Path, member: str, names: Collection[str]) -> dict[str, Path]:
+    """Extract the files in the folder of a member that have one of these names, in lower case; return them by name."""
+    parent = PurePosixPath(member).parent
+    siblings = {}
+    with open_archive(path) as archive:
+        for number, entry in enumerate(archive.infolist()):
+            name = PurePosixPath(entry.filename)
+            if name.parent == parent and name.name.lower() in names and not entry.is_dir():
+                siblings[name.name] = folder / f"sibling-{number}"
+                _extract(archive, entry, siblings[name.name])
+    return siblings
+
+
+@contextlib.contextmanager
+def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip archive. One that is damaged, also in a member that is read, is `invalid_input`."""
     try:
         with zipfile.ZipFile(path) as archive:
-            members = check_members(archive, min(max_bytes, max(SMALL_BYTES, path.stat().st_size * MAX_EXPANSION)))
-            name, suffix = _choose_dataset(members, types, member)
-            # Some drivers name a layer after their file.
-            target = folder / f"{safe_name(PurePosixPath(name or path.name).name.partition('.')[0])}{suffix}"
-            if types[suffix].markers:
-                _extract_directory(archive, members, name, target)
-            else:
-                _extract_files(archive, members, name, types[suffix], target)
-            return target
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+            yield archive
+    except _ARCHIVE_ERRORS as error:
         raise invalid_input(
             f"the file is a damaged zip archive, or of an unknown kind: create it again{library_words('zip', error)}"
         ) from error

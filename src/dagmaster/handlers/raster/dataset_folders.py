@@ -6,16 +6,18 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.handlers.formats.archives import extract_dataset
+from dagmaster.handlers.formats.archives import extract_dataset, extract_siblings
 from dagmaster.handlers.formats.directories import fetch_directory, is_directory
 from dagmaster.handlers.formats.raster_files import FILE_TYPES, ZIP_SUFFIX
 from dagmaster.handlers.gdal import SIDECAR_OPTIONS
 from dagmaster.handlers.raster.raster_sources import RasterSource
+from dagmaster.handlers.raster.sidecars import RasterPart, StagedRaster, check_text_size, sidecar_names, stage_raster
 from dagmaster.handlers.source_files import local_file, name_in_errors
+from dagmaster.ports.storage import BlobUri
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.handlers.source_files import LocalFile
 
 
 def is_dataset(ctx: HandlerContext, uri: BlobUri) -> bool:
@@ -32,11 +34,41 @@ def fetch_dataset(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
         file = local_file(ctx, uri)
         info = ctx.blobs.find(uri)
         with name_in_errors(uri):
-            path = extract_dataset(file.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES)
+            staged = _unpack(ctx, file, folder)
         size, sha256, modified = file.size, file.sha256, None if info is None else info.modified
     else:
         directory = fetch_directory(ctx, uri, FILE_TYPES[uri.suffix], folder / uri.name.rpartition("/")[2])
-        path, size, sha256, modified = directory.path, directory.size, directory.sha256, directory.modified
+        staged = StagedRaster(path=str(directory.path), options=SIDECAR_OPTIONS)
+        size, sha256, modified = directory.size, directory.sha256, directory.modified
     return RasterSource(
-        uri=uri, path=str(path), version=sha256, size=size, sha256=sha256, modified=modified, options=SIDECAR_OPTIONS
+        uri=uri,
+        path=staged.path,
+        version=sha256,
+        size=size,
+        sha256=sha256,
+        modified=modified,
+        sidecars=staged.sidecars,
+        ignored=staged.ignored,
+        options=staged.options,
     )
+
+
+def _unpack(ctx: HandlerContext, file: LocalFile, folder: Path) -> StagedRaster:
+    """Unpack the raster of an archive, with its sidecars."""
+    extracted = extract_dataset(file.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES)
+    if extracted.path.is_dir():
+        return StagedRaster(path=str(extracted.path), options=SIDECAR_OPTIONS)
+    name = Path(extracted.member).name
+    siblings = extract_siblings(file.path, folder, extracted.member, sidecar_names(name))
+    raster, *sidecars = (
+        RasterPart(
+            uri=BlobUri(file.uri.scheme, file.uri.container, f"{file.uri.name}/{part}"),
+            path=str(path),
+            size=path.stat().st_size,
+            version=file.sha256,
+        )
+        for part, path in {name: extracted.path, **siblings}.items()
+    )
+    for sidecar in sidecars:
+        check_text_size(sidecar.uri, sidecar.size)
+    return stage_raster(ctx, raster, sidecars)

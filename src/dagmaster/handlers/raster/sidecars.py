@@ -84,13 +84,8 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
     if _is_result(ctx, uri):
         return []
     name = uri.name.rpartition("/")[2]
-    stem, _, suffix = name.rpartition(".")
-    stem = stem or name
-    expected = {
-        *(f"{name}{end}".lower() for end in _AFTER_NAME),
-        *(f"{stem}{end}".lower() for end in (*_AFTER_STEM, f".{suffix[:1]}{suffix[-1:]}w", f".{suffix}w")),
-        *_described_by(name),
-    } - {name.lower()}
+    stem = name.rpartition(".")[0] or name
+    expected = sidecar_names(name)
     # Not all that begins with the stem: a folder may contain a_0001.tif to a_9999.tif.
     prefixes = (f"{stem}.", f"{stem}_rpc", f"{stem}_RPC", f"{stem}_metadata")
     siblings = ctx.blobs.list_beside(uri, *prefixes)
@@ -101,11 +96,7 @@ def find_sidecars(ctx: HandlerContext, uri: BlobUri) -> list[BlobInfo]:
         sidecars += [] if info is None else [info]
     for info in sidecars:
         check_file_size(ctx, info)
-        if info.size > MAX_TEXT_BYTES and not is_binary(info.uri):
-            raise invalid_input(
-                f"{info.uri}, which belongs to the raster, has {info.size / 1e6:,.0f} MB: at most"
-                f" {MAX_TEXT_BYTES / 1e6:g} MB are read. Make it smaller, or move it away"
-            )
+        check_text_size(info.uri, info.size)
     return sidecars
 
 
@@ -116,6 +107,27 @@ def _is_result(ctx: HandlerContext, uri: BlobUri) -> bool:
     """
     zones = tuple(f"{ctx.blobs.in_zone(zone)}/" for zone in ("silver", "gold"))
     return has_fingerprint(str(uri)) and str(uri).startswith(zones)
+
+
+def check_text_size(uri: BlobUri, size: int) -> None:
+    """Reject a sidecar that GDAL would read as a whole, if it is too large for that."""
+    if size > MAX_TEXT_BYTES and not is_binary(uri):
+        raise invalid_input(
+            f"{uri}, which belongs to the raster, has {size / 1e6:,.0f} MB: at most"
+            f" {MAX_TEXT_BYTES / 1e6:g} MB are read. Make it smaller, or move it away"
+        )
+
+
+def sidecar_names(name: str) -> set[str]:
+    """Return the names that sidecars of a raster may have, in lower case."""
+    stem, _, suffix = name.rpartition(".")
+    stem = stem or name
+    return {
+        *(f"{name}{end}".lower() for end in _AFTER_NAME),
+        *(f"{stem}{end}".lower() for end in (*_AFTER_STEM, f".{suffix[:1]}{suffix[-1:]}w", f".{suffix}w")),
+        *(sensor_name.lower() for sensor_name in _sensor_names(stem)),
+        *_described_by(name),
+    } - {name.lower()}
 
 
 def _described_by(name: str) -> Iterator[str]:

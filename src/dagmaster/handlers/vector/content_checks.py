@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 import struct
-import zipfile
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import invalid_input
-from dagmaster.handlers.formats.archives import check_members
+from dagmaster.handlers.formats.archives import check_members, open_archive
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
-from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,11 +79,8 @@ def _check_mapinfo(path: Path) -> None:
 
 def _check_archive(path: Path, max_bytes: int) -> None:
     """Reject a .kmz that is not safe to unpack."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            check_members(archive, max_bytes)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError) as error:
-        raise invalid_input(f"the .kmz is damaged: copy it again{library_words('zip', error)}") from error
+    with open_archive(path) as archive:
+        check_members(archive, max_bytes)
 
 
 def _describe_start(head: bytes) -> str:

@@ -77,8 +77,8 @@ def _fetch_file(ctx: HandlerContext, uri: BlobUri, folder: Path, member: str | N
     main = local_file(ctx, uri)
     if uri.suffix in ZIP_SUFFIXES:
         with name_in_errors(uri):
-            path = extract_dataset(main.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES, member)
-        return path, main.size, main.sha256
+            extracted = extract_dataset(main.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES, member)
+        return extracted.path, main.size, main.sha256
     file_type = FILE_TYPES[uri.suffix]
     if file_type.markers:
         raise invalid_input(f"{uri} is a file: expected a directory with this suffix, or a .zip archive of it")

@@ -14,6 +14,8 @@ import rasterio.shutil
 from affine import Affine
 from rasterio.crs import CRS
 
+from tests.unit.handlers.formats.zipped_samples import zipped
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -185,6 +187,7 @@ SAMPLES: Final = [
     gdal("GRIB", "x.grib2", exact=False),
     gdal("Zarr", "x.zarr"),
     gdal("Zarr", "v3.zarr", FORMAT="ZARR_V3"),
+    zipped(gdal("Zarr", "x.zarr")),
     Sample(driver="Zarr", name="two.zarr", make=write_zarr, subdatasets=VARIABLES, has_crs=False),
     gdal("HFA", "x.img"),
     gdal("NITF", "x.ntf"),

@@ -21,7 +21,7 @@ from dagmaster.handlers.formats import hdf5_references, raster_files
 from dagmaster.handlers.formats.driver_rules import UNKNOWN, complete
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.vector_drivers import VECTOR_DRIVERS
-from dagmaster.handlers.gdal import NO_NETWORK, gdal_env, open_raster
+from dagmaster.handlers.gdal import NO_NETWORK, SIDECAR_OPTIONS, gdal_env, open_raster
 from dagmaster.handlers.raster.raster_sources import fetch_raster
 from tests.unit.handlers.formats.raster_samples import (
     NORTH_UP,
@@ -221,6 +221,20 @@ def test_a_set_of_files_is_read_from_a_bucket(bed: Bed, sample: Sample):
     assert bed.run("raster.validate", href=f"sets/{sample.name}").metadata["driver"] == sample.driver
 
 
+def test_the_files_beside_a_raster_in_an_archive_are_used(bed: Bed):
+    path = bed.folder / "made" / "scene.tif"
+    path.parent.mkdir()
+    write_raster(path, "GTiff", pixels(), crs=None, transform=NORTH_UP)
+    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
+        archive.write(path, "data/Scene.TIF")
+        archive.writestr("data/Scene.prj", CRS.from_epsg(4326).to_wkt())
+        archive.writestr("data/preview.jpg", b"x")
+        archive.writestr("other/Scene.tfw", b"1\n0\n0\n1\n0\n0\n")
+    cog = bed.run("raster.create_cog", href="x.zip")
+    assert (cog.crs, cog.sidecars) == ("EPSG:4326", ["Scene.prj"])
+    assert cog.bounds[0] == pytest.approx(10)
+
+
 def test_an_archive_with_several_rasters_is_refused(bed: Bed):
     with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
         for name in ("a.tif", "b.tif"):
@@ -297,21 +311,21 @@ def test_hdf5_with_too_many_objects_is_refused(bed: Bed, monkeypatch):
 
 
 def test_an_img_file_whose_pixels_are_elsewhere_is_refused(bed: Bed):
-    name = "a" * 13 + ".img"
-    path = bed.folder / "bronze" / name
+    link = "../elsewhere.ige"
+    path = bed.folder / "bronze" / f"{'a' * (len(link) - len('.ige'))}.img"
     write_raster(path, "HFA", pixels(side=64), crs="EPSG:4326", transform=NORTH_UP, USE_SPILL="YES")
     spill = path.with_suffix(".ige")
-    assert spill.exists()
-    assert np.array_equal(bed.read(bed.run("raster.create_cog", href=name).cog_url), pixels(side=64))
+    assert np.array_equal(bed.read(bed.run("raster.create_cog", href=path.name).cog_url), pixels(side=64))
     spill.rename(bed.folder / "elsewhere.ige")
     data = path.read_bytes()
-    link = b"../elsewhere.ige"
-    assert data.count(spill.name.encode() + b"\0") == 1
-    path.write_bytes(data.replace(spill.name.encode() + b"\0", b"../" + b"x" * 10 + b".ige\0"))
-    assert len(link) == len(spill.name) - 1
-    (bed.folder / "scratch").mkdir(exist_ok=True)
-    with pytest.raises(PermanentError):
-        bed.run("raster.validate", href=name)
+    assert data.count(spill.name.encode()) == 1
+    path.write_bytes(data.replace(spill.name.encode(), link.encode()))
+    with (
+        gdal_env(bed.services.share, **SIDECAR_OPTIONS),
+        pytest.raises(PermanentError, match=r"outside its folder, 'elsewhere\.ige', which is not opened"),
+        open_raster(path, bed.services.share),
+    ):
+        pass
 
 
 HOSTILE = {

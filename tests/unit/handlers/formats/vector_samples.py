@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pyogrio
 import shapely
 
+from tests.unit.handlers.formats.zipped_samples import zipped
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -180,6 +182,7 @@ SAMPLES: Final = [
     text("ESRIJSON", "esri.json", ESRIJSON, **TWO_POINTS),
     gdal("GPKG", "x.gpkg"),
     gdal("ESRI Shapefile", "x.shp"),
+    zipped(gdal("ESRI Shapefile", "x.shp")),
     gdal("FlatGeobuf", "x.fgb"),
     gdal("OpenFileGDB", "x.gdb", [shapely.MultiPolygon([one]) for one in POLYGONS]),
     gdal("LIBKML", "x.kml"),
