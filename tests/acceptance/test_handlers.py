@@ -32,7 +32,7 @@ def _report(ctx):
     ctx.logger.info("logged")
     ctx.progress(1, 3, "one")
     ctx.checkpoint("first", {})
-    return {"pid": os.getpid()}
+    return {"pid": os.getpid(), "key": ctx.idempotency_key, "token": ctx.fencing_token}
 
 @handler("plain")
 def plain(ctx: HandlerContext) -> dict:
@@ -65,7 +65,9 @@ def test_a_function_that_exceeds_its_timeout_is_killed(tmp_path: Path):
 
 @pytest.mark.parametrize("name", ["plain", "coroutine"])
 def test_reports_of_a_handler_are_printed_apart_from_its_output(tmp_path: Path, name: str):
-    done = run_handler(tmp_path, name)
+    done = run_handler(tmp_path, name, "--attempt", "2")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout).keys() == {"pid"}
+    output = json.loads(done.stdout)
+    # Without a job, the token is the number of the attempt.
+    assert (output["key"], output["token"]) == ("test:test", 2)
     assert done.stderr == "printed\nINFO dagmaster.task: logged\nprogress: 1 of 3 one\ncheckpoint: first\n"

@@ -83,6 +83,27 @@ def test_every_mode_resumes_from_a_checkpoint_whose_artifacts_exist_and_from_no_
         assert line in watched.text(name)
 
 
+def test_the_key_stays_and_the_token_grows_with_each_attempt_of_each_child():
+    seen: dict[str, list[tuple[str, int]]] = {}
+
+    @handler("it", retry=3)
+    async def it(ctx: HandlerContext) -> dict[str, Any]:
+        seen.setdefault(ctx.node_id, []).append((ctx.idempotency_key, ctx.fencing_token))
+        if ctx.attempt < 3:
+            raise RuntimeError("again")
+        return {}
+
+    flow = "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: it, queue: q}}}}"
+    report = run_workflow(flow, handlers=[it])
+    assert report.status == "COMPLETED"
+    assert sorted(seen) == ["f__0", "f__1"]
+    for node, executions in seen.items():
+        assert {key for key, _ in executions} == {f"{report.job_id}:{node}"}
+        tokens = [token for _, token in executions]
+        assert tokens == sorted(set(tokens))
+        assert len(tokens) == 3
+
+
 # ── What counts as gone ──
 
 
