@@ -44,3 +44,13 @@ def test_each_checkpoint_has_an_event_and_the_first_says_how_many_are_omitted():
         ("CheckpointSaved", {"checkpoint_name": "half", "after_seconds": 0.2, "omitted": 3}),
         ("CheckpointSaved", {"checkpoint_name": "whole", "after_seconds": 0.4}),
     ]
+
+
+def test_the_checkpoints_of_a_worker_that_died_before_it_stored_the_start_are_kept():
+    saved = json.dumps({"checkpoints": [["half", 0.2]], "checkpoint_count": 1})
+    result = a_result(6.0, AttemptStatus.LOST, checkpoints=saved)
+    result.started_at = None
+    assert trail(result) == [
+        ("AttemptStarted", {}),
+        ("CheckpointSaved", {"checkpoint_name": "half", "after_seconds": 0.2}),
+    ]

@@ -73,13 +73,13 @@ class BlobFiles:
         folder = self.path(uri).parent
         try:
             with os.scandir(folder) as entries:
-                beside = [entry.name for entry in entries if entry.name.startswith(prefixes)]
+                siblings = [entry.name for entry in entries if entry.name.startswith(prefixes)]
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
             raise _translate_error("be listed", uri, error) from error
         for prefix in prefixes:
-            for name in sorted(name for name in beside if name.startswith(prefix) and name != prefix):
+            for name in sorted(name for name in siblings if name.startswith(prefix) and name != prefix):
                 sibling = BlobUri(uri.scheme, uri.container, f"{uri.name.rpartition('/')[0]}/{name}")
                 if may_be_named(sibling.name) and self._is_allowed(folder / name, [*self._zone_roots, *self._roots]):
                     info = self.find(sibling)
