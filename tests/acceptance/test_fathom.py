@@ -199,14 +199,14 @@ def stacks_and_cells_are_cogs(scenario: Scenario) -> None:
 
 def the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(scenario: Scenario) -> None:
     catalog = ParquetCatalog(scenario.blobs / "catalog")
-    (found,) = catalog.search(Search(bbox=(8.2, 50.2, 8.3, 50.3), datetime="2020-01-01T00:00:00Z"))
-    assert found["id"] == f"{GROUP}-n50e008_2deg"
-    assert found["bbox"] == pytest.approx([8, 50, 10, 51])
-    assert found["assets"]["data"]["href"] == f"file://{scenario.raster('cells', 'n50e008_2deg')}"
-    assert [band["name"] for band in found["assets"]["data"]["bands"]] == [band_name(one) for one in RETURN_PERIODS]
-    sources = {one["href"] for one in found["properties"]["dagmaster:sources"]}
+    (result,) = catalog.search(Search(bbox=(8.2, 50.2, 8.3, 50.3), datetime="2020-01-01T00:00:00Z"))
+    assert result["id"] == f"{GROUP}-n50e008_2deg"
+    assert result["bbox"] == pytest.approx([8, 50, 10, 51])
+    assert result["assets"]["data"]["href"] == f"file://{scenario.raster('cells', 'n50e008_2deg')}"
+    assert [band["name"] for band in result["assets"]["data"]["bands"]] == [band_name(one) for one in RETURN_PERIODS]
+    sources = {one["href"] for one in result["properties"]["dagmaster:sources"]}
     assert sources == {f"file://{scenario.raster('stacks', tile)}" for tile in ("n50e008", BROKEN)}
-    assert found["properties"]["fathom:flood_type"] == "fluvial"
+    assert result["properties"]["fathom:flood_type"] == "fluvial"
     for item in scenario.registered:
         Item.model_validate(item)
         # The core's schema comes with pystac. Those of the extensions are on the network.

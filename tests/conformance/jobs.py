@@ -39,14 +39,14 @@ ONE = compile_text("{name: one, nodes: {a: {handler: h, queue: q}, b: {handler: 
 
 def a_job(world: World, graph: Graph = ONE, **fields: Any) -> NewJob:
     """Return a job that is not stored yet."""
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "id": world.ids.new(),
         "workflow_id": graph.workflow_id,
         "version": graph.version,
         "content_hash": graph.content_hash,
         "inputs": "{}",
     }
-    return NewJob(**(given | fields))
+    return NewJob(**(values | fields))
 
 
 async def submitted(world: World, client: ClientStore, graph: Graph = ONE, **fields: Any) -> str:

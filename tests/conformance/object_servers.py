@@ -93,8 +93,8 @@ def azurite() -> Iterator[ObjectServer]:
     command = [node, str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
     with _running(command, port):
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
-        said = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
-        yield ObjectServer(port, {"AZURE_STORAGE_CONNECTION_STRING": said})
+        message = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
+        yield ObjectServer(port, {"AZURE_STORAGE_CONNECTION_STRING": message})
 
 
 def make_container(server: ObjectServer, name: str) -> None:

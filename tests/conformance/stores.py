@@ -422,12 +422,12 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     assert inspect.iscoroutinefunction(test)
 
     @functools.wraps(test)
-    def run(*, world: World, **given: Any) -> None:
+    def run(*, world: World, **values: Any) -> None:
         async def run_world() -> None:
             await world.open()
             try:
                 async with asyncio.timeout(30):
-                    await test(world=world, **given)
+                    await test(world=world, **values)
             finally:
                 await world.close()
 

@@ -55,22 +55,22 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def catalog(place: str) -> Catalog:
-    made = open_catalog(place)
-    made.ensure_collection(a_collection())
-    return made
+    result = open_catalog(place)
+    result.ensure_collection(a_collection())
+    return result
 
 
 PROCESSES = 5
 
 
-def names(found: list[dict[str, Any]]) -> list[str]:
-    return [item["id"] for item in found]
+def names(result: list[dict[str, Any]]) -> list[str]:
+    return [item["id"] for item in result]
 
 
 def extent(catalog: Catalog, name: str = "scenes") -> tuple[list[float], list[str | None]]:
-    found = (catalog.collection(name) or {})["extent"]
-    assert len(found["spatial"]["bbox"]) == len(found["temporal"]["interval"]) == 1
-    return found["spatial"]["bbox"][0], found["temporal"]["interval"][0]
+    result = (catalog.collection(name) or {})["extent"]
+    assert len(result["spatial"]["bbox"]) == len(result["temporal"]["interval"]) == 1
+    return result["spatial"]["bbox"][0], result["temporal"]["interval"][0]
 
 
 # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,13 +148,13 @@ def test_a_collection_grows_with_its_items(catalog):
 
 
 def test_a_given_extent_is_kept_where_it_is_larger(catalog):
-    told = {
+    details = {
         "spatial": {"bbox": [[170.0, -25.0, -170.0, -10.0]]},
         "temporal": {"interval": [["2026-01-01T00:00:00Z", None]]},
     }
-    catalog.ensure_collection(a_collection("told", extent=told))
+    catalog.ensure_collection(a_collection("told", extent=details))
     catalog.register([an_item(box=(-179.0, -20.0, -178.0, -19.0), collection="told")])
-    assert (catalog.collection("told") or {})["extent"] == told
+    assert (catalog.collection("told") or {})["extent"] == details
     catalog.register([an_item("b", collection="told", when="2020-01-01T00:00:00Z")])
     assert extent(catalog, "told") == ([-180, -25, 180, 51], ["2020-01-01T00:00:00Z", None])
 
@@ -251,7 +251,7 @@ def test_true_is_not_one(catalog):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (an_item("w", collection="none"), "no collection 'none'"),
         (an_item("w", geometry=None), "no geometry"),
@@ -282,11 +282,11 @@ def test_true_is_not_one(catalog):
         ({"id": "w"}, "not a STAC item"),
     ],
 )
-def test_what_no_catalog_can_take_is_refused_with_all_that_came_with_it(catalog, wrong, said):
+def test_what_no_catalog_can_take_is_refused_with_all_that_came_with_it(catalog, wrong, message):
     with pytest.raises(PermanentError) as caught:
         catalog.register([an_item("a"), wrong, an_item("z")])
     assert caught.value.kind == "invalid_input"
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert len(str(caught.value)) < 500
     assert list(catalog.items("scenes")) == []
 
@@ -343,7 +343,7 @@ def world(catalog: Catalog) -> Catalog:
 
 
 @pytest.mark.parametrize(
-    ("box", "found"),
+    ("box", "result"),
     [
         ((-180, -90, 180, 90), ["pole", "fiji", "berlin", "triangle", "year"]),
         ((13.5, 52.5, 13.6, 52.6), ["berlin"]),
@@ -360,12 +360,12 @@ def world(catalog: Catalog) -> Catalog:
         ((-180, 90, 180, 90), ["pole"]),
     ],
 )
-def test_a_box_finds_the_geometries_that_it_meets(world, box, found):
-    assert names(world.search(Search(bbox=box))) == found
+def test_a_box_finds_the_geometries_that_it_meets(world, box, result):
+    assert names(world.search(Search(bbox=box))) == result
 
 
 @pytest.mark.parametrize(
-    ("when", "found"),
+    ("when", "result"),
     [
         ("2026-01-02T00:00:00Z", ["berlin"]),
         ("2026-01-02T01:00:00+01:00", ["berlin"]),
@@ -385,15 +385,15 @@ def test_a_box_finds_the_geometries_that_it_meets(world, box, found):
         ("2025/2025-12", []),
     ],
 )
-def test_a_span_finds_what_was_seen_in_it(world, when, found):
-    assert names(world.search(Search(datetime=when))) == found
+def test_a_span_finds_what_was_seen_in_it(world, when, result):
+    assert names(world.search(Search(datetime=when))) == result
 
 
 def test_conditions_add_up_and_the_newest_comes_first_then_the_id(world):
     world.register([an_item(name, when="2026-01-04T00:00:00Z") for name in ("b", "B", "a", "é", "_")])
-    found = ["B", "_", "a", "b", "pole", "é", "fiji", "berlin", "triangle", "year"]
-    assert names(world.search(Search())) == found
-    assert names(world.search(Search(limit=3))) == found[:3]
+    result = ["B", "_", "a", "b", "pole", "é", "fiji", "berlin", "triangle", "year"]
+    assert names(world.search(Search())) == result
+    assert names(world.search(Search(limit=3))) == result[:3]
     assert world.search(Search(limit=0)) == []
     assert names(world.search(Search(bbox=(9, 49, 12, 52), limit=2))) == ["B", "_"]
     assert names(world.search(Search(ids=("a", "fiji", "none"), datetime="2026-01-04"))) == ["a"]
@@ -432,12 +432,12 @@ BOXES = st.tuples(st.integers(-179, 178), st.integers(-89, 88), st.integers(1, 9
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(BOXES, min_size=1, max_size=8), BOXES, st.booleans())
-def test_a_search_finds_what_a_plain_comparison_finds(catalog, boxes, wanted, across):
+def test_a_search_finds_what_a_plain_comparison_finds(catalog, boxes, expected, across):
     catalog.remove("scenes", [f"i{number}" for number in range(8)])
     catalog.register([an_item(f"i{number}", box=box) for number, box in enumerate(boxes)])
-    west, south, east, north = wanted
-    asked = (east, south, west, north) if across and west < east else wanted
-    parts = [wanted] if asked == wanted else [(east, south, 180.0, north), (-180.0, south, west, north)]
+    west, south, east, north = expected
+    asked = (east, south, west, north) if across and west < east else expected
+    parts = [expected] if asked == expected else [(east, south, 180.0, north), (-180.0, south, west, north)]
     meets = [
         f"i{number}"
         for number, box in enumerate(boxes)
@@ -460,9 +460,9 @@ def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(plac
         with contextlib.suppress(subprocess.TimeoutExpired):
             users[0].wait(0.1)
         # Who reads meanwhile sees whole calls: of each call's common items, all or none.
-        found = names(catalog.search(Search(limit=10_000)))
-        assert len(found) == len(set(found))
-        calls = [name.split("-")[1] for name in found if name.startswith("common")]
+        items = names(catalog.search(Search(limit=10_000)))
+        assert len(items) == len(set(items))
+        calls = [name.split("-")[1] for name in items if name.startswith("common")]
         assert all(calls.count(call) == 3 for call in set(calls))
     created = [int(user.communicate()[0]) for user in users]
     assert [user.returncode for user in users] == [0] * PROCESSES
@@ -474,19 +474,19 @@ def test_many_processes_register_at_once_and_nothing_is_lost_or_there_twice(plac
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "message"),
     [
         ("postgresql://me:hunter2@/none?host=/nowhere", "is unavailable"),
         ("postgresql://me:%zzhunter2@host/x", "is not a PostgreSQL URL"),
         ("postgresql://me:secret@hunter2@host/x", "is not a PostgreSQL URL"),
     ],
 )
-def test_an_unreachable_server_is_reported_without_its_password(address, said):
-    with pytest.raises(CatalogUnavailable, match=said) as caught:
+def test_an_unreachable_server_is_reported_without_its_password(address, message):
+    with pytest.raises(CatalogUnavailable, match=message) as caught:
         open_catalog(address).collections()
-    told = "".join(traceback.format_exception(caught.value))
+    details = "".join(traceback.format_exception(caught.value))
     assert "hunter2" not in str(caught.value)
-    assert "hunter2" not in told.replace(address, "")
+    assert "hunter2" not in details.replace(address, "")
 
 
 def test_the_error_of_a_database_without_pgstac_names_the_remedy(pgstac_server):

@@ -89,14 +89,14 @@ async def test_a_task_of_another_worker_or_one_that_is_to_stop_is_not_released(w
     await scene.dispatch("b")
     stopped, held = await one.claim(2)
     await scene.write(stops=[stopped.task_id])
-    given = [
+    values = [
         TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, returns_to_queue=True) for each in (stopped, held)
     ]
-    assert await two.release(given) == set()
+    assert await two.release(values) == set()
     wrong = TaskReport(held.task_id, held.token + 1, AttemptStatus.RELEASED, returns_to_queue=True)
     assert await one.release([wrong]) == set()
-    assert await one.release(given) == {held.task_id}
-    assert await one.report([given[0]]) == {stopped.task_id}
+    assert await one.release(values) == {held.task_id}
+    assert await one.report([values[0]]) == {stopped.task_id}
 
 
 async def test_what_a_worker_holds_is_not_swept_up(world):

@@ -69,18 +69,18 @@ def test_a_setting_decides_where_they_go(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "message"),
     [
         ("memory://box", "must be durable"),
         ("bucket/prefix", "is not a storage URL"),
         ("https://key:hunter2@bucket", "has to begin with one of"),
     ],
 )
-def test_an_invalid_address_is_rejected_when_it_is_parsed(url, said, monkeypatch):
+def test_an_invalid_address_is_rejected_when_it_is_parsed(url, message, monkeypatch):
     from dagmaster.errors import SettingsInvalid
     from dagmaster.settings import load_settings
 
     monkeypatch.setenv("DAGMASTER_OUTPUTS_URL", url)
-    with pytest.raises(SettingsInvalid, match=said) as error:
+    with pytest.raises(SettingsInvalid, match=message) as error:
         load_settings()
     assert "hunter2" not in str(error.value)

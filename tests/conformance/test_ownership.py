@@ -65,8 +65,8 @@ async def test_each_claim_raises_the_epoch_and_appends_an_event(world):
     other = await world.orchestrator()
     (claimed,) = await other.claim(10)
     assert (claimed.epoch, claimed.event_seq) == (4, 3)
-    told = [(event.seq, event.type, event.data.get("epoch")) for event in await world.events(scene.job_id)]
-    assert told[1:] == [(2, "JobClaimed", 1), (3, "JobClaimed", 4)]
+    events = [(event.seq, event.type, event.data.get("epoch")) for event in await world.events(scene.job_id)]
+    assert events[1:] == [(2, "JobClaimed", 1), (3, "JobClaimed", 4)]
 
 
 async def test_with_a_queue_only_its_jobs_are_claimed(world):
@@ -128,7 +128,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
     assert again.epoch == (await world.job(scene.job_id)).epoch > stale.epoch
     await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
     (command,) = await scene.orchestrator.read_commands(10)
-    told = await world.events(scene.job_id)
+    events = await world.events(scene.job_id)
 
     old = a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)], commands=[command.id], release=True)
     old.job.run = 7
@@ -138,7 +138,7 @@ async def test_a_turn_of_an_old_epoch_writes_nothing_while_the_other_job_of_the_
 
     assert written == {other.job_id}
     assert (await world.events(other.job_id))[-1].type == "JobStarted"
-    assert await world.events(scene.job_id) == told
+    assert await world.events(scene.job_id) == events
     assert await scene.orchestrator.read_commands(10) == [command]
     assert (await world.job(scene.job_id)).epoch == again.epoch
     now = await scene.now()
@@ -161,12 +161,12 @@ async def test_a_turn_from_before_the_job_was_loaded_again_writes_nothing(world)
 
 async def test_a_turn_that_leaves_out_events_or_tells_them_twice_writes_nothing(world):
     scene = await Scene.begin(world)
-    held, told = await scene.now(), await world.events(scene.job_id)
+    held, details = await scene.now(), await world.events(scene.job_id)
     for wrong in (-1, 1):
         turn = a_turn(held, events=[AuditEvent(EventType.JOB_STARTED)])
         turn.event_seq += wrong
         assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
-    assert await world.events(scene.job_id) == told
+    assert await world.events(scene.job_id) == details
 
 
 async def test_an_owner_knows_which_jobs_are_its_own(world):
@@ -232,8 +232,8 @@ async def test_a_claim_tells_whether_the_owner_before_died_or_released_the_job(w
     await second.deregister()
     third = await world.orchestrator()
     await third.claim(10)
-    told = [event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"]
-    assert told == [None, "died", "released"]
+    events = [event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"]
+    assert events == [None, "died", "released"]
 
 
 async def test_a_heartbeat_keeps_jobs(world):

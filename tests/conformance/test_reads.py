@@ -535,18 +535,18 @@ async def test_tasks_in_flight_are_listed_across_jobs(world):
 
 async def test_pages_of_tasks_lose_nothing_while_tasks_of_other_machines_are_added(world):
     reader, scene = await world.reader(), await Scene.begin(world)
-    made = [a_task(world, node=f"n{number}") for number in range(9)]
+    result = [a_task(world, node=f"n{number}") for number in range(9)]
     # Ids of several machines are not in the order of their commits.
-    await scene.write(tasks=made[2:7])
-    pages, after, later = [], None, [made[7], made[1], made[8], made[0]]
+    await scene.write(tasks=result[2:7])
+    pages, after, later = [], None, [result[7], result[1], result[8], result[0]]
     while page := await reader.tasks(TaskFilter(), after=after, limit=2):
         pages += [record.task_id for record in page]
         after = (page[-1].task_id,)
         await scene.write(tasks=[later.pop(0)])
-    present = [task.task_id for task in reversed(made[2:7])]
+    present = [task.task_id for task in reversed(result[2:7])]
     assert [task_id for task_id in pages if task_id in present] == present
     assert len(set(pages)) == len(pages)
-    assert made[7].task_id not in pages
+    assert result[7].task_id not in pages
 
 
 async def test_progress_is_shown_while_a_task_is_in_flight(world):

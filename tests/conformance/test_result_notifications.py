@@ -77,11 +77,11 @@ async def test_a_failure_is_notified_with_its_error(world):
 async def test_results_that_are_too_large_for_a_notification_are_read_from_the_table(world: World, texts):
     scene = await Scene.begin(world)
     pushed = await reported(scene, *texts)
-    found = await scene.orchestrator.read_results(100)
-    assert len(found) == len(texts)
+    results = await scene.orchestrator.read_results(100)
+    assert len(results) == len(texts)
     if pushed:
         # Small here, and maybe large when it is spelled: then it is as it was said.
-        assert pushed == found
+        assert pushed == results
     else:
         assert scene.orchestrator.pending_kinds == {"results"}
 
@@ -95,18 +95,18 @@ async def test_a_turn_commits_notified_results(world):
 
 
 FORGED = {
-    "number": lambda said: replace(said, id=said.id + 1_000),
-    "node": lambda said: replace(said, node_id="b"),
-    "attempt": lambda said: replace(said, attempt=2),
-    "status": lambda said: replace(said, status="RELEASED"),
-    "permanent": lambda said: replace(said, permanent=True),
-    "output": lambda said: replace(said, output=JsonText("2")),
-    "no output": lambda said: replace(said, output=None),
-    "blob": lambda said: replace(said, output=JsonText(said.output.text, "a/blob")),
-    "error": lambda said: replace(said, error="{}"),
-    "start": lambda said: replace(said, started_at=1e300),
-    "no start": lambda said: replace(said, started_at=None),
-    "time": lambda said: replace(said, reported_at=float("nan")),
+    "number": lambda message: replace(message, id=message.id + 1_000),
+    "node": lambda message: replace(message, node_id="b"),
+    "attempt": lambda message: replace(message, attempt=2),
+    "status": lambda message: replace(message, status="RELEASED"),
+    "permanent": lambda message: replace(message, permanent=True),
+    "output": lambda message: replace(message, output=JsonText("2")),
+    "no output": lambda message: replace(message, output=None),
+    "blob": lambda message: replace(message, output=JsonText(message.output.text, "a/blob")),
+    "error": lambda message: replace(message, error="{}"),
+    "start": lambda message: replace(message, started_at=1e300),
+    "no start": lambda message: replace(message, started_at=None),
+    "time": lambda message: replace(message, reported_at=float("nan")),
 }
 
 

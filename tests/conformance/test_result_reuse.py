@@ -18,11 +18,11 @@ CHAIN = "{name: chain, nodes: {a: {handler: h, queue: q, params: {n: 1}, next: f
 
 async def played(world) -> Played:
     """Return a job of which one child failed."""
-    found = await Played.begin(world, CHAIN)
-    await found.work({"a": {"x": 1}})
-    await found.check_rows()
-    await found.work({"f__0": {"y": 2}, "f__1": PermanentError("broken")})
-    return found
+    result = await Played.begin(world, CHAIN)
+    await result.work({"a": {"x": 1}})
+    await result.check_rows()
+    await result.work({"f__0": {"y": 2}, "f__1": PermanentError("broken")})
+    return result
 
 
 async def test_a_job_says_what_it_was_resumed_from_and_what_is_to_be_redone(world):
@@ -63,8 +63,8 @@ async def test_the_past_is_what_completed_with_its_fingerprint_and_the_version_t
 async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
     job = await played(world)
     past = await job.orchestrator.load_source_job(job.job_id)
-    found = await job.orchestrator.load_source_outputs(job.job_id, past.nodes)
-    assert {name: value.value() for name, value in found.items()} == {"a": {"x": 1}, "f__0": {"y": 2}}
+    result = await job.orchestrator.load_source_outputs(job.job_id, past.nodes)
+    assert {name: value.value() for name, value in result.items()} == {"a": {"x": 1}, "f__0": {"y": 2}}
     others = [node._replace(fingerprint=b"another") for node in past.nodes]
     assert await job.orchestrator.load_source_outputs(job.job_id, others) == {}
     await (await world.client()).send(job.job_id, "resume", {}, "")

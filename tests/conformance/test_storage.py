@@ -61,19 +61,19 @@ def data_of(size: int, seed: bytes = b"x") -> bytes:
 @pytest.mark.parametrize("size", [0, 1, LARGE])
 def test_what_is_published_comes_back_byte_by_byte(place, tmp_path, size):
     data = data_of(size)
-    heard: list[int] = []
+    collected: list[int] = []
     fetched: list[int] = []
     uri = place.storage.in_zone("silver", "a/b.bin")
-    published = place.storage.publish(a_file(tmp_path, data), uri, heard.append)
+    published = place.storage.publish(a_file(tmp_path, data), uri, collected.append)
     got = place.storage.fetch(uri, tmp_path / "got", fetched.append)
     assert (tmp_path / "got").read_bytes() == data
     checksum = hashlib.sha256(data).hexdigest()
     assert published.created
     assert (published.size, published.sha256) == (got.size, got.sha256) == (size, checksum)
     assert (published.etag, published.modified) == (got.etag, got.modified)
-    assert heard == sorted(heard)
-    assert (heard or [0])[-1] == (fetched or [0])[-1] == size
-    assert len(heard) > 1 or size < CHUNK_BYTES
+    assert collected == sorted(collected)
+    assert (collected or [0])[-1] == (fetched or [0])[-1] == size
+    assert len(collected) > 1 or size < CHUNK_BYTES
     assert place.storage.find(uri) == replace(got, sha256="")
 
 
@@ -91,11 +91,11 @@ def test_what_is_there_stays_and_the_answer_is_about_it(place, tmp_path, size):
 def test_what_is_replaced_is_the_new_one_and_what_breaks_off_leaves_the_old_one(place, tmp_path, size):
     uri = place.storage.in_zone("bronze", "a/one.bin")
     place.storage.publish(a_file(tmp_path, b"first"), uri)
-    data, heard = data_of(size, b"second"), list[int]()
-    made = place.storage.replace(a_file(tmp_path, data), uri, heard.append)
-    assert (made.size, made.sha256) == (size, hashlib.sha256(data).hexdigest())
+    data, reports = data_of(size, b"second"), list[int]()
+    target = place.storage.replace(a_file(tmp_path, data), uri, reports.append)
+    assert (target.size, target.sha256) == (size, hashlib.sha256(data).hexdigest())
     assert place.again().read(uri) == data
-    assert (heard or [0])[-1] == size
+    assert (reports or [0])[-1] == size
 
     def enough(_: int) -> None:
         raise RuntimeError("enough")
@@ -352,7 +352,7 @@ def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
     if place.url.startswith(("file", "memory")):
         pytest.skip("a folder is made when it is written to")
     uri = replace(place.storage.in_zone("bronze", "x"), container="nobody-made-this")
-    said = r"there is no (bucket|container) 'nobody-made-this': create it"
+    message = r"there is no (bucket|container) 'nobody-made-this': create it"
     for read in (
         lambda: place.storage.find(uri),
         lambda: place.storage.read(uri),
@@ -360,11 +360,11 @@ def test_a_container_that_is_not_there_has_its_own_sentence(place, tmp_path):
         lambda: list(place.storage.list_blobs(uri)),
         lambda: place.storage.delete(uri),
     ):
-        with pytest.raises(BlobNotFound, match=said):
+        with pytest.raises(BlobNotFound, match=message):
             read()
-    with pytest.raises(BlobsUnavailable, match=said):
+    with pytest.raises(BlobsUnavailable, match=message):
         place.storage.publish(a_file(tmp_path, b"1"), uri)
-    with pytest.raises(BlobsUnavailable, match=said):
+    with pytest.raises(BlobsUnavailable, match=message):
         place.storage.write(uri, b"1")
 
 
@@ -378,8 +378,8 @@ def test_gdal_reads_a_window_in_place_with_the_same_keys(place, tmp_path, name):
     pixels = np.arange(256 * 256, dtype="uint16").reshape(256, 256)
     profile = {"driver": "GTiff", "width": 256, "height": 256, "count": 1, "dtype": "uint16", "tiled": True}
     where = {"crs": "EPSG:32625", "transform": rasterio.Affine(30, 0, 500000, 0, -30, 9000000)}
-    with rasterio.open(raster, "w", blockxsize=64, blockysize=64, **profile, **where) as made:
-        made.write(pixels, 1)
+    with rasterio.open(raster, "w", blockxsize=64, blockysize=64, **profile, **where) as result:
+        result.write(pixels, 1)
     uri = place.storage.in_zone("bronze", name)
     place.storage.publish(raster, uri)
     there = place.storage.gdal_path(uri)

@@ -223,8 +223,8 @@ class Alike(RuleBasedStateMachine):
             task = NewTask(self.ids.new(), node, attempt, "q", "h", "{}", None, 60.0)
             return [{"tasks": [task]}, {"tasks": [task]}]
         if kind == "take":
-            found = self.both(lambda place: owner.stores[place].read_results(100))
-            mine = [[each for each in results if each.job_id == job_id] for results in found]
+            result = self.both(lambda place: owner.stores[place].read_results(100))
+            mine = [[each for each in results if each.job_id == job_id] for results in result]
             assert [_result(each) for each in mine[0]] == [_result(each) for each in mine[1]]
             asked = self.both(lambda place: owner.stores[place].read_commands(100))
             return [
@@ -330,7 +330,7 @@ class Alike(RuleBasedStateMachine):
         one, other = self.both(lambda place: self.worlds[place].events(job_id))
         assert [_event(each) for each in one] == [_event(each) for each in other]
         one_by_one = self.both(lambda place: self.worlds[place].attempts(job_id))
-        before, after = ([_attempt(each) for each in found] for found in one_by_one)
+        before, after = ([_attempt(each) for each in result] for result in one_by_one)
         assert before == after
         self.alike(lambda place: self.readers[place].attempt_count(job_id))
 

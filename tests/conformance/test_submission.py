@@ -18,8 +18,8 @@ async def test_a_submitted_job_is_pending_and_its_first_event_names_the_submitte
     nobodys = await submitted(world, client)
     assert (await world.job(mine)).status == "PENDING"
     assert (await world.job(mine)).owner is None
-    told = [(event.seq, event.type, event.by) for event in (*await world.events(mine), *await world.events(nobodys))]
-    assert told == [(1, "JobSubmitted", "ada"), (1, "JobSubmitted", "anonymous")]
+    events = [(event.seq, event.type, event.by) for event in (*await world.events(mine), *await world.events(nobodys))]
+    assert events == [(1, "JobSubmitted", "ada"), (1, "JobSubmitted", "anonymous")]
 
 
 async def test_a_claimed_job_is_what_was_submitted(world):
@@ -134,8 +134,8 @@ async def test_commands_come_in_the_order_in_which_they_were_sent_and_at_most_so
     scene = await Scene.begin(world)
     for number in range(4):
         await scene.client.send(scene.job_id, CommandKind.SIGNAL, {"name": str(number)}, "")
-    found = await scene.orchestrator.read_commands(3)
-    assert [command.body["name"] for command in found] == ["0", "1", "2"]
+    commands = await scene.orchestrator.read_commands(3)
+    assert [command.body["name"] for command in commands] == ["0", "1", "2"]
 
 
 async def test_a_command_is_read_only_by_the_owner_of_its_job(world):

@@ -172,9 +172,9 @@ def test_every_type_comes_back_as_it_went(tables, name):
     }
     arrays["geometry"] = [shapely.to_wkb(shapely.Point(1, 2)), shapely.to_wkb(shapely.Point()), None]
     tables.replace_chunk(name, "a", pa.table(arrays))
-    found = tables.read(name)
+    rows = tables.read(name)
     for kind, values in EVERY_TYPE.items():
-        back = found[f"a {kind}"].to_pylist()
+        back = rows[f"a {kind}"].to_pylist()
         if kind == "json":
             # A server keeps what JSON says, not how it is written.
             assert [one and json.loads(one) for one in back] == [{"a": [1, None]}, "x", None]
@@ -183,7 +183,7 @@ def test_every_type_comes_back_as_it_went(tables, name):
     info = tables.describe(name)
     assert info is not None
     assert dict(info.columns) == kinds
-    shapes = shapely.from_wkb(found["geometry"].to_pylist())
+    shapes = shapely.from_wkb(rows["geometry"].to_pylist())
     assert [None if one is None else one.wkt for one in shapes] == ["POINT (1 2)", "POINT EMPTY", None]
 
 
@@ -201,8 +201,8 @@ def test_every_geometry_comes_back_as_it_went(tables, name, heights):
     shapes = shapely.force_3d(shapes, 7.5) if heights else shapes
     tables.create(spec(name, columns={}, geometry_type="Geometry Z" if heights else "Geometry", srid=3857))
     tables.replace_chunk(name, "a", pa.table({"geometry": pa.array(shapely.to_wkb(shapes), pa.binary())}))
-    found = shapely.from_wkb(tables.read(name)["geometry"].to_pylist())
-    assert shapely.equals_identical(found, shapes).all()
+    rows = shapely.from_wkb(tables.read(name)["geometry"].to_pylist())
+    assert shapely.equals_identical(rows, shapes).all()
     info = tables.describe(name)
     assert info is not None
     assert (info.geometry_type, info.srid) == ("Geometry Z" if heights else "Geometry", 3857)
@@ -222,8 +222,8 @@ def test_a_column_may_have_any_name(tables, name):
     tables.create(spec(name, columns=dict.fromkeys(NASTY, "integer"), geometry_column='the "geom"'))
     rows = pa.table({**{one: [at] for at, one in enumerate(NASTY)}, 'the "geom"': [shapely.to_wkb(shapely.Point())]})
     tables.replace_chunk(name, "a", rows)
-    found = tables.read(name).to_pylist()[0]
-    assert [found[one] for one in NASTY] == list(range(len(NASTY)))
+    raster = tables.read(name).to_pylist()[0]
+    assert [raster[one] for one in NASTY] == list(range(len(NASTY)))
     info = tables.describe(name)
     assert info is not None
     assert list(info.columns) == NASTY
@@ -263,7 +263,7 @@ def test_a_schema_may_stand_before_the_name(tables, name):
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"columns": {"name": "integer"}}, "its column 'name' is text, not integer"),
         ({"columns": {"name": "text", "more": "text"}}, "its column 'more' is missing, not text"),
@@ -271,9 +271,9 @@ def test_a_schema_may_stand_before_the_name(tables, name):
         ({"srid": 3857}, "its coordinate system is EPSG:4326, not EPSG:3857"),
     ],
 )
-def test_a_table_that_is_there_and_differs_is_refused(tables, name, other, said):
+def test_a_table_that_is_there_and_differs_is_refused(tables, name, other, message):
     tables.create(spec(name))
-    with pytest.raises(PermanentError, match=said) as caught:
+    with pytest.raises(PermanentError, match=message) as caught:
         tables.create(spec(name, **other))
     assert caught.value.kind == "invalid_input"
 

@@ -185,11 +185,11 @@ async def test_results_stay_until_the_turn_that_takes_them_is_written(world):
     await scene.dispatch("b")
     one, two = await worker.claim(2)
     await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in (one, two)])
-    found = await scene.orchestrator.read_results(10)
-    assert await scene.orchestrator.read_results(1) == found[:1]
-    await scene.write(results=[found[0].id])
-    assert await scene.orchestrator.read_results(10) == found[1:]
-    await scene.write(results=[found[1].id])
+    results = await scene.orchestrator.read_results(10)
+    assert await scene.orchestrator.read_results(1) == results[:1]
+    await scene.write(results=[results[0].id])
+    assert await scene.orchestrator.read_results(10) == results[1:]
+    await scene.write(results=[results[1].id])
     assert await scene.orchestrator.read_results(10) == []
     assert [(each.node, each.attempt, each.status) for each in await world.attempts(scene.job_id)] == [
         ("a", 1, COMPLETED),

@@ -110,8 +110,8 @@ async def test_the_values_of_a_job_are_loaded_by_kind(world):
     items, cells = ValueKey(ValueKind.ITEMS, "outer"), ValueKey(ValueKind.ITEMS, "outer__1")
     missing = {output("last"), output("nope"), ValueKey(ValueKind.ITEMS, "plan")}
     keys = {output("plan"), output("outer__1__0"), outer, inner, items, cells, *missing}
-    found = await played.orchestrator.load(played.job_id, keys)
-    assert found == {
+    result = await played.orchestrator.load(played.job_id, keys)
+    assert result == {
         output("plan"): {"rows": [["a", "b"], ["c"]]},
         output("outer__1__0"): None,
         outer: [["A", {"x": 1}], [None]],
@@ -143,8 +143,8 @@ nodes:
     outputs = {f"work__{place}": place * 10 for place in range(11)}
     await played.work({**outputs, "work__2": PermanentError("no")})
     key = ValueKey(ValueKind.OUTPUTS, "work")
-    found = await played.orchestrator.load(played.job_id, [key])
-    assert found[key] == [0, 10, None, 30, 40, 50, 60, 70, 80, 90, 100]
+    result = await played.orchestrator.load(played.job_id, [key])
+    assert result[key] == [0, 10, None, 30, 40, 50, 60, 70, 80, 90, 100]
 
 
 async def test_an_error_and_a_timer_are_the_same_from_the_rows(world):
@@ -278,9 +278,9 @@ async def test_an_event_names_its_author_if_it_is_not_the_owner(world):
     scene = await Scene.begin(world)
     event = AuditEvent(EventType.APPROVED, "a", 1, '{"comment": "ok"}', "ada")
     await scene.write(events=[event])
-    told = (await world.events(scene.job_id))[-1]
-    assert (told.seq, told.type, told.by, told.node, told.attempt) == (3, "Approved", "ada", "a", 1)
-    assert told.data == {"comment": "ok"}
+    events = (await world.events(scene.job_id))[-1]
+    assert (events.seq, events.type, events.by, events.node, events.attempt) == (3, "Approved", "ada", "a", 1)
+    assert events.data == {"comment": "ok"}
     assert (await scene.now()).event_seq == 3
 
 
@@ -366,8 +366,8 @@ async def test_the_parent_of_a_finished_job_gets_its_outcome(world):
     }
 
 
-@pytest.mark.parametrize(("ended", "found"), [(JobStatus.FAILED, True), (JobStatus.COMPLETED, False), (None, False)])
-async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, ended, found):
+@pytest.mark.parametrize(("ended", "result"), [(JobStatus.FAILED, True), (JobStatus.COMPLETED, False), (None, False)])
+async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, ended, result):
     scene, child = await with_child(world)
     if ended is not None:
         other = await world.orchestrator()
@@ -376,7 +376,7 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
         turn.job.status, turn.finished = ended, FinishJob(ended, None, None)
         assert await other.commit_turns([turn], other.clock.now()) == {child}
     places = [(scene.job_id, "a"), (scene.job_id, "b")]
-    known = {(scene.job_id, "a"): child} if found else {}
+    known = {(scene.job_id, "a"): child} if result else {}
     assert await scene.orchestrator.unfinished_children(places) == known
     await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 2), depth=1, resumed_from=child)])
     assert await scene.orchestrator.unfinished_children(places) == {}
@@ -392,8 +392,8 @@ async def test_a_cancelled_child_job_is_asked_to_stop_and_no_other(world, asked,
     await scene.write(cancelled_children=asked)
     if hears:
         await wait_for_event(other.wakeup)
-    found = await other.read_commands(10)
-    assert [(command.job_id, command.kind) for command in found] == [(child, kind) for kind in hears]
+    commands = await other.read_commands(10)
+    assert [(command.job_id, command.kind) for command in commands] == [(child, kind) for kind in hears]
 
 
 # ── Fences ──
@@ -472,9 +472,9 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     events = [AuditEvent(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
     task = a_task(world, params=json.dumps({"odd": odd}))
     await orchestrator.commit_turns([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
-    told = (await world.events(claimed.row.id))[2:]
-    assert [(event.node, event.data["said"]) for event in told] == [(text, text) for text in odd]
-    assert [event.by for event in told if event.node] == [text for text in odd if text]
+    details = (await world.events(claimed.row.id))[2:]
+    assert [(event.node, event.data["said"]) for event in details] == [(text, text) for text in odd]
+    assert [event.by for event in details if event.node] == [text for text in odd if text]
     (held,) = await worker.claim(1)
     assert json.loads(held.params) == {"odd": odd}
     await worker.append_logs([LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)])

@@ -30,10 +30,10 @@ def main() -> None:
                 answer = embedded.start().dsn
             else:
                 embedded.stop()
-            said = {"said": answer}
+            message = {"said": answer}
         except EmbeddedPostgresUnavailable as error:
-            said = {"error": str(error)}
-        sys.stdout.write(json.dumps(said) + "\n")
+            message = {"error": str(error)}
+        sys.stdout.write(json.dumps(message) + "\n")
         sys.stdout.flush()
 
 

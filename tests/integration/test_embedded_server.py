@@ -232,14 +232,14 @@ def test_the_callers_own_postgres_variables_change_nothing(house, monkeypatch):
 def test_roots_server_is_not_root_and_no_parent_changes(house):
     (house.place / "mine").mkdir(mode=0o751)
     parents = [house.place / "mine", *(house.place / "mine").parents]
-    before = [(found.st_mode, found.st_uid, found.st_gid) for found in map(Path.stat, parents)]
+    before = [(result.st_mode, result.st_uid, result.st_gid) for result in map(Path.stat, parents)]
     data_dir = house.made("mine/data")
     with EmbeddedPostgres(data_dir) as server:
         status = Path(f"/proc/{house.server(data_dir)}/status").read_text()
         assert f"\nUid:\t{NOBODY}\t{NOBODY}\t{NOBODY}\t{NOBODY}\n" in status
         assert "\nGroups:\t \n" in status or "\nGroups:\t\n" in status
         assert ask(server.dsn, "SELECT 1") == 1
-    assert [(found.st_mode, found.st_uid, found.st_gid) for found in map(Path.stat, parents)] == before
+    assert [(result.st_mode, result.st_uid, result.st_gid) for result in map(Path.stat, parents)] == before
 
 
 @as_root
@@ -277,10 +277,10 @@ def test_binaries_that_the_servers_user_cannot_reach_are_copied_once(house, monk
     with EmbeddedPostgres(data_dir) as server:
         assert ask(server.dsn, "SELECT 1") == 1
     (copy,) = data_dir.glob("install*")
-    made = copy.stat().st_ino
+    result = copy.stat().st_ino
     with EmbeddedPostgres(data_dir):
         assert Path(f"/proc/{house.server(data_dir)}/exe").readlink().is_relative_to(copy)
-    assert [found.stat().st_ino for found in data_dir.glob("install*")] == [made]
+    assert [matches.stat().st_ino for matches in data_dir.glob("install*")] == [result]
 
 
 def test_the_default_directory_is_the_users_own(monkeypatch):
@@ -311,7 +311,7 @@ def test_a_directory_that_holds_something_else_is_refused_and_not_touched(house)
     (house.place / "letters" / "to-a-friend.txt").write_text("dear")
     with pytest.raises(DataDirectoryUnusable, match=r"is not empty and holds no embedded PostgreSQL.*to-a-friend.txt"):
         EmbeddedPostgres(house.place / "letters").start()
-    assert [found.name for found in (house.place / "letters").iterdir()] == ["to-a-friend.txt"]
+    assert [result.name for result in (house.place / "letters").iterdir()] == ["to-a-friend.txt"]
 
 
 def test_a_cluster_without_its_version_is_refused(house):
@@ -354,9 +354,9 @@ def test_a_file_in_the_way_is_reported(house):
 @as_root
 def test_a_directory_that_cannot_be_written_is_reported(house):
     (house.place / "roots").mkdir(mode=0o755)
-    said = house.user(house.place / "roots" / "data", uid=NOBODY).refused()
-    assert "Permission denied" in said
-    assert f"Use a directory that user {NOBODY} can write" in said
+    message = house.user(house.place / "roots" / "data", uid=NOBODY).refused()
+    assert "Permission denied" in message
+    assert f"Use a directory that user {NOBODY} can write" in message
 
 
 @as_root
@@ -370,11 +370,11 @@ def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_clo
 
 @as_root
 @pytest.mark.parametrize(
-    ("name", "said"), [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")]
+    ("name", "message"), [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")]
 )
-def test_a_user_that_cannot_serve_is_reported(house, monkeypatch, name, said):
+def test_a_user_that_cannot_serve_is_reported(house, monkeypatch, name, message):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", name)
-    with pytest.raises(EmbeddedPostgresUnavailable, match=said):
+    with pytest.raises(EmbeddedPostgresUnavailable, match=message):
         EmbeddedPostgres(house.place / "new").start()
 
 

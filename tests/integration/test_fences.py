@@ -174,8 +174,8 @@ async def test_a_report_and_a_stop_of_the_same_tasks_do_not_fail_each_other(worl
     stop = asyncio.create_task(scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()))
     await until_waiting(world, 2)
     await elsewhere.execute("COMMIT")
-    said = await asyncio.gather(report, stop, return_exceptions=True)
-    assert list(said) == [{one.task_id, between.task_id, two.task_id}, {scene.job_id}]
+    message = await asyncio.gather(report, stop, return_exceptions=True)
+    assert list(message) == [{one.task_id, between.task_id, two.task_id}, {scene.job_id}]
 
 
 # ── Stops and withdrawals ──

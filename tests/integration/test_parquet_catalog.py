@@ -40,9 +40,9 @@ class Died(BaseException):
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    made = ParquetCatalog(tmp_path / "catalog")
-    made.ensure_collection(a_collection())
-    made.register([an_item("old"), an_item("changed"), an_item("removed")])
+    target = ParquetCatalog(tmp_path / "catalog")
+    target.ensure_collection(a_collection())
+    target.register([an_item("old"), an_item("changed"), an_item("removed")])
     return tmp_path / "catalog"
 
 
@@ -99,9 +99,9 @@ def test_a_writer_that_dies_at_any_step_leaves_all_or_nothing(root, monkeypatch,
         shutil.copytree(tmp_path / "copy", place)
         with pytest.raises(Died):
             steps(monkeypatch, partial(work, ParquetCatalog(place)), die_at)
-        found = list(ParquetCatalog(place).items("scenes"))
-        assert found in (before, done)
-        seen.add(found == done)
+        catalog = list(ParquetCatalog(place).items("scenes"))
+        assert catalog in (before, done)
+        seen.add(catalog == done)
         # The next writer is not disturbed, and sweeps what was left.
         work(ParquetCatalog(place))
         assert list(ParquetCatalog(place).items("scenes")) == done
@@ -113,13 +113,13 @@ def test_a_writer_that_dies_at_any_step_leaves_all_or_nothing(root, monkeypatch,
 
 
 def test_a_merge_that_dies_changes_nothing(tmp_path, monkeypatch):
-    made = ParquetCatalog(tmp_path / "made")
-    made.ensure_collection(a_collection())
+    target = ParquetCatalog(tmp_path / "made")
+    target.ensure_collection(a_collection())
     for number in range(7):
-        made.register([an_item(f"i{number}")])
+        target.register([an_item(f"i{number}")])
     shutil.copytree(tmp_path / "made", tmp_path / "copy")
-    total = steps(monkeypatch, lambda: made.register([an_item("i7")]), None)
-    assert len(made._manifest.current()) == 1
+    total = steps(monkeypatch, lambda: target.register([an_item("i7")]), None)
+    assert len(target._manifest.current()) == 1
     whole = [an_item(f"i{number}") for number in range(8)]
     for die_at in range(1, total + 1, 2):
         place = tmp_path / str(die_at)
@@ -146,11 +146,11 @@ def test_writers_that_are_killed_lose_no_call_that_was_answered(tmp_path):
         enough += 20
         user.send_signal(signal.SIGKILL)
         user.wait()
-    found = [item["id"] for item in catalog.items("shared")]
-    assert len(found) == len(set(found)) >= 30
+    items = [item["id"] for item in catalog.items("shared")]
+    assert len(items) == len(set(items)) >= 30
     # Calls are whole: two items of its own, and two that all have.
-    calls = {tuple(name.split("-")[:-1]) for name in found}
-    assert len(found) == 2 * len(calls)
+    calls = {tuple(name.split("-")[:-1]) for name in items}
+    assert len(items) == 2 * len(calls)
     assert catalog.register([an_item("z", collection="shared")]) == Registered(created=1)
 
 
@@ -242,8 +242,8 @@ def test_the_link_of_an_item_leads_to_its_collection(root, name):
     assert item is not None
     (link,) = item["links"]
     a_file = next((root / "items").glob("*.parquet")).as_uri()
-    found = Path(url2pathname(urlsplit(urljoin(a_file, link["href"])).path))
-    assert json.loads(found.read_text())["id"] == name
+    result = Path(url2pathname(urlsplit(urljoin(a_file, link["href"])).path))
+    assert json.loads(result.read_text())["id"] == name
 
 
 def test_nothing_of_the_catalog_has_a_name_by_which_stac_means_something_else(root):

@@ -54,10 +54,10 @@ def do(dsn: str, *statements: str) -> Any:
     async def work() -> Any:
         connection = await asyncpg.connect(dsn, server_settings={"search_path": "dagapp"})
         try:
-            found = None
+            rows = None
             for statement in statements:
-                found = await connection.fetch(statement)
-            return found
+                rows = await connection.fetch(statement)
+            return rows
         finally:
             await connection.close()
 
@@ -69,14 +69,14 @@ def described(dsn: str) -> list[str]:
     rows = do(
         dsn,
         """
-        SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable AS said
+        SELECT table_name || '.' || column_name || ' ' || data_type || ' ' || is_nullable AS description
         FROM information_schema.columns WHERE table_schema = 'dagapp'
         UNION ALL SELECT conrelid::regclass || ' ' || pg_get_constraintdef(oid) FROM pg_constraint
         WHERE connamespace = 'dagapp'::regnamespace
         UNION ALL SELECT indexdef FROM pg_indexes WHERE schemaname = 'dagapp' ORDER BY 1
         """,
     )
-    return [row["said"] for row in rows]
+    return [row["description"] for row in rows]
 
 
 def test_an_empty_database_has_no_version_and_is_refused_with_what_to_do(empty):
@@ -110,12 +110,12 @@ def test_a_newer_schema_that_is_compatible_with_this_code_is_accepted(empty):
     asyncio.run(schema_version.require_current(empty))
 
 
-@pytest.mark.parametrize(("version", "said"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")])
-def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, said):
+@pytest.mark.parametrize(("version", "message"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")])
+def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, message):
     schema_version.upgrade(empty)
     do(empty, f"UPDATE alembic_version SET version_num = '{version}'")
     do(empty, f"CREATE OR REPLACE FUNCTION dag_compatible_from() RETURNS text LANGUAGE sql AS $$ SELECT '{version}' $$")
-    with pytest.raises(SchemaVersionMismatch, match=said):
+    with pytest.raises(SchemaVersionMismatch, match=message):
         asyncio.run(schema_version.require_current(empty))
 
 
@@ -134,8 +134,8 @@ def test_services_that_start_at_once_migrate_once(empty):
     processes = [
         subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    said = [process.communicate(timeout=120)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0, 0], said
+    message = [process.communicate(timeout=120)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0, 0], message
     assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
 
 

@@ -23,8 +23,8 @@ def generated() -> dict[Path, str]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found: dict[Path, str] = module.pages()
-    return found
+    result: dict[Path, str] = module.pages()
+    return result
 
 
 def test_the_reference_pages_are_fresh():
@@ -41,11 +41,11 @@ def test_every_link_of_a_page_leads_somewhere(page):
 
 
 def yaml_examples() -> list[tuple[str, str]]:
-    found = []
+    result = []
     for page in PAGES:
         blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-        found += [(f"{page.name}-{number}", block) for number, block in enumerate(blocks) if "nodes:" in block]
-    return found
+        result += [(f"{page.name}-{number}", block) for number, block in enumerate(blocks) if "nodes:" in block]
+    return result
 
 
 @pytest.mark.parametrize(("name", "text"), yaml_examples(), ids=[name for name, _ in yaml_examples()])
@@ -54,12 +54,12 @@ def test_every_workflow_in_the_documents_is_valid(name, text):
 
 
 def python_examples() -> list[tuple[str, str]]:
-    found = []
+    result = []
     for page in PAGES:
         blocks = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         # The blocks of a page are one program: a later one uses what an earlier one has.
-        found += [(page.name, "\n".join(blocks))] if blocks else []
-    return found
+        result += [(page.name, "\n".join(blocks))] if blocks else []
+    return result
 
 
 @pytest.mark.parametrize(("name", "code"), python_examples(), ids=[name for name, _ in python_examples()])

@@ -19,10 +19,10 @@ def test_constraints_hold_names_and_versions_and_nothing_else():
 def test_every_dependency_has_a_constraint():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = project["dependencies"] + [each for extra in extras.values() for each in extra]
-    wanted = [each for each in wanted if not each.startswith("dagmaster[")]
+    expected = project["dependencies"] + [each for extra in extras.values() for each in extra]
+    expected = [each for each in expected if not each.startswith("dagmaster[")]
     constrained = {plain_name(line) for line in (ROOT / "constraints.txt").read_text().splitlines()}
-    assert {plain_name(requirement) for requirement in wanted} <= constrained
+    assert {plain_name(requirement) for requirement in expected} <= constrained
 
 
 def test_a_rule_that_is_off_has_its_reason_beside_it():

@@ -107,14 +107,14 @@ def test_a_cog_is_written_as_the_operator_set_and_a_param_wins(tmp_path):
     defaults = {"raster_compression": "ZSTD", "raster_tile_size": 128, "raster_overview_resampling": "nearest"}
     bed = Bed(tmp_path, param_defaults=defaults)
     bed.bronze("a.tif", np.arange(300 * 300, dtype="uint16").reshape(300, 300))
-    made = bed.run("raster.create_cog", href="a.tif")
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.create_cog", href="a.tif")
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("zstd", 128)
         assert cog.tags(ns="IMAGE_STRUCTURE").get("OVERVIEW_RESAMPLING", "NEAREST") == "NEAREST"
     own = bed.run("raster.create_cog", href="a.tif", compression="LZW", tile_size=256)
     with rasterio.open(bed.path(own.cog_url)) as cog:
         assert (cog.profile["compress"], cog.profile["blockxsize"]) == ("lzw", 256)
-    assert own.cog_url != made.cog_url
+    assert own.cog_url != result.cog_url
 
 
 def test_features_are_prepared_as_the_operator_set(tmp_path):

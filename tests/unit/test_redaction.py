@@ -61,11 +61,11 @@ def test_the_longest_secret_counts_and_overlapping_ones_leave_nothing(text, secr
 @pytest.mark.parametrize("secret", ['it\'s "it"', "line\nline", "back\\slash", "schön", "nul\0", "half\udcff"])
 def test_a_secret_is_found_as_repr_and_json_write_it(secret):
     odd: Any = {secret}
-    said = redact_outcome(failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret])
-    assert isinstance(said, Failed)
-    assert said.error["message"] == "not ***"
-    assert said.error["odd"][1:-1].strip("'\"") == "***"
-    assert "***" in said.error["key"]
+    message = redact_outcome(failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret])
+    assert isinstance(message, Failed)
+    assert message.error["message"] == "not ***"
+    assert message.error["odd"][1:-1].strip("'\"") == "***"
+    assert "***" in message.error["key"]
 
 
 def test_keys_that_differed_only_in_their_secrets_stay_apart():

@@ -79,10 +79,10 @@ def test_every_name_of_the_sources_does_something_or_says_why_not(monkeypatch):
         assert not alias.setting or alias.setting in Settings.model_fields
     for alias in [alias for alias in ALIASES if alias.instead]:
         monkeypatch.setenv(alias.name, CANARY)
-        (told,) = read_settings(services=True).unused
+        (details,) = read_settings(services=True).unused
         monkeypatch.delenv(alias.name)
-        assert told.startswith(f"{alias.name} is known and not used: ")
-        assert CANARY not in told
+        assert details.startswith(f"{alias.name} is known and not used: ")
+        assert CANARY not in details
 
 
 def test_the_parts_of_an_address_are_put_together_and_the_password_is_quoted(environment):
@@ -134,9 +134,9 @@ def test_the_drivers_name_in_an_address_is_dropped(environment):
 def test_all_wrong_settings_are_told_at_once_each_with_its_variable(environment):
     environment(DAGMASTER_CONCURRENCY="many", DAGMASTER_DRAIN_SECONDS="-1", ORPHAN_THRESHOLD_SEC="0")
     environment(DAGMASTER_DATABASE_POOLED="perhaps", DAGMASTER_DATABASE_URL="mysql://u:p@h/d")
-    with pytest.raises(SettingsInvalid) as told:
+    with pytest.raises(SettingsInvalid) as details:
         load_settings(services=True)
-    assert str(told.value).splitlines() == [
+    assert str(details.value).splitlines() == [
         "DAGMASTER_DATABASE_URL must be written postgresql://user:password@host/database.",
         "DAGMASTER_DATABASE_POOLED must be true or false, not 'perhaps'.",
         "ORPHAN_THRESHOLD_SEC must be more than 0, not '0'.",

@@ -11,8 +11,8 @@ from dagmaster.testing.clock import FakeClock
 
 def test_a_burst_of_ids_has_no_two_alike_and_grows():
     ids = Snowflakes(FakeClock(), machine=3)
-    found = [int(ids.new()) for _ in range(20_000)]
-    assert found == sorted(set(found))
+    result = [int(ids.new()) for _ in range(20_000)]
+    assert result == sorted(set(result))
 
 
 def test_an_id_tells_its_millisecond_and_its_machine():

@@ -107,15 +107,15 @@ def _talk(word: str) -> None:
 
 @handler("tell_in_process", queue="q")
 def tell_in_process(ctx: HandlerContext, secret: str, how: str) -> dict[str, Any]:
-    return told(ctx, secret, how)
+    return reveal(ctx, secret, how)
 
 
 @handler("tell", queue="q")
 async def tell(ctx: HandlerContext, secret: str, how: str) -> dict[str, Any]:
-    return told(ctx, secret, how)
+    return reveal(ctx, secret, how)
 
 
-def told(ctx: HandlerContext, secret: str, how: str) -> dict[str, Any]:
+def reveal(ctx: HandlerContext, secret: str, how: str) -> dict[str, Any]:
     """Give a secret away."""
     match how:
         case "raise":

@@ -351,8 +351,8 @@ class World:
                     await asyncio.sleep(0.02)
 
     async def value(self, sql: str, *arguments: Any) -> Any:
-        found = await self.rows(sql, *arguments)
-        return found[0][0] if found else None
+        result = await self.rows(sql, *arguments)
+        return result[0][0] if result else None
 
     async def until(self, sql: str, *arguments: Any) -> None:
         """Wait until a question is answered with yes. The database tells nobody when that is."""
@@ -409,11 +409,11 @@ class World:
     async def everything(self, *but: str) -> str:
         """All rows of all tables as text, but those of some columns (`table.column`)."""
         tables = await self.rows("SELECT tablename FROM pg_tables WHERE schemaname = 'dagapp' ORDER BY 1")
-        found: list[str] = []
+        result: list[str] = []
         for (table,) in tables:
             for row in await self.rows(f"SELECT * FROM {table}"):
-                found += [f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but]
-        return "\n".join(found)
+                result += [f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but]
+        return "\n".join(result)
 
     async def why(self, job_id: str) -> Why:
         """Explain why a job and its nodes have their status."""
@@ -450,8 +450,8 @@ class World:
         left = "SELECT i.* FROM dag_inbox i JOIN dag_jobs j ON j.id = i.job_id WHERE j.status = ANY($1)"
         assert not await self.rows(left, list(FINISHED)), "what was asked of jobs that are over was answered"
         assert self._connection is not None
-        found = await audit(self._connection, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
-        assert not found.violations, "\n".join(map(str, found.violations))
+        violations = await audit(self._connection, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
+        assert not violations.violations, "\n".join(map(str, violations.violations))
 
 
 def owner_of(service: Orchestrator) -> int:

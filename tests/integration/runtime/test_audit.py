@@ -334,7 +334,7 @@ async def populate(world: World) -> dict[str, str]:
 async def violated_after(world: World, done: dict[str, str]) -> dict[str, set[str]]:
     """Return the invariants that are violated after each of these changes to consistent rows."""
     jobs = await populate(world)
-    found = {}
+    result = {}
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
     try:
         sound = await audit(connection)
@@ -348,21 +348,21 @@ async def violated_after(world: World, done: dict[str, str]) -> dict[str, set[st
             violations = [(await audit(connection, jobs_at_once=size)).violations for size in (1, 1000)]
             together, one_by_one = ({each.invariant for each in some} for some in violations)
             assert together == one_by_one, what
-            found[what] = together
+            result[what] = together
             await transaction.rollback()
     finally:
         await connection.close()
-    return found
+    return result
 
 
 async def test_each_corruption_violates_exactly_the_expected_invariants(world: World):
-    found = await violated_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
-    assert found == {what: invariants for what, (_, invariants) in CORRUPTIONS.items()}
+    violations = await violated_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
+    assert violations == {what: invariants for what, (_, invariants) in CORRUPTIONS.items()}
 
 
 async def test_what_will_progress_by_itself_or_has_no_service_that_could_is_no_violation(world: World):
-    found = await violated_after(world, HEALTH)
-    assert found == {what: set() for what in HEALTH}
+    violations = await violated_after(world, HEALTH)
+    assert violations == {what: set() for what in HEALTH}
 
 
 @pytest.mark.parametrize("invariant", INVARIANTS)
@@ -425,12 +425,12 @@ async def test_the_audit_of_one_job_reports_only_that_job(world: World):
     try:
         await connection.execute("UPDATE dag_jobs SET event_seq = 99")
         for job in (first, second):
-            (found,) = (await audit(connection, job_id=job)).violations
-            assert (found.job_id, found.invariant) == (job, "events_have_no_gaps")
-            assert str(found).startswith(
+            (result,) = (await audit(connection, job_id=job)).violations
+            assert (result.job_id, result.invariant) == (job, "events_have_no_gaps")
+            assert str(result).startswith(
                 f"events_have_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
             )
-            assert found.rule == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+            assert result.rule == "The events of a job are numbered from 1 to its event_seq, and none is missing."
     finally:
         await transaction.rollback()
         await connection.close()
@@ -467,8 +467,8 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
         await world.send(parent, "cancel")
         assert (await world.finished(parent)).status == "CANCELLED"
         assert (await world.finished(child)).status == "CANCELLED"
-        told = await world.events(child, "CommandRejected", "CancelRequested", "JobFinished")
-        assert [(row["type"], row["by"]) for row in told] == [
+        events = await world.events(child, "CommandRejected", "CancelRequested", "JobFinished")
+        assert [(row["type"], row["by"]) for row in events] == [
             ("CommandRejected", "orchestrator Ada"),
             ("CancelRequested", f"orchestrator {owner_of(owner_of_parent)}"),
             ("JobFinished", f"orchestrator {owner_of(owner_of_child)}"),
@@ -514,5 +514,5 @@ async def test_an_audit_that_could_not_run_reports_no_violation(
 def test_the_help_of_an_audit_names_every_exit_code(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         main(["jobs", "audit", "--help"])
-    told = " ".join(capsys.readouterr().out.split("Exit codes:")[1].split())
-    assert [word for word in told.split() if word.isdigit()] == ["0", "1", "2", "3", "130"]
+    details = " ".join(capsys.readouterr().out.split("Exit codes:")[1].split())
+    assert [word for word in details.split() if word.isdigit()] == ["0", "1", "2", "3", "130"]

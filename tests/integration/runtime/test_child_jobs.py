@@ -69,7 +69,7 @@ async def test_a_child_that_fails_fails_its_node_with_the_reason(world: World):
 
 
 @pytest.mark.parametrize(
-    ("parent", "brings", "kind", "said"),
+    ("parent", "brings", "kind", "message"),
     [
         (CALLS, [], "unknown_workflow", "no workflow 'child' was found"),
         (CALLS.replace("child}", "child, version: 9}"), [CHILD], "unknown_workflow", "'child' version 9"),
@@ -77,11 +77,11 @@ async def test_a_child_that_fails_fails_its_node_with_the_reason(world: World):
     ],
 )
 async def test_a_child_that_cannot_be_started_fails_its_node(
-    world: World, parent: str, brings: Any, kind: str, said: str
+    world: World, parent: str, brings: Any, kind: str, message: str
 ):
     report = await world.run(parent, brings=brings)
     assert report.nodes["sub"]["error"]["kind"] == kind
-    assert said in report.nodes["sub"]["error"]["message"]
+    assert message in report.nodes["sub"]["error"]["message"]
     assert await children(world, report.job_id) == []
     assert await world.types(report.job_id, "ChildJobStarted") == []
 

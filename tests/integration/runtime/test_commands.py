@@ -125,7 +125,7 @@ async def test_a_rejection_fails_the_approval(world: World):
 
 
 @pytest.mark.parametrize(
-    ("by", "body", "said"),
+    ("by", "body", "message"),
     [
         ("eve", {"node": "ok"}, "eve may not answer ok: its approvers are ada, bob"),
         ("ada", {"node": "a"}, "node a is not an approval"),
@@ -133,7 +133,7 @@ async def test_a_rejection_fails_the_approval(world: World):
         ("ada", {}, "no node None"),
     ],
 )
-async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: World, by: str, body: Any, said: str):
+async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: World, by: str, body: Any, message: str):
     await world.start()
     job = await world.submit(APPROVAL)
     await world.until_event(job, "ApprovalRequested")
@@ -141,7 +141,7 @@ async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: W
     await world.until_event(job, "CommandRejected")
     (event,) = await world.events(job, "CommandRejected")
     assert event["by"] == by
-    assert said in read(event["data"])["reason"]
+    assert message in read(event["data"])["reason"]
     await world.send(job, CommandKind.APPROVE, node="ok")
     assert (await world.finished(job)).status == "COMPLETED"
 
@@ -236,9 +236,9 @@ async def test_a_cancel_reaches_running_tasks_before_the_next_heartbeat_and_ever
     assert report.nodes["a"]["error"]["kind"] == "cancelled"
     assert {node["status"] for node in report.nodes.values()} == {"CANCELLED"}
     # The trail tells who asked, and then of each node that it is over.
-    told = await world.events(job, "CancelRequested", "NodeCancelled")
-    assert (told[0]["type"], told[0]["by"]) == ("CancelRequested", "ada")
-    assert sorted(event["node_id"] for event in told[1:]) == sorted(report.nodes)
+    events = await world.events(job, "CancelRequested", "NodeCancelled")
+    assert (events[0]["type"], events[0]["by"]) == ("CancelRequested", "ada")
+    assert sorted(event["node_id"] for event in events[1:]) == sorted(report.nodes)
 
 
 async def test_a_cancel_abandons_a_thread_that_does_not_stop(world: World):

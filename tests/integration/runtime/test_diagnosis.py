@@ -94,9 +94,9 @@ async def test_plain_functions_that_wait_for_a_process_say_so(world: World):
     job = await world.submit(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2], task: {handler: listening, queue: q}}}}"
     )
-    said = ""
-    while "its 1 process for plain functions is busy (DAGMASTER_PROCESSES)" not in said:
-        said = await world.until_reason(job, "f__1", "queued")
+    message = ""
+    while "its 1 process for plain functions is busy (DAGMASTER_PROCESSES)" not in message:
+        message = await world.until_reason(job, "f__1", "queued")
     (registered,) = (await fleet_of(world)).workers
     assert (registered.processes, registered.processes_busy) == (1, 1)
     await world.send(job, "cancel")
@@ -208,8 +208,8 @@ async def test_a_retry_tells_when_and_after_what(world: World):
     job = await world.submit(
         "{name: n, nodes: {a: {handler: fail, retry: {max_attempts: 3, initial_delay_seconds: 600, max_delay_seconds: 600, jitter: false}}}}"
     )
-    said = await world.until_reason(job, "a", "retry")
-    assert said.startswith("waits for a retry: attempt 2 of 3 in ")
+    reasons = await world.until_reason(job, "a", "retry")
+    assert reasons.startswith("waits for a retry: attempt 2 of 3 in ")
     await world.send(job, "cancel", by="alice")
     await world.finished(job)
     why = await world.why(job)
@@ -219,7 +219,7 @@ async def test_a_retry_tells_when_and_after_what(world: World):
 
 async def test_the_value_of_a_branch_that_was_not_taken_is_redacted(world: World):
     text = """{name: n, inputs: {word: {type: string, secret: true}}, nodes: {
-        a: {handler: echo, params: {size: 150, said: "no {{ inputs.word }}"}, next: [r, s]},
+        a: {handler: echo, params: {size: 150, text: "no {{ inputs.word }}"}, next: [r, s]},
         r: {type: conditional, condition_field: "{{ nodes.a.output.echoed_params.size }}",
             branches: [{name: small, condition: "< 100", next: b}, {default: true, next: c}]},
         s: {type: conditional, condition_field: "{{ inputs.word }}",

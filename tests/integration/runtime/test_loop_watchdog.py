@@ -53,10 +53,10 @@ class Blocking:
 
 @pytest.fixture
 def blocking(world: World) -> Iterator[Blocking]:
-    found = Blocking()
-    world.handlers += found.handlers
-    yield found
-    found.release.set()
+    result = Blocking()
+    world.handlers += result.handlers
+    yield result
+    result.release.set()
 
 
 def flow(rest: str = "") -> str:

@@ -51,7 +51,7 @@ async def test_a_blob_that_cannot_be_written_fails_the_attempt_with_the_reason(w
 
 
 @pytest.mark.parametrize(
-    ("gives", "said"),
+    ("gives", "message"),
     [
         ("set", "`bad`"),
         ("nan", "`bad`"),
@@ -61,7 +61,7 @@ async def test_a_blob_that_cannot_be_written_fails_the_attempt_with_the_reason(w
         ("huge", "256 MiB"),
     ],
 )
-async def test_an_invalid_output_fails_the_node_with_the_reason(world: World, gives: str, said: str):
+async def test_an_invalid_output_fails_the_node_with_the_reason(world: World, gives: str, message: str):
     @handler("gives", queue="q")
     async def give() -> Any:
         match gives:
@@ -85,7 +85,7 @@ async def test_an_invalid_output_fails_the_node_with_the_reason(world: World, gi
     report = await world.run("{name: n, nodes: {a: {handler: gives}}}")
     assert report.status == "FAILED"
     assert report.nodes["a"]["error"]["kind"] == "invalid_output"
-    assert said in report.nodes["a"]["error"]["message"]
+    assert message in report.nodes["a"]["error"]["message"]
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 

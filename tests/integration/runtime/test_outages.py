@@ -116,13 +116,13 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
     world.handlers.append(counted.handler)
     await world.orchestrator()
     worker = await world.worker()
-    report, told = worker.ledger.report, 0
+    report, calls = worker.ledger.report, 0
 
     async def lossy(reports: list[object]) -> set[str]:
-        nonlocal told
+        nonlocal calls
         accepted = await report(reports)  # type: ignore[arg-type]
-        told += 1
-        if told % 2:
+        calls += 1
+        if calls % 2:
             raise DatabaseUnavailable("the answer was lost")
         return accepted
 
@@ -131,7 +131,7 @@ async def test_a_report_that_was_stored_and_not_answered_counts_once(world: Worl
     with caplog.at_level(logging.INFO, "dagmaster.worker"):
         assert (await world.finished(job)).status == "COMPLETED"
     assert set(counted.ran.values()) == {1}
-    # Nothing was lost, and nothing is said that sounds like it.
+    # Nothing was lost, and no line suggests that it was.
     assert "1 reports arrived before the connection was lost" in caplog.text
     assert "dropped" not in caplog.text
 
@@ -141,13 +141,13 @@ async def test_a_turn_that_was_written_and_not_answered_counts_once(world: World
     world.handlers.append(counted.handler)
     orchestrator = await world.orchestrator()
     await world.worker()
-    write, told = orchestrator.store.commit_turns, 0
+    write, calls = orchestrator.store.commit_turns, 0
 
     async def lossy(turns: list[object], now: float) -> set[str]:
-        nonlocal told
+        nonlocal calls
         written = await write(turns, now)  # type: ignore[arg-type]
-        told += 1
-        if told % 3 == 0:
+        calls += 1
+        if calls % 3 == 0:
             raise DatabaseUnavailable("the answer was lost")
         return written
 
@@ -226,12 +226,12 @@ async def test_the_loss_of_an_idle_connection_and_its_recovery_are_logged(world:
     await world.start()
     await world.run("{name: n, nodes: {a: {handler: echo}}}")
     session = {"orchestrator": "dagmaster orchestrator, reads", "worker": "dagmaster worker, reports"}[name]
-    with Listening(f"dagmaster.{name}") as said:
+    with Listening(f"dagmaster.{name}") as message:
         # The next call finds the server, and has nothing to complain of.
         assert await world.value(f"{CUT} AND application_name = '{session}'") == 1
         async with asyncio.timeout(A_LONG_WHILE):
-            await said.is_back.wait()
-    assert [end for line in said.lines for end in LOGGED if line.endswith(end)] == LOGGED
+            await message.is_back.wait()
+    assert [end for line in message.lines for end in LOGGED if line.endswith(end)] == LOGGED
 
 
 async def test_closing_a_connection_is_not_reported_as_a_loss(world: World):
@@ -333,11 +333,11 @@ class TestAServerThatDies:
         with Listening("dagmaster.orchestrator") as owners, Listening("dagmaster.worker") as workers:
             world.kill_server()
             # Nobody asks for anything when it dies: the next call of each finds a server again.
-            for said in (owners, workers):
+            for message in (owners, workers):
                 async with asyncio.timeout(A_LONG_WHILE):
-                    await said.is_back.wait()
-        for said in (owners, workers):
-            assert [end for line in said.lines for end in LOGGED if line.endswith(end)] == LOGGED
+                    await message.is_back.wait()
+        for message in (owners, workers):
+            assert [end for line in message.lines for end in LOGGED if line.endswith(end)] == LOGGED
 
 
 # ── What a refusal of the database means ──
@@ -353,9 +353,9 @@ class TestAServerThatDies:
     ],
 )
 def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: PostgresError, means: type[Exception]):
-    told = Connection(DatabaseConfig(dsn=""), "test")._translate(error, "turn")
-    assert type(told) is means
-    assert "canary" not in str(told)
+    translated = Connection(DatabaseConfig(dsn=""), "test")._translate(error, "turn")
+    assert type(translated) is means
+    assert "canary" not in str(translated)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def gated_by(gate: Gate) -> Callable[..., Any]:
 
 
 async def owner(world: World, job_id: str) -> int | None:
-    found: int | None = await world.value("SELECT owner_id FROM dag_jobs WHERE id = $1", int(job_id))
-    return found
+    result: int | None = await world.value("SELECT owner_id FROM dag_jobs WHERE id = $1", int(job_id))
+    return result
 
 
 async def owned_by(world: World, job_id: str, service: Orchestrator) -> None:

@@ -13,7 +13,7 @@ BESIDE = "f: {type: fan_out, source: [1, 2, 3, 4], task: {handler: pid}}, e: {ha
 
 
 @pytest.mark.parametrize(
-    ("name", "params", "kind", "said"),
+    ("name", "params", "kind", "message"),
     [
         ("segfault", "{}", "crashed", "SIGSEGV"),
         ("exit", "{code: 7}", "crashed", "exit code 7"),
@@ -22,7 +22,7 @@ BESIDE = "f: {type: fan_out, source: [1, 2, 3, 4], task: {handler: pid}}, e: {ha
     ],
 )
 async def test_a_function_that_ruins_its_process_fails_one_attempt_and_nothing_else(
-    world: World, name: str, params: str, kind: str, said: str
+    world: World, name: str, params: str, kind: str, message: str
 ):
     await world.orchestrator()
     worker = await world.worker(memory_mb=600)
@@ -30,7 +30,7 @@ async def test_a_function_that_ruins_its_process_fails_one_attempt_and_nothing_e
     report = await world.run(text)
     assert report.status == "FAILED"
     assert report.nodes["bad"]["error"]["kind"] == kind
-    assert said in report.nodes["bad"]["error"]["message"]
+    assert message in report.nodes["bad"]["error"]["message"]
     assert await world.attempts(report.job_id, "bad") == ["FAILED"]
     assert {report.nodes[f"f__{n}"]["status"] for n in range(4)} == {"COMPLETED"}
     assert report.nodes["e"]["status"] == "COMPLETED"

@@ -94,16 +94,18 @@ async def test_a_repeated_notification_is_applied_once(world):
     await world.start()
     store = world.orchestrators[0].store
     assert isinstance(store, PostgresOrchestratorStore)
-    said: list[str] = []
-    await store._side.listen(f"dagmaster_owner_{store.owner_id}", said.append)
+    collected: list[str] = []
+    await store._side.listen(f"dagmaster_owner_{store.owner_id}", collected.append)
     held.gates["a"].open()
     job_id = await world.submit(CHAIN)
     await world.until_node(job_id, "b", "DISPATCHED")
-    for text in tuple(said):
+    for text in tuple(collected):
         await say(world, text)
     held.open()
     assert (await world.finished(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
     assert held.ran == ["a", "b"]
     assert await world.value(EPOCH, int(job_id)) == 1
-    told = [row["type"] for row in await world.rows("SELECT type FROM dag_job_events WHERE job_id = $1", int(job_id))]
-    assert "StaleReportIgnored" not in told
+    details = [
+        row["type"] for row in await world.rows("SELECT type FROM dag_job_events WHERE job_id = $1", int(job_id))
+    ]
+    assert "StaleReportIgnored" not in details

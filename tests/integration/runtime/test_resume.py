@@ -64,8 +64,8 @@ class Ran:
 
     def took(self) -> dict[str, int]:
         """Return the tasks that ran since the last call."""
-        found, self.count = dict(self.count), Counter()
-        return found
+        result, self.count = dict(self.count), Counter()
+        return result
 
 
 async def resumed(
@@ -94,10 +94,10 @@ async def plan(
 
 
 async def ran(world: World, version: int = 1) -> Ran:
-    found = Ran(version)
-    world.handlers += found.handlers
+    result = Ran(version)
+    world.handlers += result.handlers
     await world.start()
-    return found
+    return result
 
 
 async def test_of_a_hundred_tiles_one_command_redoes_the_one_that_failed_and_what_follows(world: World):
@@ -131,8 +131,8 @@ async def test_a_reused_result_names_its_source_and_has_no_dispatch_event(world:
     before = await world.run(TILES)
     it.took()
     report = await resumed(world, TILES, before.job_id, {"tiles": [2]})
-    told = await world.events(report.job_id, "NodeCompleted")
-    data = {row["node_id"]: read(row["data"]) for row in told}
+    events = await world.events(report.job_id, "NodeCompleted")
+    data = {row["node_id"]: read(row["data"]) for row in events}
     assert data["list"] == {"reused_from": {"job_id": before.job_id, "node": "list", "attempt": 1}}
     assert data["tiles__0"] == {"reused_from": {"job_id": before.job_id, "node": "tiles__1", "attempt": 1}}
     assert [row["node_id"] for row in await world.events(report.job_id, "NodeDispatched")] == ["last"]
@@ -162,11 +162,11 @@ async def test_a_result_that_is_used_after_a_lost_attempt_is_no_attempt_at_all(w
     await world.kill(held_by)
     await world.silence(held_by)
     assert (await world.finished(again)).status == "COMPLETED"
-    (told, _) = await world.events(again, "NodeCompleted")
-    assert (told["node_id"], told["attempt"], "reused_from" in read(told["data"])) == ("a", None, True)
+    (details, _) = await world.events(again, "NodeCompleted")
+    assert (details["node_id"], details["attempt"], "reused_from" in read(details["data"])) == ("a", None, True)
     assert await world.attempts(again, "a") == ["LOST"]
-    said = await world.types(again, "NodeDispatched", "AttemptLost", "NodeCompleted")
-    assert said[:3] == ["NodeDispatched", "AttemptLost", "NodeCompleted"]
+    events = await world.types(again, "NodeDispatched", "AttemptLost", "NodeCompleted")
+    assert events[:3] == ["NodeDispatched", "AttemptLost", "NodeCompleted"]
 
 
 async def test_what_follows_a_node_that_changed_is_redone_though_its_params_are_the_same(world: World):
@@ -206,8 +206,8 @@ async def test_another_version_of_a_handler_computes_its_results_again(world: Wo
     world.handlers += newer.handlers
     await world.worker()
     it.took()
-    said = await plan(world, TILES, before.job_id, {"tiles": [1], "year": 2024}, await circumstances(world))
-    assert said["list"] == ("redone", "handler `count` is version 2 now, was 1")
+    resume_plan = await plan(world, TILES, before.job_id, {"tiles": [1], "year": 2024}, await circumstances(world))
+    assert resume_plan["list"] == ("redone", "handler `count` is version 2 now, was 1")
     report = await resumed(world, TILES, before.job_id, {"tiles": [1]})
     assert report.status == "COMPLETED"
     assert newer.took() == {"list 2024": 1, "tile 1": 1, "last 1": 1}
@@ -355,8 +355,8 @@ async def test_the_dry_run_predicts_the_run(world: World):
     inputs = {"tiles": [1, 7, 2, 3, 4], "year": 2024}
     # One that failed has no version of its own, which is no other version.
     around = ResumeContext(inputs=frozenset({"tiles"}), versions={"tile": frozenset({"1"})})
-    said = await plan(world, TILES, before.job_id, inputs, around)
-    assert said == {
+    resume_plan = await plan(world, TILES, before.job_id, inputs, around)
+    assert resume_plan == {
         "list": ("reused", "nothing it depends on has changed"),
         "tiles": ("redone", "3 of 5 children reused, 2 redone: tiles__1 is new, tiles__3 failed"),
         "all": ("redone", "depends on `tiles`, which is redone"),
@@ -395,14 +395,14 @@ async def test_the_dry_run_explains_each_decision(  # noqa: PLR0917 - a table
     await ran(world)
     before = await world.run(SMALL)
     changed = ResumeContext(inputs=frozenset({"year"} if inputs["year"] != 1 else ()))
-    said = await plan(world, SMALL.replace(*edit), before.job_id, inputs, changed)
-    assert said[node][0] == fate
-    assert said[node][1].startswith(reason[:30])
+    resume_plan = await plan(world, SMALL.replace(*edit), before.job_id, inputs, changed)
+    assert resume_plan[node][0] == fate
+    assert resume_plan[node][1].startswith(reason[:30])
 
 
 async def test_the_dry_run_lists_handlers_without_a_live_worker(world: World):
     await ran(world)
     before = await world.run(SMALL)
     around = ResumeContext(served=frozenset({"echo"}), inputs=frozenset({"year"}))
-    said = await plan(world, SMALL, before.job_id, {"year": 2}, around)
-    assert said["a"] == (ReuseKind.IMPOSSIBLE.value, "no live worker has the handler `count`")
+    resume_plan = await plan(world, SMALL, before.job_id, {"year": 2}, around)
+    assert resume_plan["a"] == (ReuseKind.IMPOSSIBLE.value, "no live worker has the handler `count`")

@@ -20,9 +20,9 @@ def event(
 
 @pytest.mark.parametrize("kind", list(EventType))
 def test_every_event_has_a_sentence_also_without_data(kind):
-    said = event_sentence(event(kind))
-    assert said
-    assert kind.value not in said
+    message = event_sentence(event(kind))
+    assert message
+    assert kind.value not in message
     view = event_view("7", event(kind), lambda value: value)
     assert event_line(view)
     event_colour(view.type, view.data)
@@ -91,9 +91,9 @@ def test_a_sentence_says_what_happened(stored, sentence):
 
 
 def test_programs_get_the_data_and_the_sentence():
-    said = event_view("7", event("SignalReceived", node=None, signal="go"), lambda value: value).to_dict()
-    assert said["at"] == "1970-01-01T00:00:01.500000Z"
-    assert (said["data"], said["sentence"]) == ({"signal": "go"}, "signal go from ada")
+    message = event_view("7", event("SignalReceived", node=None, signal="go"), lambda value: value).to_dict()
+    assert message["at"] == "1970-01-01T00:00:01.500000Z"
+    assert (message["data"], message["sentence"]) == ({"signal": "go"}, "signal go from ada")
 
 
 def test_one_child_is_no_children():

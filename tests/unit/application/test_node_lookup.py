@@ -12,10 +12,10 @@ from tests.unit.application.world import FakeReadStore, a_record, an_application
 
 
 def lookup(node_id: str, *nodes: NodeRecord) -> NodeRecord:
-    found: NodeRecord = run(
+    result: NodeRecord = run(
         find_node(an_application(FakeReadStore(node_records=list(nodes))), a_record(), graph(), node_id)
     )
-    return found
+    return result
 
 
 def refused(node_id: str, *nodes: NodeRecord) -> str:

@@ -37,12 +37,12 @@ WORDS = [
 def compiled(text: str) -> Graph | None:
     """Return the graph, or None if there are problems; nothing else may happen."""
     try:
-        found = compile_text(text, "fuzz.yaml", handlers=HANDLERS, allow_missing_handlers=True)
+        result = compile_text(text, "fuzz.yaml", handlers=HANDLERS, allow_missing_handlers=True)
     except WorkflowInvalid as invalid:
         check(invalid.problems, lines=len(text.splitlines()))
         return None
-    check(found.warnings, lines=len(text.splitlines()), severity="warning")
-    return found.graph
+    check(result.warnings, lines=len(text.splitlines()), severity="warning")
+    return result.graph
 
 
 def check(problems: tuple[Problem, ...], *, lines: int, severity: str = "") -> None:
@@ -207,9 +207,9 @@ def test_any_data_compiles_or_is_refused(data):
     try:
         outlives(compile_definition(data))
     except WorkflowInvalid as invalid:
-        told = invalid.problems
-        assert told
-        assert all(problem.message and problem.file == "<definition>" for problem in told)
+        problems = invalid.problems
+        assert problems
+        assert all(problem.message and problem.file == "<definition>" for problem in problems)
 
 
 @given(workflows(), st.dictionaries(st.text(max_size=5), VALUES, max_size=3))
@@ -221,10 +221,10 @@ def test_any_inputs_are_accepted_or_refused(data, given_inputs):
         for number, (name, value) in enumerate(given_inputs.items())
     }
     try:
-        found = accept_inputs(graph, inputs)
+        result = accept_inputs(graph, inputs)
     except InputsInvalid as invalid:
-        told = invalid.problems
-        assert all(problem.message for problem in told)
+        problems = invalid.problems
+        assert all(problem.message for problem in problems)
         return
-    assert found == accept_inputs(graph, found)
-    json.dumps(found, allow_nan=False)
+    assert result == accept_inputs(graph, result)
+    json.dumps(result, allow_nan=False)

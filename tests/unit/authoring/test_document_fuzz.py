@@ -86,7 +86,7 @@ def check_plain(document: Document) -> None:
 
 def paths(data: Any, path: Path = ()) -> list[Path]:
     inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [path, *(found for key, value in inner for found in paths(value, (*path, key)))]
+    return [path, *(result for key, value in inner for result in paths(value, (*path, key)))]
 
 
 def same(left: Any, right: Any) -> bool:

@@ -75,7 +75,7 @@ def test_the_older_name_of_the_decorator_works():
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         (None, None),
         (5, RetryPolicy(max_attempts=5)),
@@ -84,11 +84,11 @@ def test_the_older_name_of_the_decorator_works():
         (RetryPolicy(jitter=False), RetryPolicy(jitter=False)),
     ],
 )
-def test_a_retry_can_be_written_in_several_ways(written, meant):
+def test_a_retry_can_be_written_in_several_ways(written, expected):
     @handler("x", retry=written)
     def function() -> None: ...
 
-    assert spec_of(function).retry == meant
+    assert spec_of(function).retry == expected
 
 
 @pytest.mark.parametrize(

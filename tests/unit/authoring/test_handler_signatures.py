@@ -135,8 +135,8 @@ def test_names_that_models_use_themselves_are_good_names_of_params():
     @handler("x")
     def function(json: int, schema: str, copy: bool, model_config: int, _hidden: int = 1) -> None: ...
 
-    given: Mapping[str, Any] = {"json": 1, "schema": "s", "copy": True, "model_config": 2}
-    assert arguments(function, **given) == {**given, "_hidden": 1}
+    values: Mapping[str, Any] = {"json": 1, "schema": "s", "copy": True, "model_config": 2}
+    assert arguments(function, **values) == {**values, "_hidden": 1}
     assert spec_of(function).known_params() == frozenset({"json", "schema", "copy", "model_config", "_hidden"})
     assert "copy is required" in str(misfit(function, json=1, schema="s", model_config=2))
 

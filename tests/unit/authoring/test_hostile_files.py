@@ -107,9 +107,9 @@ def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monk
     folded: list[int] = []
     merge = availability.Availability._merge
 
-    def counted(self: availability.Availability, found: set[Any]) -> bool:
-        folded.append(len(found))
-        return merge(self, found)
+    def counted(self: availability.Availability, result: set[Any]) -> bool:
+        folded.append(len(result))
+        return merge(self, result)
 
     monkeypatch.setattr(availability.Availability, "_merge", counted)
     lines = []

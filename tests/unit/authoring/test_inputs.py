@@ -23,14 +23,14 @@ def with_inputs(inputs: str) -> Graph:
     return graph_of(declared(inputs))
 
 
-def refused(inputs: str, **given: Any) -> tuple[Problem, ...]:
+def refused(inputs: str, **values: Any) -> tuple[Problem, ...]:
     with pytest.raises(InputsInvalid) as caught:
-        accept_inputs(with_inputs(inputs), given)
+        accept_inputs(with_inputs(inputs), values)
     return caught.value.problems
 
 
-def the_refusal(inputs: str, **given: Any) -> str:
-    (problem,) = refused(inputs, **given)
+def the_refusal(inputs: str, **values: Any) -> str:
+    (problem,) = refused(inputs, **values)
     return problem.message
 
 
@@ -89,8 +89,8 @@ def test_what_is_required_must_be_given():
 
 
 def test_each_missing_input_is_told():
-    found = refused("{a: {required: true}, b: {required: true}, c: {required: true}}", b="x")
-    assert messages(found) == ["missing input 'a'", "missing input 'c'"]
+    message = refused("{a: {required: true}, b: {required: true}, c: {required: true}}", b="x")
+    assert messages(message) == ["missing input 'a'", "missing input 'c'"]
 
 
 def test_a_default_wins_over_required():
@@ -134,8 +134,8 @@ def test_a_value_fits_its_declaration(declaration, right, wrong, message):
 
 def test_the_place_inside_a_value_is_told():
     inputs = "{x: {type: array, items: {type: object, properties: {n: {type: integer}}, required: [n, m]}}}"
-    found = refused(inputs, x=[{"n": 1, "m": 1}, {"n": "a", "m": 1}, {}])
-    assert {(problem.path, problem.message) for problem in found} == {
+    message = refused(inputs, x=[{"n": 1, "m": 1}, {"n": "a", "m": 1}, {}])
+    assert {(problem.path, problem.message) for problem in message} == {
         ("x[1].n", '"a" is not a whole number'),
         ("x[2]", "missing key 'n'"),
         ("x[2]", "missing key 'm'"),
@@ -143,8 +143,8 @@ def test_the_place_inside_a_value_is_told():
 
 
 def test_all_that_does_not_fit_is_told_at_once():
-    found = refused("{a: {required: true}, b: {type: integer}, c: {enum: [x]}}", b="1", c="y", d="z")
-    assert len(found) == 4
+    message = refused("{a: {required: true}, b: {type: integer}, c: {enum: [x]}}", b="1", c="y", d="z")
+    assert len(message) == 4
 
 
 def test_a_long_value_is_told_in_short():
@@ -280,8 +280,8 @@ def test_the_name_of_an_input_is_an_identifier(name):
 
 
 def test_an_input_that_is_wrong_hides_no_other():
-    found = problems_of(declared("{a: {type: int}, b: {type: integer, default: x}, c: {tpe: string}, d: string}"))
-    assert [problem.path for problem in found] == ["inputs.a.type", "inputs.b.default", "inputs.c.tpe", "inputs.d"]
+    problems = problems_of(declared("{a: {type: int}, b: {type: integer, default: x}, c: {tpe: string}, d: string}"))
+    assert [problem.path for problem in problems] == ["inputs.a.type", "inputs.b.default", "inputs.c.tpe", "inputs.d"]
 
 
 def test_an_input_of_an_unknown_type_has_that_problem_only():

@@ -34,8 +34,8 @@ def test_it_is_a_json_schema_of_draft_2020_12():
 def test_every_definition_it_points_at_is_there():
     def pointed_at(value: Any) -> set[str]:
         if isinstance(value, dict):
-            found = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
-            return found.union(*map(pointed_at, value.values()))
+            result = {value["$ref"]} if isinstance(value.get("$ref"), str) else set()
+            return result.union(*map(pointed_at, value.values()))
         return set().union(*map(pointed_at, value)) if isinstance(value, list) else set()
 
     assert pointed_at(SCHEMA) <= {f"#/$defs/{name}" for name in SCHEMA["$defs"]}

@@ -46,11 +46,11 @@ TOLD = {
 
 
 def test_a_field_tells_its_type_its_values_its_range_its_default_and_what_it_is():
-    said = {
+    message = {
         one.name: (one.kind, one.limits, one.default, one.description)
         for one in describe_fields(Params.model_json_schema())
     }
-    assert said == TOLD
+    assert message == TOLD
 
 
 @pytest.mark.parametrize("name", [*TOLD, "unknown"])

@@ -59,7 +59,7 @@ class Maker:
         self.inputs = draw(st.dictionaries(NAMES, INPUTS, max_size=3))
         for number in range(draw(st.integers(1, 7))):
             self.add(f"n{number}")
-        found = draw(
+        result = draw(
             st.fixed_dictionaries(
                 {},
                 optional={
@@ -72,12 +72,12 @@ class Maker:
                 },
             )
         )
-        found |= {"workflow_id": "w", "nodes": self.nodes}
+        result |= {"workflow_id": "w", "nodes": self.nodes}
         if self.inputs:
-            found["inputs"] = self.inputs
+            result["inputs"] = self.inputs
         if draw(st.booleans()):
-            found["outputs"] = {"x": self.value(list(self.nodes)), "y": draw(VALUES)}
-        return {key: found[key] for key in draw(st.permutations(sorted(found)))}
+            result["outputs"] = {"x": self.value(list(self.nodes)), "y": draw(VALUES)}
+        return {key: result[key] for key in draw(st.permutations(sorted(result)))}
 
     def add(self, node_id: str) -> None:
         kinds = ["task", "task", "conditional", "fan_out", "workflow", "approval", "wait", "end"]
@@ -103,12 +103,12 @@ class Maker:
         """Lead edges to the node, or make it depend on something where no edge can start."""
         self.led = False
         for source in self.draw(st.lists(st.sampled_from(sorted(self.nodes)), min_size=1, max_size=3, unique=True)):
-            made = self.nodes[source]
-            if made.get("type") == "conditional":
-                place = self.draw(st.integers(0, len(made["branches"]) - 1))
-                self._lead(made["branches"][place], node_id)
-            elif made.get("type") != "end":
-                self._lead(made, node_id)
+            result = self.nodes[source]
+            if result.get("type") == "conditional":
+                place = self.draw(st.integers(0, len(result["branches"]) - 1))
+                self._lead(result["branches"][place], node_id)
+            elif result.get("type") != "end":
+                self._lead(result, node_id)
         if not self.led:
             node["depends_on"] = self.gate(0)
 
@@ -147,8 +147,8 @@ class Maker:
         return make[kind](before, nesting)
 
     def some(self, **keys: st.SearchStrategy[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = self.draw(st.fixed_dictionaries({}, optional=keys))
-        return found
+        result: dict[str, Any] = self.draw(st.fixed_dictionaries({}, optional=keys))
+        return result
 
     def task(self, before: list[str], nesting: int) -> dict[str, Any]:
         params = {"a": self.value(before, nesting), "b": self.draw(VALUES)}
@@ -200,8 +200,8 @@ class Maker:
             {"until": self.value(before)},
             {"signal": "go", "timeout_seconds": 5, "on_timeout": "go_on"},
         ]
-        found: dict[str, Any] = self.draw(st.sampled_from(ways))
-        return found
+        result: dict[str, Any] = self.draw(st.sampled_from(ways))
+        return result
 
     def value(self, before: list[str], nesting: int = 0) -> str:
         """Return an expression without requirements: a default follows whatever may be missing."""

@@ -71,8 +71,8 @@ class Proof:
         self.check_outstanding(twin)
         decided = self.driver.step(event, output=output)
         again = advance(twin, event, self.driver.now)
-        wanted = self.reference.advance(event, self.driver.now, self.order_of(decided))
-        self.check_decisions(decided, wanted)
+        expected = self.reference.advance(event, self.driver.now, self.order_of(decided))
+        self.check_decisions(decided, expected)
         self.check_states()
         self.check_order(decided, before)
         assert violations(self.job) == []
@@ -98,17 +98,17 @@ class Proof:
         ]
         return silent + [node_id for _, node_id in named if node_id is not None]
 
-    def check_decisions(self, decided: list[Decision], wanted: list[Decision]) -> None:
+    def check_decisions(self, decided: list[Decision], target: list[Decision]) -> None:
         """Check that the decisions are the same, and those of a node in the same order."""
-        found, expected = by_node(decided), by_node(wanted)
-        assert found == expected
+        result, expected = by_node(decided), by_node(target)
+        assert result == expected
 
     def check_states(self) -> None:
         nodes = {
             node.id: facts(node, node.total if isinstance(node, FanOut) else None) for node in self.job.nodes.values()
         }
-        wanted = {node.id: facts(node, node.total) for node in self.reference.nodes.values()}
-        assert nodes == wanted
+        expected = {node.id: facts(node, node.total) for node in self.reference.nodes.values()}
+        assert nodes == expected
         assert job_facts(self.job) == job_facts(self.reference)
 
     def check_order(self, decided: list[Decision], before: int) -> None:
@@ -159,20 +159,20 @@ class Proof:
     def sensible(self, chance: Chance) -> list[tuple[ev.EngineEvent, float]]:
         """Return the events that the world owes this job, each with its time."""
         now = self.driver.now
-        found: list[tuple[ev.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
+        result: list[tuple[ev.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
         if self.job.status is JobStatus.PENDING:
-            found.append((ev.JobStarted(), now))
+            result.append((ev.JobStarted(), now))
         if self.job.deadline_at is not None and happens(chance, 5):
-            found.append((ev.TimerFired(), self.job.deadline_at))
+            result.append((ev.TimerFired(), self.job.deadline_at))
         for node in self.job.nodes.values():
             if node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut):
-                found.append((reports(chance, node.id, node.spec, node.attempt), now))
+                result.append((reports(chance, node.id, node.spec, node.attempt), now))
             elif node.status is NodeStatus.WAITING and _has_outsiders(node.spec):
-                found.append((answers(chance, node.id, node.spec), now))
+                result.append((answers(chance, node.id, node.spec), now))
             if node.wake_at is not None:
-                found.append((ev.TimerFired(node.id), max(now, node.wake_at)))
-        found += [(event, now) for event in self.withdrawn]
-        return found
+                result.append((ev.TimerFired(node.id), max(now, node.wake_at)))
+        result += [(event, now) for event in self.withdrawn]
+        return result
 
     def answer(self, chance: Chance, need: Need) -> ev.EngineEvent:
         if happens(chance, 8):
@@ -272,11 +272,11 @@ def _has_outsiders(spec: Spec) -> bool:
 
 
 def by_node(decided: list[Decision]) -> dict[str | None, list[Any]]:
-    found: dict[str | None, list[Any]] = defaultdict(list)
+    result: dict[str | None, list[Any]] = defaultdict(list)
     for decision in decided:
         node = None if isinstance(decision, Reopen | FinishJob | Ignore) else decision.node
-        found[node].append(essence(decision))
-    return dict(found)
+        result[node].append(essence(decision))
+    return dict(result)
 
 
 def essence(decision: Decision) -> tuple[Any, ...]:
@@ -325,7 +325,7 @@ def job_facts(job: Any) -> tuple[Any, ...]:
 
 def derived(job: Job) -> dict[str, Any]:
     """Everything of a job that is not stored."""
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "job": (job.open, job.failed, job.finish_seq, job.children_made, job.ending, job.stopping),
         "added": dict(job.wiring_added.leaves.items()),
     }
@@ -334,10 +334,10 @@ def derived(job: Job) -> dict[str, Any]:
             children = node.children[: node.expanded]
             cursor = next((child.index for child in children[node.cursor :] if is_pending(child)), None)
             counters = (node.open, node.active, node.completed, node.failed, node.stopped, cursor)
-            found[node.id] = (len(node.children), *counters)
+            result[node.id] = (len(node.children), *counters)
         elif node.parent is None and is_pending(node):
-            found[node.id] = settled_gates(job, node)
-    return found
+            result[node.id] = settled_gates(job, node)
+    return result
 
 
 def settled_gates(job: Job, node: Node) -> list[Any]:

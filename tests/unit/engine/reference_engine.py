@@ -205,14 +205,14 @@ class Reference:
             return SATISFIED
         if isinstance(gate, g.Leaf):
             return self.leaf(gate, seen)
-        found = [self.gate(member, seen) for member in gate.members]
+        result = [self.gate(member, seen) for member in gate.members]
         if gate.kind is g.GateKind.ANY:
-            return next(outcome for outcome in (SATISFIED, OPEN, BROKEN, NOT_TAKEN) if outcome in found)
-        if BROKEN in found or OPEN in found:
-            return BROKEN if BROKEN in found else OPEN
+            return next(outcome for outcome in (SATISFIED, OPEN, BROKEN, NOT_TAKEN) if outcome in result)
+        if BROKEN in result or OPEN in result:
+            return BROKEN if BROKEN in result else OPEN
         if gate.kind is g.GateKind.ALL:
-            return NOT_TAKEN if NOT_TAKEN in found else SATISFIED
-        return SATISFIED if SATISFIED in found else NOT_TAKEN
+            return NOT_TAKEN if NOT_TAKEN in result else SATISFIED
+        return SATISFIED if SATISFIED in result else NOT_TAKEN
 
     def counting_leaves(self, gate: g.Gate | g.Leaf, seen: set[str]) -> list[g.Leaf]:
         """Return the satisfied leaves whose gates are all satisfied."""
@@ -708,11 +708,11 @@ class Reference:
             except EvaluationFailed:
                 self.finish(JobStatus.FAILED, kind="expression")
             return
-        wanted = [ref[1] for ref in self.result_refs()]
-        if not all("output" in scope["nodes"].get(each, {}) for each in wanted):
+        expected = [ref[1] for ref in self.result_refs()]
+        if not all("output" in scope["nodes"].get(each, {}) for each in expected):
             self.finish(JobStatus.FAILED, kind="expression")
             return
-        outputs = {each: scope["nodes"][each]["output"] for each in wanted}
+        outputs = {each: scope["nodes"][each]["output"] for each in expected}
         if len(self.graph.result_nodes) == 1:
             self.finish(JobStatus.COMPLETED, result=next(iter(outputs.values()), None))
         else:
@@ -829,13 +829,13 @@ class Reference:
 
     def live(self) -> list[State]:
         """All nodes but the children that are left over from a longer list of an earlier run."""
-        return [found for node in self.top_level() for found in (node, *self.descendants(node))]
+        return [result for node in self.top_level() for result in (node, *self.descendants(node))]
 
     def children(self, fan: State) -> list[State]:
         return [self.nodes[f"{fan.id}__{index}"] for index in range(fan.expanded)]
 
     def descendants(self, fan: State) -> list[State]:
-        return [found for child in self.children(fan) for found in (child, *self.descendants(child))]
+        return [result for child in self.children(fan) for result in (child, *self.descendants(child))]
 
     def all_descendants(self, fan: State) -> list[State]:
         return [node for node in self.nodes.values() if node.id.startswith(f"{fan.id}__")]
@@ -847,9 +847,9 @@ class Reference:
         return [parent, *self.ancestors(parent)]
 
     def followers(self, node: State) -> list[State]:
-        found: list[State] = []
+        result: list[State] = []
         while True:
-            known = {node.id, *(each.id for each in found)}
+            known = {node.id, *(each.id for each in result)}
             more = [
                 each
                 for each in self.top_level()
@@ -858,8 +858,8 @@ class Reference:
                 and any(x.node in known for x in each.spec.requires.leaves())
             ]
             if not more:
-                return found
-            found += more
+                return result
+            result += more
 
     def all_over(self) -> bool:
         return all(node.status in OVER for node in self.live())

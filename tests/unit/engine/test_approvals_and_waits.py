@@ -24,7 +24,7 @@ def error_of(driver: Driver) -> str:
 
 def test_an_approval_asks_and_waits():
     driver = a_pause(approval())
-    assert [type(found) for found in driver.decisions] == [RequestApproval]
+    assert [type(result) for result in driver.decisions] == [RequestApproval]
     assert driver.status("p") == "WAITING"
 
 

@@ -51,7 +51,7 @@ def test_finish_running_skips_what_has_not_started_and_withdraws_what_no_worker_
     driver = a_busy_job()
     decided = driver.fail("a")
     assert Withdraw("runs", 1, TaskReleased("runs", 1)) in decided
-    assert not any(isinstance(found, Stop) for found in decided)
+    assert not any(isinstance(result, Stop) for result in decided)
     assert driver.statuses() == {
         "a": "FAILED",
         "b": "SKIPPED upstream_failed",
@@ -90,7 +90,7 @@ def test_what_comes_back_unfinished_to_an_ending_job_is_skipped():
 def test_cancel_running_stops_attempts_and_child_jobs():
     driver = a_busy_job("cancel_running")
     decided = driver.fail("a")
-    assert [found for found in decided if isinstance(found, Stop)] == [Stop("runs", 1), Stop("child", 1)]
+    assert [result for result in decided if isinstance(result, Stop)] == [Stop("runs", 1), Stop("child", 1)]
     driver.fail("runs")
     driver.finish_child_job("child", "CANCELLED")
     assert driver.status("runs") == driver.status("child") == "CANCELLED"
@@ -153,7 +153,7 @@ def test_a_cancel_cancels_what_has_not_started_and_stops_what_runs():
         "pause": "CANCELLED",
         "ask": "CANCELLED",
     }
-    assert [found.node for found in driver.decisions if isinstance(found, Stop)] == ["a", "runs", "child"]
+    assert [result.node for result in driver.decisions if isinstance(result, Stop)] == ["a", "runs", "child"]
 
 
 def test_a_job_is_cancelled_when_the_last_attempt_is_over_even_if_all_that_ran_completed():
@@ -175,7 +175,7 @@ def test_a_job_that_never_started_is_cancelled_at_once():
 def test_a_cancel_of_an_ending_job_stops_what_was_allowed_to_finish():
     driver = a_busy_job()
     driver.fail("a")
-    assert [found.node for found in driver.cancel() if isinstance(found, Stop)] == ["runs", "child"]
+    assert [result.node for result in driver.cancel() if isinstance(result, Stop)] == ["runs", "child"]
 
 
 def test_a_second_cancel_changes_nothing():

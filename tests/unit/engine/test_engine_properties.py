@@ -59,7 +59,7 @@ def fates_in_some_order(graph: Graph, salt: int, chance: Chance) -> dict[str, An
     driver = Driver(Job("job", graph))
     driver.start()
     while driver.job.status not in TERMINAL_JOB:
-        options = [found for node in driver.job.nodes.values() if (found := fate(node, salt)) is not None]
+        options = [result for node in driver.job.nodes.values() if (result := fate(node, salt)) is not None]
         event, output = pick(chance, options)
         if isinstance(event, ev.TimerFired) and event.node is not None:
             driver.now = max(driver.now, driver.job.nodes[event.node].wake_at or 0.0)

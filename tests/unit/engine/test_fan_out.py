@@ -24,9 +24,9 @@ def a_fan_out(source, child=None, *, after="", on_failure="finish_running", **op
 
 
 def fan(driver: Driver, node_id: str = "f") -> FanOut:
-    found = driver.job.nodes[node_id]
-    assert isinstance(found, FanOut)
-    return found
+    result = driver.job.nodes[node_id]
+    assert isinstance(result, FanOut)
+    return result
 
 
 # ── Making children ──
@@ -36,7 +36,7 @@ def test_a_fan_out_runs_one_child_for_each_item_in_index_order():
     driver = Driver(a_job(f=fan_out(["x", "y", "z"])))
     decided = driver.start()
     assert decided[0] == Expand("f", 0, 3, 3, ["x", "y", "z"])
-    assert [found.node for found in decided if isinstance(found, Dispatch)] == ["f__0", "f__1", "f__2"]
+    assert [result.node for result in decided if isinstance(result, Dispatch)] == ["f__0", "f__1", "f__2"]
     assert driver.status("f") == "RUNNING"
 
 
@@ -48,7 +48,7 @@ def test_an_empty_list_is_completed_at_once():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ({"a": 1}, "object: {'a': 1}"),
         ("abc", "string: 'abc'"),
@@ -58,13 +58,13 @@ def test_an_empty_list_is_completed_at_once():
         ("x" * 1000, "string: '" + "x" * 199),
     ],
 )
-def test_a_source_that_is_not_a_list_fails_the_node_with_its_type_and_beginning(value, said):
+def test_a_source_that_is_not_a_list_fails_the_node_with_its_type_and_beginning(value, message):
     driver = Driver(a_job(a="", f=fan_out("{{ nodes.a.output }}", after="a")))
     driver.start()
     driver.succeed("a", output=value)
     error = driver.job.nodes["f"].error or {}
     assert error["kind"] == "invalid_source"
-    assert error["message"].startswith(f"source must be a list, not {said}")
+    assert error["message"].startswith(f"source must be a list, not {message}")
     assert len(error["message"]) < 300
 
 
@@ -117,7 +117,7 @@ def test_children_go_on_in_the_same_places_after_a_reload():
     driver = a_fan_out([1, 2, 3], max_parallel=1)
     driver.succeed("f__0")
     driver.job = driver.rebuild()
-    assert [found.node for found in driver.succeed("f__1") if isinstance(found, Dispatch)] == ["f__2"]
+    assert [result.node for result in driver.succeed("f__1") if isinstance(result, Dispatch)] == ["f__2"]
 
 
 # ── max_parallel ──

@@ -64,9 +64,9 @@ def outcome_by_the_table(kind: GateKind, leaves: tuple[int, ...]) -> int:
             all(not_taken),
         ),
     }
-    found = [outcome for outcome, holds in zip((SATISFIED, BROKEN, NOT_TAKEN), rows[kind], strict=True) if holds]
-    assert len(found) <= 1, "the columns of the table exclude each other"
-    return found[0] if found else OPEN
+    result = [outcome for outcome, holds in zip((SATISFIED, BROKEN, NOT_TAKEN), rows[kind], strict=True) if holds]
+    assert len(result) <= 1, "the columns of the table exclude each other"
+    return result[0] if result else OPEN
 
 
 @pytest.mark.parametrize("kind", list(GateKind))
@@ -76,9 +76,9 @@ def test_a_gate_settles_as_the_table_says_in_whatever_order_its_leaves_do(kind, 
     for leaves in product((OPEN, SATISFIED, NOT_TAKEN, BROKEN), repeat=size):
         for order in permutations(leaf for leaf in leaves if leaf != OPEN):
             counts = [0] * 4
-            found = [count(gates, counts, 0, leaf) for leaf in order]
+            result = [count(gates, counts, 0, leaf) for leaf in order]
             assert counts[0] == outcome_by_the_table(kind, leaves), (leaves, order)
-            assert [outcome for outcome in found if outcome != OPEN] == ([counts[0]] if counts[0] else [])
+            assert [outcome for outcome in result if outcome != OPEN] == ([counts[0]] if counts[0] else [])
 
 
 @pytest.mark.parametrize(("outer", "inner"), list(product((GateKind.ALL, GateKind.ANY), repeat=2)))

@@ -39,9 +39,9 @@ def a_healthy_job() -> Job:
 
 
 def fan(job: Job, node_id: str = "f") -> FanOut:
-    found = job.nodes[node_id]
-    assert isinstance(found, FanOut)
-    return found
+    result = job.nodes[node_id]
+    assert isinstance(result, FanOut)
+    return result
 
 
 def stuck(job: Job) -> None:

@@ -148,13 +148,13 @@ def planted(bug: Bug) -> Iterator[None]:
     """Let everybody who holds the function have the bug."""
     source = textwrap.dedent(inspect.getsource(bug.where))
     assert source.count(bug.right) == 1, f"{bug.where.__qualname__} has changed: plant this bug again"
-    made: dict[str, Any] = dict(bug.where.__globals__)
+    result: dict[str, Any] = dict(bug.where.__globals__)
     exec(
         compile(source.replace(bug.right, bug.wrong), f"<{bug.says}>", "exec", dont_inherit=True, flags=ANNOTATIONS),
-        made,
+        result,
     )
     function = bug.where.__func__ if inspect.ismethod(bug.where) else bug.where
-    changed = made[function.__name__]
+    changed = result[function.__name__]
     healthy = function.__code__
     function.__code__ = (changed.__func__ if isinstance(changed, classmethod) else changed).__code__
     try:

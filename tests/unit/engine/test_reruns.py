@@ -25,7 +25,7 @@ from tests.unit.engine.engine_proof import batches_of
 
 def reopened(driver: Driver) -> set[str]:
     """Return the nodes that the newest run opened."""
-    return set(next(found.nodes for found in reversed(driver.decisions) if isinstance(found, Reopen)))
+    return set(next(result.nodes for result in reversed(driver.decisions) if isinstance(result, Reopen)))
 
 
 def attempts(driver: Driver) -> dict[str, int]:
@@ -162,7 +162,7 @@ def test_a_resumed_fan_out_keeps_its_source_and_its_completed_children():
     driver.fail("f__1")
     decided = driver.resume()
     assert reopened(driver) == {"f", "f__1", "g"}
-    assert not any(isinstance(found, Expand | Need) for found in decided)
+    assert not any(isinstance(result, Expand | Need) for result in decided)
     driver.succeed_all()
     assert driver.job.status == "COMPLETED"
     assert attempts(driver) == {"f": 0, "g": 1, "f__0": 1, "f__1": 2, "f__2": 1}
@@ -390,7 +390,7 @@ def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after
     job = driver.rebuild()
     assert pending_needs(job) == [Need("g", ())]
     decided = advance(job, ValuesLoaded("g", {}), 0.0)
-    assert any(isinstance(found, Dispatch) and found.node == "h" for found in decided)
+    assert any(isinstance(result, Dispatch) and result.node == "h" for result in decided)
 
 
 def test_a_fan_in_whose_fan_out_is_retried_before_it_has_its_values_fails_instead_of_the_shell():

@@ -15,9 +15,9 @@ def plan(
     driver: Driver, event: ResumeRequested | RetryRequested | None = None, around: ResumeContext = SAME
 ) -> dict[str, tuple[str, str]]:
     """Return the planned fate of every node; the job itself does not change."""
-    found = plan_rerun(driver.rebuild(), event or ResumeRequested(), 0.0, around)
-    assert not isinstance(found, str), found
-    return {each.node: (each.kind.value, each.reason) for each in found}
+    resume_plan = plan_rerun(driver.rebuild(), event or ResumeRequested(), 0.0, around)
+    assert not isinstance(resume_plan, str), resume_plan
+    return {each.node: (each.kind.value, each.reason) for each in resume_plan}
 
 
 def failed() -> Driver:
@@ -39,8 +39,8 @@ def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
 
 
 def test_what_is_named_is_redone_with_all_that_follows():
-    found = plan(failed(), ResumeRequested(("a",)), ResumeContext(named=frozenset({"a"})))
-    assert found == {
+    resume_plan = plan(failed(), ResumeRequested(("a",)), ResumeContext(named=frozenset({"a"})))
+    assert resume_plan == {
         "a": ("redone", "named to be redone"),
         "b": ("redone", "failed"),
         "c": ("redone", "depends on `b`, which is redone"),
@@ -60,19 +60,19 @@ def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
     driver.start()
     driver.succeed(*[f"tiles__{n}" for n in range(100) if n != 47])
     driver.fail("tiles__47", permanent=True)
-    wanted = {
+    expected = {
         "tiles": ("redone", "99 of 100 children reused, 1 redone: tiles__47 failed"),
         "all": ("redone", "depends on `tiles`, which is redone"),
     }
-    assert plan(driver) == plan(driver, RetryRequested("tiles__47")) == wanted
+    assert plan(driver) == plan(driver, RetryRequested("tiles__47")) == expected
 
 
 def test_many_failed_children_with_one_reason_are_counted():
     driver = Driver(a_job(tiles=fan_out(list(range(9)), task())))
     driver.start()
     driver.fail(*[f"tiles__{n}" for n in range(9)], permanent=True)
-    said = "0 of 9 children reused, 9 redone: tiles__0, tiles__1, tiles__2 and 6 more: failed"
-    assert plan(driver) == {"tiles": ("redone", said)}
+    message = "0 of 9 children reused, 9 redone: tiles__0, tiles__1, tiles__2 and 6 more: failed"
+    assert plan(driver) == {"tiles": ("redone", message)}
 
 
 def test_a_retry_leaves_other_failures_as_they_are():
@@ -114,8 +114,8 @@ def test_a_result_of_an_older_handler_stays_and_is_told():
 def test_what_no_live_worker_can_do_is_impossible():
     driver = failed()
     handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
-    found = plan(driver, around=ResumeContext(served=frozenset({"another"})))
-    assert found["b"] == (ReuseKind.IMPOSSIBLE.value, f"no live worker has the handler `{handler}`")
+    resume_plan = plan(driver, around=ResumeContext(served=frozenset({"another"})))
+    assert resume_plan["b"] == (ReuseKind.IMPOSSIBLE.value, f"no live worker has the handler `{handler}`")
 
 
 @pytest.mark.parametrize("status", ["running", "completed"])
@@ -124,9 +124,9 @@ def test_why_there_is_no_new_run(status: str):
     driver.start()
     if status == "completed":
         driver.succeed("a")
-    said = plan_rerun(driver.rebuild(), ResumeRequested(), 0.0, SAME)
-    assert isinstance(said, str)
-    assert ("not finished" if status == "running" else "nothing to rerun") in said
+    resume_plan = plan_rerun(driver.rebuild(), ResumeRequested(), 0.0, SAME)
+    assert isinstance(resume_plan, str)
+    assert ("not finished" if status == "running" else "nothing to rerun") in resume_plan
 
 
 def test_all_that_follows_is_found_at_any_distance():
@@ -143,9 +143,9 @@ def test_children_that_are_made_again_are_counted():
     driver.succeed("tiles__1")
     driver.fail("tiles__2", permanent=True)
     around = ResumeContext(named=frozenset({"plan"}))
-    found = plan_rerun(driver.rebuild(), ResumeRequested(("plan",)), 0.0, around)
-    assert not isinstance(found, str)
-    tiles = next(each for each in found if each.node == "tiles")
+    resume_plan = plan_rerun(driver.rebuild(), ResumeRequested(("plan",)), 0.0, around)
+    assert not isinstance(resume_plan, str)
+    tiles = next(each for each in resume_plan if each.node == "tiles")
     assert tiles.reason == "failed: all children are redone (3 before)"
     assert tiles.children == (0, 3)
 
@@ -154,5 +154,5 @@ def test_a_node_that_rests_is_tried_at_once():
     driver = Driver(a_job(a=task(retry=3)))
     driver.start()
     driver.fail("a")
-    found = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
-    assert found == {"a": ("redone", "waits for a retry: retried at once")}
+    resume_plan = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
+    assert resume_plan == {"a": ("redone", "waits for a retry: retried at once")}

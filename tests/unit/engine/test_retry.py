@@ -70,7 +70,7 @@ def test_a_failed_attempt_rests_and_is_dispatched_when_the_timer_fires():
     driver = a_task(retry=2)
     assert driver.fail("a") == [WaitUntil("a", 102.0)]
     assert driver.status("a") == "READY"
-    assert [type(found) for found in driver.fire_timer("a")] == [Dispatch]
+    assert [type(result) for result in driver.fire_timer("a")] == [Dispatch]
     assert driver.job.nodes["a"].attempt == 2
 
 
@@ -114,7 +114,7 @@ def test_a_timer_that_fires_early_changes_nothing():
 def test_a_node_that_waits_for_a_retry_is_dispatched_at_once_when_it_is_retried():
     driver = a_task(retry=2)
     driver.fail("a")
-    assert [type(found) for found in driver.retry("a")] == [Dispatch]
+    assert [type(result) for result in driver.retry("a")] == [Dispatch]
     assert driver.job.nodes["a"].wake_at is None
     assert driver.job.run == 1
 
@@ -125,7 +125,7 @@ def test_a_node_that_waits_for_a_retry_is_dispatched_at_once_when_it_is_retried(
 def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
     driver = a_task(retry=RetryPolicy(max_attempts=1, max_lost=2))
     for attempt in (2, 3):
-        assert [type(found) for found in driver.lose("a")] == [Dispatch]
+        assert [type(result) for result in driver.lose("a")] == [Dispatch]
         assert driver.job.nodes["a"].attempt == attempt
     driver.lose("a")
     assert driver.status("a") == "FAILED"
@@ -230,7 +230,7 @@ def test_a_late_report_does_not_ask_for_the_result_again():
     """It did: whatever came while the job waited for its result was answered with another Need."""
     driver = a_task()
     driver.step(TaskSucceeded("a", 1), output={})
-    assert [type(found).__name__ for found in driver.step(TaskSucceeded("a", 1))] == ["Ignore"]
+    assert [type(result).__name__ for result in driver.step(TaskSucceeded("a", 1))] == ["Ignore"]
 
 
 def test_a_task_has_the_policy_of_its_spec():

@@ -19,18 +19,18 @@ def test_a_place_is_a_polygon_however_it_is_written(footprint):
 
 
 def test_a_bbox_across_the_antimeridian_is_two_rectangles():
-    found = footprint_geometry([170, -10, -170, 10])
-    assert found is not None
-    assert found["type"] == "MultiPolygon"
-    spans = [(min(x for x, _ in ring[0]), max(x for x, _ in ring[0])) for ring in found["coordinates"]]
+    geometry = footprint_geometry([170, -10, -170, 10])
+    assert geometry is not None
+    assert geometry["type"] == "MultiPolygon"
+    spans = [(min(x for x, _ in ring[0]), max(x for x, _ in ring[0])) for ring in geometry["coordinates"]]
     assert spans == [(170, 180), (-180, -170)]
 
 
 @pytest.mark.parametrize("tile", ["1/0/0", {"z": 1, "x": 0, "y": 0}])
 def test_a_tile_of_the_web_covers_its_quarter_of_the_world(tile):
-    found = footprint_geometry(tile)
-    assert found is not None
-    corners = {(round(x, 3), round(y, 3)) for x, y in found["coordinates"][0]}
+    geometry = footprint_geometry(tile)
+    assert geometry is not None
+    corners = {(round(x, 3), round(y, 3)) for x, y in geometry["coordinates"][0]}
     assert corners == {(-180, 0), (0, 0), (0, 85.051), (-180, 85.051)}
 
 

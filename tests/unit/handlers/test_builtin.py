@@ -121,9 +121,9 @@ def test_the_names_of_handlers_do_not_change():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_table_says_what_the_module_says(module):
-    told = {name: (one.version, one.aliases) for name, one in announced.items() if one.module == module}
+    details = {name: (one.version, one.aliases) for name, one in announced.items() if one.module == module}
     specs = list(discover([module], entry_points=False))
-    assert {spec.name: (spec.version, spec.aliases) for spec in specs} == told
+    assert {spec.name: (spec.version, spec.aliases) for spec in specs} == details
     # Who has not imported them yet takes them for plain functions that run in a process.
     assert {(spec.style, spec.isolation) for spec in specs} <= {
         (HandlerStyle.PLAIN, None),

@@ -15,7 +15,7 @@ from dagmaster.worker.executor import Executor
 REGISTRY = discover(["dagmaster.handlers.examples"], entry_points=False)
 
 
-class Heard:
+class RecordedReports:
     """Checkpoints that were saved, and progress that was made."""
 
     def __init__(self) -> None:
@@ -108,17 +108,17 @@ def test_flaky_fails_as_often_as_it_is_told():
 
 
 def test_multi_phase_saves_a_checkpoint_after_each_phase():
-    heard = Heard()
-    assert outcome("multi_phase", phases=2, reports=heard) == Succeeded({"phases": 2, "resumed_from": 0})
-    assert heard.checkpoints == [Checkpoint("phase_1", {"done": 1}), Checkpoint("phase_2", {"done": 2})]
-    assert [one.current for one in heard.progress_made] == [1, 2]
+    reports = RecordedReports()
+    assert outcome("multi_phase", phases=2, reports=reports) == Succeeded({"phases": 2, "resumed_from": 0})
+    assert reports.checkpoints == [Checkpoint("phase_1", {"done": 1}), Checkpoint("phase_2", {"done": 2})]
+    assert [one.current for one in reports.progress_made] == [1, 2]
 
 
 def test_multi_phase_goes_on_after_its_last_checkpoint():
-    heard = Heard()
-    resumed = outcome("multi_phase", phases=3, checkpoint=Checkpoint("phase_2", {"done": 2}), reports=heard)
+    reports = RecordedReports()
+    resumed = outcome("multi_phase", phases=3, checkpoint=Checkpoint("phase_2", {"done": 2}), reports=reports)
     assert resumed == Succeeded({"phases": 3, "resumed_from": 2})
-    assert heard.checkpoints == [Checkpoint("phase_3", {"done": 3})]
+    assert reports.checkpoints == [Checkpoint("phase_3", {"done": 3})]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ class Lent:
     share: Share
 
 
-class Heard:
+class RecordedReports:
     def __init__(self) -> None:
         self.reports: list[Progress] = []
 
@@ -46,7 +46,7 @@ class Heard:
 def context(folder: Path, url: str = "memory://box", **share: Any) -> HandlerContext:
     blobs = ObjectStorage({zone: f"{url}/{zone}" for zone in ("bronze", "silver", "gold")}, roots=[folder / "root"])
     lent = Lent(blobs, Share(scratch=folder / "scratch", **share))
-    return HandlerContext(services=lent, reporter=Heard(), handler="h", handler_version="1")  # type: ignore[arg-type]
+    return HandlerContext(services=lent, reporter=RecordedReports(), handler="h", handler_version="1")  # type: ignore[arg-type]
 
 
 def on_disk(folder: Path, **share: Any) -> HandlerContext:
@@ -72,7 +72,7 @@ def test_a_file_may_be_given_by_each_of_its_names(tmp_path, params):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"href": ""}, "1 to 1,024 bytes, not 0"),
         ({"href": "../x.tif"}, r"'\.\.' part"),
@@ -91,9 +91,9 @@ def test_a_file_may_be_given_by_each_of_its_names(tmp_path, params):
         ({"item": {"id": "i", "assets": {"data": "x"}}}, "no asset with the role 'data': its assets are none"),
     ],
 )
-def test_what_is_no_file_is_bad_input_with_its_reason(tmp_path, params, said):
+def test_what_is_no_file_is_bad_input_with_its_reason(tmp_path, params, message):
     ctx = context(tmp_path)
-    with pytest.raises(PermanentError, match=said) as error:
+    with pytest.raises(PermanentError, match=message) as error:
         local_file(ctx, SourceParams.model_validate(params).uri(ctx))
     assert error.value.kind == "invalid_input"
 
@@ -155,15 +155,15 @@ def test_a_task_that_is_to_stop_stops_while_it_reads_or_publishes(tmp_path, make
     ctx = make(tmp_path)
     uri = ctx.blobs.in_zone("bronze", "a.tif")
     ctx.blobs.write(uri, b"12345")
-    made = tmp_path / "made"
-    made.write_bytes(b"result")
+    target = tmp_path / "made"
+    target.write_bytes(b"result")
     ctx.cancel()
     with pytest.raises(PermanentError) as error:
         local_file(ctx, uri)
     assert error.value.kind == "cancelled"
     there = result_uri(ctx, "r", ".tif", sources=[], params={})
     with pytest.raises(PermanentError):
-        publish_file(ctx, made, there)
+        publish_file(ctx, target, there)
     assert ctx.blobs.find(there) is None
 
 
@@ -178,8 +178,8 @@ def test_a_result_is_named_by_what_it_is_made_from(tmp_path):
     ctx = context(tmp_path)
 
     def name(**changed: object) -> str:
-        given = {"sources": ["s1"], "params": {"a": 1}} | changed
-        return str(result_uri(ctx, "my scene!", ".tif", folder="cogs", **given))  # type: ignore[arg-type]
+        values = {"sources": ["s1"], "params": {"a": 1}} | changed
+        return str(result_uri(ctx, "my scene!", ".tif", folder="cogs", **values))  # type: ignore[arg-type]
 
     assert name().startswith("memory://box/silver/cogs/my_scene-")
     assert name() == name()
@@ -189,17 +189,17 @@ def test_a_result_is_named_by_what_it_is_made_from(tmp_path):
     assert name() != before
 
 
-@pytest.mark.parametrize(("said", "read"), [(4326, "EPSG:4326"), ("EPSG:3857", "EPSG:3857")])
+@pytest.mark.parametrize(("message", "read"), [(4326, "EPSG:4326"), ("EPSG:3857", "EPSG:3857")])
 @pytest.mark.parametrize("params", [PrepareParams, TileOptions, CompleteParams])
-def test_a_crs_may_be_said_by_its_number(params, said, read):
-    told = {"target_crs": said} if params is TileOptions else {"target_crs": said, "href": "x"}
-    assert params.model_validate(told).target_crs == read
+def test_a_crs_may_be_said_by_its_number(params, message, read):
+    details = {"target_crs": message} if params is TileOptions else {"target_crs": message, "href": "x"}
+    assert params.model_validate(details).target_crs == read
     with pytest.raises(ValidationError):
-        params.model_validate({**told, "target_crs": True})
+        params.model_validate({**details, "target_crs": True})
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [(4326, "EPSG:4326"), ("4326", "EPSG:4326"), ("ESRI:54009", "ESRI:54009"), ("12", "12")]
+    ("message", "expected"), [(4326, "EPSG:4326"), ("4326", "EPSG:4326"), ("ESRI:54009", "ESRI:54009"), ("12", "12")]
 )
-def test_a_number_is_a_code_of_epsg_also_as_text(said, meant):
-    assert TypeAdapter(CrsName).validate_python(said) == meant
+def test_a_number_is_a_code_of_epsg_also_as_text(message, expected):
+    assert TypeAdapter(CrsName).validate_python(message) == expected

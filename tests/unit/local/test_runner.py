@@ -86,8 +86,8 @@ def test_without_outputs_the_result_is_what_came_before_the_end():
 def test_inputs_that_do_not_fit_run_nothing():
     with pytest.raises(InputsInvalid) as caught:
         run("{name: n, inputs: {count: {type: integer, required: true}}, nodes: {a: {handler: give}}}", {"cuont": 1})
-    said = [problem.message for problem in caught.value.problems]
-    assert said == ["unknown input 'cuont'", "missing input 'count'"]
+    problems = [problem.message for problem in caught.value.problems]
+    assert problems == ["unknown input 'cuont'", "missing input 'count'"]
 
 
 def test_a_retry_succeeds_and_its_delay_passes_at_once():
@@ -270,18 +270,18 @@ def test_one_child_job_runs_for_each_item():
 
 
 @pytest.mark.parametrize(
-    ("node", "said"),
+    ("node", "message"),
     [
         ("{type: workflow, workflow_id: nobody}", "no workflow 'nobody' was found"),
         ("{type: workflow, workflow_id: child, inputs: {x: many}}", "is not a whole number"),
         ("{type: workflow, workflow_id: itself}", "child jobs nest at most 8 deep"),
     ],
 )
-def test_a_child_job_that_cannot_start_fails_its_node_with_the_reason(node, said):
+def test_a_child_job_that_cannot_start_fails_its_node_with_the_reason(node, message):
     itself = "{workflow_id: itself, nodes: {again: {type: workflow, workflow_id: itself}}}"
     report = with_children(f"{{name: p, nodes: {{c: {node}}}}}", child=CHILD, itself=itself)
     assert report.status == "FAILED"
-    assert said in str(report.nodes["c"]["error"])
+    assert message in str(report.nodes["c"]["error"])
 
 
 def test_secrets_reach_the_handler_and_only_there():
@@ -332,7 +332,7 @@ def test_a_cancel_stops_what_runs_and_explains_every_node():
 
     report = asyncio.run(scenario())
     assert report.status == "CANCELLED"
-    assert {node: told["status"] for node, told in report.nodes.items()} == {"a": "CANCELLED", "b": "CANCELLED"}
+    assert {node: details["status"] for node, details in report.nodes.items()} == {"a": "CANCELLED", "b": "CANCELLED"}
 
 
 def test_a_signal_that_comes_early_is_not_lost():

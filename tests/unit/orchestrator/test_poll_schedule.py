@@ -34,15 +34,15 @@ def test_after_a_claim_jobs_are_looked_for_again_soon_however_often_it_is_woken(
     schedule = PollSchedule(store, 1000.0)
     schedule.due()
     schedule.on_claim(has_jobs=True)
-    found = []
+    collected = []
     for step in range(200):
         store.clock.move(0.01)
         store.pending_kinds.add("results")
         if "jobs" in schedule.due():
-            found.append(step)
+            collected.append(step)
             schedule.on_claim(has_jobs=False)
     # After 0.05, 0.2 and 0.8 seconds; then no more.
-    assert len(found) == 3
+    assert len(collected) == 3
 
 
 def test_what_was_heard_of_is_looked_for_at_once_and_once():

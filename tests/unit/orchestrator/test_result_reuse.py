@@ -121,15 +121,15 @@ async def _lived(  # noqa: PLR0917 - what a life is lived with
 
 def before(lived: Lived, node: Node) -> list[Any]:
     """Return the results of everything upstream of a node, at any distance."""
-    found: list[Any] = []
+    collected: list[Any] = []
     for leaf, _ in sorted(lived.job.leaves(node.top.id), key=lambda each: each[0].node):
         other = lived.job.nodes[leaf.node]
         children = other.children[: other.expanded] if isinstance(other, FanOut) else []
         mine = lived.left.get(other.id) if other.status is NodeStatus.COMPLETED else None
-        found.append((other.id, mine, [(c.status.value, lived.left.get(c.id)) for c in children]))
+        collected.append((other.id, mine, [(c.status.value, lived.left.get(c.id)) for c in children]))
         if mine is None and not children:
-            found.append(before(lived, other))
-    return found
+            collected.append(before(lived, other))
+    return collected
 
 
 def outcome(task: ResolvedTask, salt: int, version: str) -> EngineEvent:
@@ -227,8 +227,8 @@ def test_what_is_named_runs_with_all_that_follows_and_nothing_else_does(seed):
                 follow.add(dependent.node)
                 pending.append(dependent.node)
     failed = {node_id for node_id in first.ran if first.job.nodes[node_id].status is not NodeStatus.COMPLETED}
-    wanted = {node_id for node_id in first.ran if node_id.partition("__")[0] in follow} | failed
-    assert set(again.ran) == wanted
+    expected = {node_id for node_id in first.ran if node_id.partition("__")[0] in follow} | failed
+    assert set(again.ran) == expected
 
 
 def test_what_starts_after_a_deploy_is_made_again_whatever_was_so_when_the_job_began():

@@ -49,7 +49,7 @@ def test_a_blob_is_below_its_folder_and_not_below_a_prefix_of_its_name(uri, root
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("../x", r"'..' part"),
         ("a/../../x", r"'..' part"),
@@ -69,8 +69,8 @@ def test_a_blob_is_below_its_folder_and_not_below_a_prefix_of_its_name(uri, root
         (".publishing-0/x", "unfinished files"),
     ],
 )
-def test_a_name_that_leads_elsewhere_is_refused_with_its_reason(name, said):
-    with pytest.raises(BlobNameInvalid, match=said) as error:
+def test_a_name_that_leads_elsewhere_is_refused_with_its_reason(name, message):
+    with pytest.raises(BlobNameInvalid, match=message) as error:
         check_name(name)
     assert error.value.kind == "invalid_input"
 
@@ -93,7 +93,7 @@ def test_keys_in_a_place_of_data_are_refused_and_not_repeated(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("http://host/x.tif", "has to begin with one of file://, az://, s3://, gs://, memory://"),
         ("/vsicurl/http://host/x.tif", "has to begin with one of"),
@@ -103,8 +103,8 @@ def test_keys_in_a_place_of_data_are_refused_and_not_repeated(text):
         ("s3://bu cket/x", "letters, digits"),
     ],
 )
-def test_an_invalid_uri_is_rejected_with_the_reason(text, said):
-    with pytest.raises(BlobNameInvalid, match=said):
+def test_an_invalid_uri_is_rejected_with_the_reason(text, message):
+    with pytest.raises(BlobNameInvalid, match=message):
         BlobUri.parse(text)
 
 

@@ -20,34 +20,34 @@ A_WHILE = 5.0
 """Longer than anything here takes: a test that fails ends."""
 
 
-class Heard:
+class RecordedReports:
     """Reports that were made, in order."""
 
     def __init__(self) -> None:
-        self.said: list[Any] = []
+        self.entries: list[Any] = []
         self.threads: set[int] = set()
 
     def progress(self, task: TaskMessage, progress: Progress) -> None:
         self.threads.add(threading.get_ident())
-        self.said.append((task.task_id, progress))
+        self.entries.append((task.task_id, progress))
 
     def checkpoint(self, task: TaskMessage, checkpoint: Checkpoint) -> None:
         self.threads.add(threading.get_ident())
-        self.said.append((task.task_id, checkpoint))
+        self.entries.append((task.task_id, checkpoint))
 
     def log(self, task: TaskMessage, text: str) -> None:
         self.threads.add(threading.get_ident())
-        self.said.append((task.task_id, text))
+        self.entries.append((task.task_id, text))
 
     def dump(self, task: TaskMessage, text: str) -> None:
-        self.said.append((task.task_id, ("dump", text)))
+        self.entries.append((task.task_id, ("dump", text)))
 
 
 def a_task(task_id: str = "1", timeout_seconds: float | None = None, **rest: Any) -> TaskMessage:
     return TaskMessage(task_id, "7", "node", "it", rest.pop("params", {}), timeout_seconds, **rest)
 
 
-def run(function: Any, message: TaskMessage | None = None, reports: Heard | None = None) -> Outcome:
+def run(function: Any, message: TaskMessage | None = None, reports: RecordedReports | None = None) -> Outcome:
     """Return the outcome of one task."""
 
     async def main(executor: Executor) -> Outcome:

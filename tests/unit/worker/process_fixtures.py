@@ -13,7 +13,7 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.process_pool import HandlerProcesses
-from tests.unit.worker.executor_fixtures import Heard
+from tests.unit.worker.executor_fixtures import RecordedReports
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -25,7 +25,7 @@ A_LONG_WHILE = 30.0
 """Longer than anything here takes, on a machine that is busy."""
 
 
-class Watched(Heard):
+class Watched(RecordedReports):
     """Reports, and when each task first made one."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Watched(Heard):
             self.first(task.task_id).set_result(progress)
 
     def text(self, task_id: str = "1") -> str:
-        return "".join(said for one, said in self.said if one == task_id and isinstance(said, str))
+        return "".join(message for one, message in self.entries if one == task_id and isinstance(message, str))
 
 
 @cache

@@ -13,7 +13,7 @@ from dagmaster.authoring.handler_registry import CheckpointableHandler
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded, TaskMessage
-from tests.unit.worker.executor_fixtures import Heard, a_task, failure, forever, run, with_executor
+from tests.unit.worker.executor_fixtures import RecordedReports, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -72,13 +72,19 @@ def test_the_logger_carries_the_task(caplog):
 
     with caplog.at_level(logging.INFO, logger="dagmaster.task"):
         run(function, a_task("9", attempt=2))
-    said = vars(caplog.records[0])
-    assert (said["task_id"], said["job_id"], said["node_id"], said["attempt"], said["tile"]) == ("9", "7", "node", 2, 3)
+    message = vars(caplog.records[0])
+    assert (message["task_id"], message["job_id"], message["node_id"], message["attempt"], message["tile"]) == (
+        "9",
+        "7",
+        "node",
+        2,
+        3,
+    )
 
 
 # ── generators ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-SAID = [("1", Progress(1, 2, "half")), ("1", Checkpoint("half", {"n": 1}, ("a.tif",)))]
+ENTRIES = [("1", Progress(1, 2, "half")), ("1", Checkpoint("half", {"n": 1}, ("a.tif",)))]
 
 
 def test_an_async_generator_reports_and_ends_with_its_last_result():
@@ -89,9 +95,9 @@ def test_an_async_generator_reports_and_ends_with_its_last_result():
         yield None
         yield {"result": "last"}
 
-    heard = Heard()
-    assert run(function, reports=heard) == Succeeded({"result": "last"})
-    assert heard.said == SAID
+    reports = RecordedReports()
+    assert run(function, reports=reports) == Succeeded({"result": "last"})
+    assert reports.entries == ENTRIES
 
 
 def test_the_dict_forms_mean_the_same():
@@ -101,11 +107,11 @@ def test_the_dict_forms_mean_the_same():
             yield {"type": "checkpoint", "phase": "half", "data": {"n": 1}, "artifacts": ["a.tif"]}
             yield {"type": "result", "output": {"params": params, "from": checkpoint}}
 
-    heard = Heard()
-    outcome = run(Steps, a_task(params={"a": 1}, checkpoint=Checkpoint("quarter")), heard)
+    reports = RecordedReports()
+    outcome = run(Steps, a_task(params={"a": 1}, checkpoint=Checkpoint("quarter")), reports)
     saved = {"phase": "quarter", "data": {}, "artifacts": []}
     assert outcome == Succeeded({"params": {"a": 1}, "from": saved})
-    assert heard.said == SAID
+    assert reports.entries == ENTRIES
 
 
 def test_a_plain_generator_reports_from_its_thread_and_may_return_its_result():
@@ -114,10 +120,10 @@ def test_a_plain_generator_reports_from_its_thread_and_may_return_its_result():
         ctx.checkpoint("half", {"n": 1}, ["a.tif"])
         return {"last": ctx.checkpoint_data}
 
-    heard = Heard()
-    assert run(function, reports=heard) == Succeeded({"last": {"n": 1}})
-    assert heard.said == SAID
-    assert heard.threads == {threading.get_ident()}
+    reports = RecordedReports()
+    assert run(function, reports=reports) == Succeeded({"last": {"n": 1}})
+    assert reports.entries == ENTRIES
+    assert reports.threads == {threading.get_ident()}
 
 
 def test_a_generator_without_a_result_has_an_empty_output():
@@ -179,9 +185,9 @@ def test_a_checkpoint_is_saved_as_it_was_when_it_was_made():
         ctx.checkpoint("one", data)
         data["done"].append(2)
 
-    heard = Heard()
-    run(function, reports=heard)
-    assert heard.said == [("1", Checkpoint("one", {"done": [1]}))]
+    reports = RecordedReports()
+    run(function, reports=reports)
+    assert reports.entries == [("1", Checkpoint("one", {"done": [1]}))]
 
 
 @pytest.mark.parametrize(
@@ -198,12 +204,12 @@ def test_a_checkpoint_that_cannot_be_saved_fails_the_task_for_good(checkpoint):
     async def function() -> AsyncIterator[Any]:
         yield checkpoint
 
-    heard = Heard()
-    outcome = run(function, reports=heard)
+    reports = RecordedReports()
+    outcome = run(function, reports=reports)
     assert failure(outcome)["kind"] == "invalid_checkpoint"
     assert isinstance(outcome, Failed)
     assert outcome.permanent
-    assert heard.said == []
+    assert reports.entries == []
 
 
 def test_progress_that_is_no_number_is_dropped_and_fails_nothing(caplog):
@@ -213,14 +219,14 @@ def test_progress_that_is_no_number_is_dropped_and_fails_nothing(caplog):
         ctx.progress("some")  # type: ignore[arg-type]
         ctx.progress(2, 4)
 
-    heard = Heard()
-    assert run(function, reports=heard) == Succeeded({})
-    assert heard.said == [("1", Progress(2, 4))]
+    reports = RecordedReports()
+    assert run(function, reports=reports) == Succeeded({})
+    assert reports.entries == [("1", Progress(2, 4))]
     assert len(caplog.records) == 3
 
 
 def test_a_report_that_cannot_be_delivered_is_not_the_handlers_fault(caplog):
-    class Deaf(Heard):
+    class Deaf(RecordedReports):
         def progress(self, task: TaskMessage, progress: Progress) -> None:
             raise OSError("no line")
 

@@ -72,10 +72,10 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 def test_a_task_that_blocks_for_as_long_as_it_may_is_found(scene: Scene):
     scene.on_loop = scene.task("5")
     assert [scene.check() for _ in range(59)] == [None] * 59
-    found = scene.check()
-    assert found is not None
-    assert (found.task_id, found.outcome.permanent) == ("5", False)
-    assert "did not await for 60 s" in found.outcome.error["message"]
+    result = scene.check()
+    assert result is not None
+    assert (result.task_id, result.outcome.permanent) == ("5", False)
+    assert "did not await for 60 s" in result.outcome.error["message"]
 
 
 def test_a_handler_that_awaits_now_and_then_does_not_block(scene: Scene):
@@ -133,11 +133,11 @@ def test_a_pool_is_idle_without_tasks_and_after_its_loop_has_ended():
     async def main() -> list[bool]:
         runner: Any = Mock(executor=Mock(close=AsyncMock()))
         lane = ThreadedTaskPool(lambda: runner, 1, lambda _reports: None)
-        found = [lane.is_idle]
+        result = [lane.is_idle]
         # One that never comes to an end.
         lane._tasks["5"] = ClaimedTask("5", 7, "1", "a", 1, "it", "{}", None, 60.0, 0.0, None)
-        found.append(lane.is_idle)
+        result.append(lane.is_idle)
         await lane.close()
-        return [*found, lane.is_idle]
+        return [*result, lane.is_idle]
 
     assert asyncio.run(main()) == [True, False, True]

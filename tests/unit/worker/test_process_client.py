@@ -68,9 +68,9 @@ def test_a_process_that_dies_fails_one_attempt_and_the_worker_continues():
     assert with_processes(main, limit=1) == expected
 
 
-@pytest.mark.parametrize("said", [b"null", b"\xff", b'{"progress": 1}'])
-def test_a_handler_that_writes_into_our_socket_fails_its_attempt(said):
-    data = (len(said).to_bytes(4, "big") + said).hex()
+@pytest.mark.parametrize("message", [b"null", b"\xff", b'{"progress": 1}'])
+def test_a_handler_that_writes_into_our_socket_fails_its_attempt(message):
+    data = (len(message).to_bytes(4, "big") + message).hex()
     error = failure(outcome_of(task("write_into_the_socket", data=data))[0])
     assert error["kind"] == "crashed"
     assert "sent an invalid message" in error["message"]
@@ -92,7 +92,7 @@ def test_a_process_that_is_killed_while_idle_is_replaced():
 def test_a_segfault_leaves_its_traceback_apart_from_what_was_printed():
     watched = outcome_of(task("segfault"))[1]
     assert watched.text() == "before the fall\n"
-    ((what, text),) = [said for _, said in watched.said if isinstance(said, tuple)]
+    ((what, text),) = [message for _, message in watched.entries if isinstance(message, tuple)]
     assert (what, text.count("most recent call first")) == ("dump", 1)
     assert "Fatal Python error: Segmentation fault" in text
     assert "in segfault" in text
@@ -101,7 +101,7 @@ def test_a_segfault_leaves_its_traceback_apart_from_what_was_printed():
 def test_what_a_dead_process_left_behind_is_killed_though_it_holds_the_pipe():
     outcome, watched = outcome_of(task("crash_with_a_grandchild"))
     assert failure(outcome)["exit_code"] == 4
-    assert ends(watched.said[0][1].total)
+    assert ends(watched.entries[0][1].total)
 
 
 def test_a_greedy_handler_fails_one_attempt_with_the_limit_in_its_reason():
@@ -168,7 +168,7 @@ def test_what_a_handler_started_is_killed_with_it():
     outcome, alive, watched = stopped("grandchild", grace_seconds=0)
     assert failure(outcome)["kind"] == "cancelled"
     assert not alive
-    assert ends(watched.said[0][1].total)
+    assert ends(watched.entries[0][1].total)
 
 
 @pytest.mark.parametrize("handler", ["until_cancelled", "until_cancelled_on_its_loop"])

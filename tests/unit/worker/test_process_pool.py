@@ -27,14 +27,14 @@ def test_a_handler_runs_where_its_kind_belongs():
         names = ("where", "where_on_a_thread", "where_on_the_loop", "where_on_its_own_loop", "Steps")
         return {name: output(await executor.execute(task(name))) for name in names}
 
-    found = with_processes(main)
+    result = with_processes(main)
     here = os.getpid()
-    assert found["where"]["pid"] != here
-    assert (found["where"]["parent"], found["where"]["main"]) == (here, True)
-    assert found["where_on_a_thread"]["pid"] == here
-    assert found["where_on_the_loop"]["pid"] == here
+    assert result["where"]["pid"] != here
+    assert (result["where"]["parent"], result["where"]["main"]) == (here, True)
+    assert result["where_on_a_thread"]["pid"] == here
+    assert result["where_on_the_loop"]["pid"] == here
     # The same process served all that did not stay here.
-    assert found["where_on_its_own_loop"]["pid"] == found["where"]["pid"] == found["Steps"]["pid"]
+    assert result["where_on_its_own_loop"]["pid"] == result["where"]["pid"] == result["Steps"]["pid"]
 
 
 def test_a_process_imports_nothing_that_only_the_services_need():
@@ -51,10 +51,12 @@ def test_reports_come_in_order_before_the_outcome_and_after_what_was_written_bef
     message.attempt, message.checkpoint = 3, Checkpoint("quarter")
     outcome, watched = outcome_of(message)
     assert output(outcome) == {"before": "half", "ids": ["1", "node", 3]}
-    reports = [said for _, said in watched.said if not isinstance(said, str)]
+    reports = [text for _, text in watched.entries if not isinstance(text, str)]
     assert reports == [Progress(1, 2, "half"), Checkpoint("half", {"n": 1}, ("a.tif",))]
     assert watched.text() == "between\nWARNING dagmaster.task: invalid progress (not a number): nan of None; dropped\n"
-    texts = "".join(said for _, said in watched.said[: watched.said.index(("1", reports[1]))] if isinstance(said, str))
+    texts = "".join(
+        text for _, text in watched.entries[: watched.entries.index(("1", reports[1]))] if isinstance(text, str)
+    )
     assert texts.startswith("between\n")
 
 
@@ -63,7 +65,7 @@ def test_the_last_checkpoint_of_an_earlier_attempt_is_there():
     message.checkpoint = Checkpoint("half", {"n": 1}, ("a.tif",))
     outcome, watched = outcome_of(message)
     assert output(outcome)["from"] == "half"
-    assert watched.said == [("1", Checkpoint("one"))]
+    assert watched.entries == [("1", Checkpoint("one"))]
 
 
 def test_a_checkpoint_that_cannot_be_saved_fails_for_good():
@@ -71,7 +73,7 @@ def test_a_checkpoint_that_cannot_be_saved_fails_for_good():
     assert failure(outcome)["kind"] == "invalid_checkpoint"
     assert isinstance(outcome, Failed)
     assert outcome.permanent
-    assert watched.said == []
+    assert watched.entries == []
 
 
 def test_an_exception_comes_with_the_frames_of_the_handler():
@@ -116,13 +118,13 @@ def test_much_goes_in_and_comes_out():
 
 
 @pytest.mark.parametrize(
-    ("modules", "said"),
+    ("modules", "message"),
     [(("no_such_module",), "no_such_module"), (("dagmaster.handlers.examples",), "its process does not")],
 )
-def test_handlers_that_the_process_does_not_find_fail_the_task(modules, said):
+def test_handlers_that_the_process_does_not_find_fail_the_task(modules, message):
     outcome, _ = outcome_of(task("where"), modules=modules)
     assert failure(outcome)["kind"] == "handlers_unavailable"
-    assert said in failure(outcome)["message"]
+    assert message in failure(outcome)["message"]
     assert isinstance(outcome, Failed)
     assert not outcome.permanent
 
@@ -219,7 +221,7 @@ def test_a_task_that_waits_is_stopped_at_once_and_never_starts(fifo):
         stopped = await waiting
         await asyncio.to_thread(open_gate, fifo)
         await running
-        assert {one for one, _ in watched.said} == {"1"}
+        assert {one for one, _ in watched.entries} == {"1"}
         return stopped
 
     outcome = with_processes(main, limit=1, grace_seconds=60)

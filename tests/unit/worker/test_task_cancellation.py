@@ -11,7 +11,7 @@ import pytest
 
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
-from tests.unit.worker.executor_fixtures import A_WHILE, Heard, a_task, failure, forever, run, with_executor
+from tests.unit.worker.executor_fixtures import A_WHILE, RecordedReports, a_task, failure, forever, run, with_executor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,7 +78,7 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
         seen.append(ctx.cancelled)
         over.set()
 
-    heard = Heard()
+    reports = RecordedReports()
 
     async def main(executor: Executor) -> Outcome:
         outcome = await executor.execute(a_task(timeout_seconds=0.01))
@@ -87,9 +87,9 @@ def test_a_plain_function_that_is_late_is_abandoned_and_its_reports_are_dropped(
         return outcome
 
     # No grace for a thread, however long that is.
-    assert failure(with_executor(function, main, reports=heard, grace_seconds=60))["kind"] == "timeout"
+    assert failure(with_executor(function, main, reports=reports, grace_seconds=60))["kind"] == "timeout"
     assert seen == [True]
-    assert heard.said == []
+    assert reports.entries == []
 
 
 def test_an_interrupted_function_that_does_not_end_is_abandoned_and_never_retried():
@@ -376,11 +376,11 @@ def test_a_report_after_the_outcome_is_dropped():
         contexts.append(ctx)
         reporters.append(ctx.reporter)
 
-    heard = Heard()
-    run(function, reports=heard)
+    reports = RecordedReports()
+    run(function, reports=reports)
     contexts[0].progress(1)
     reporters[0].progress(Progress(1))
-    assert heard.said == []
+    assert reports.entries == []
 
 
 def test_a_finished_task_leaves_no_deadline():

@@ -20,7 +20,7 @@ from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
 from dagmaster.worker import task_log_capture
 from dagmaster.worker.executor import Executor
-from tests.unit.worker.executor_fixtures import A_WHILE, Heard, a_task, run, with_executor
+from tests.unit.worker.executor_fixtures import A_WHILE, RecordedReports, a_task, run, with_executor
 from tests.unit.worker.process_fixtures import Watched, outcome_of, task, with_processes
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def test_a_logged_exception_has_its_traceback():
 def test_much_text_comes_whole_in_pieces():
     _, watched = outcome_of(task("writing_much", size=500_000))
     assert watched.text() == "é" * 500_000
-    assert max(len(said.encode()) for _, said in watched.said) <= 64 * 1024
+    assert max(len(message.encode()) for _, message in watched.entries) <= 64 * 1024
 
 
 @pytest.mark.process
@@ -130,12 +130,12 @@ def test_what_a_handler_of_this_process_writes_is_its_tasks(plain):
         write("it")
         await asyncio.to_thread(print, "from a thread of its own")
 
-    heard = Heard()
+    reports = RecordedReports()
     with screen() as got:
-        assert run(function if plain else coroutine, reports=heard) == Succeeded({})
-    text = "".join(said for _, said in heard.said)
+        assert run(function if plain else coroutine, reports=reports) == Succeeded({})
+    text = "".join(message for _, message in reports.entries)
     assert text == WRITTEN.format("it") + ("" if plain else "from a thread of its own\n")
-    assert heard.threads == {threading.get_ident()}
+    assert reports.threads == {threading.get_ident()}
     assert got == ["", ""]
 
 
@@ -154,15 +154,15 @@ def test_tasks_that_run_at_once_are_not_mixed(plain):
             await meeting.wait()
             write(word)
 
-    heard = Watched()
+    reports = Watched()
 
     async def main(executor: Executor) -> None:
         await asyncio.gather(*(executor.execute(a_task(word, params={"word": word})) for word in ("a", "b")))
 
     with screen():
-        with_executor(function if plain else coroutine, main, reports=heard)
+        with_executor(function if plain else coroutine, main, reports=reports)
     for word in ("a", "b"):
-        assert heard.text(word) == WRITTEN.format(word) * 3
+        assert reports.text(word) == WRITTEN.format(word) * 3
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -175,14 +175,14 @@ def test_text_and_reports_keep_their_order(plain):
     async def coroutine(ctx: HandlerContext) -> None:
         function(ctx)
 
-    heard = Heard()
+    reports = RecordedReports()
     with screen():
-        run(function if plain else coroutine, reports=heard)
-    said = [said for _, said in heard.said]
-    assert "".join(one for one in said if isinstance(one, str)) == "one\ntwo\n"
+        run(function if plain else coroutine, reports=reports)
+    message = [message for _, message in reports.entries]
+    assert "".join(one for one in message if isinstance(one, str)) == "one\ntwo\n"
     # From a thread, what follows a report may have come before the loop had time to look.
-    assert "".join(map(str, said[: said.index(Progress(1))])).startswith("one\n")
-    assert plain or said == ["one\n", Progress(1), "two\n"]
+    assert "".join(map(str, message[: message.index(Progress(1))])).startswith("one\n")
+    assert plain or message == ["one\n", Progress(1), "two\n"]
 
 
 def test_text_after_the_outcome_is_dropped():
@@ -197,7 +197,7 @@ def test_text_after_the_outcome_is_dropped():
         print("in time")
         left.append(asyncio.create_task(later()))
 
-    heard = Watched()
+    reports = Watched()
 
     async def main(executor: Executor) -> None:
         await executor.execute(a_task())
@@ -206,12 +206,12 @@ def test_text_after_the_outcome_is_dropped():
         await asyncio.sleep(0)
 
     with screen():
-        with_executor(function, main, reports=heard)
-    assert heard.text() == "in time\n"
+        with_executor(function, main, reports=reports)
+    assert reports.text() == "in time\n"
 
 
 def test_a_listener_may_print_and_fail_without_effect_on_the_task():
-    class Loud(Heard):
+    class Loud(RecordedReports):
         def log(self, task: TaskMessage, text: str) -> None:
             super().log(task, text)
             print("heard", text, end="")
@@ -220,10 +220,10 @@ def test_a_listener_may_print_and_fail_without_effect_on_the_task():
     async def function() -> None:
         print("it")
 
-    heard = Loud()
+    reports = Loud()
     with screen() as got:
-        assert run(function, reports=heard) == Succeeded({})
-    assert heard.said == [("1", "it\n")]
+        assert run(function, reports=reports) == Succeeded({})
+    assert reports.entries == [("1", "it\n")]
     assert got[0] == "heard it\n"
 
 
@@ -237,9 +237,9 @@ def test_without_a_capture_nothing_is_captured(capsys):
     async def function() -> None:
         print("to the screen")
 
-    heard = Heard()
-    run(function, reports=heard)
-    assert heard.said == []
+    reports = RecordedReports()
+    run(function, reports=reports)
+    assert reports.entries == []
     assert capsys.readouterr().out == "to the screen\n"
 
 
@@ -262,12 +262,12 @@ def test_what_a_task_logs_is_not_in_the_log_of_its_process(monkeypatch):
     async def function() -> None:
         logging.getLogger("lib").warning("a secret")
 
-    heard = Heard()
+    reports = RecordedReports()
     with screen():
         logging.getLogger("lib").warning("before")
-        run(function, reports=heard)
+        run(function, reports=reports)
         logging.getLogger("lib").warning("after")
-    assert "".join(text for _, text in heard.said) == "WARNING lib: a secret\n"
+    assert "".join(text for _, text in reports.entries) == "WARNING lib: a secret\n"
     assert stream.getvalue() == "before\nafter\n"
     assert process_log.filters == []
 
@@ -282,9 +282,9 @@ def test_a_warning_outside_of_tasks_is_still_seen(monkeypatch):
 
 @pytest.mark.parametrize("text", ["", "a" * 200_000, "€" * 50_000, "\0" * 70_000, "\ud800x"])
 def test_pieces_are_small_and_whole(text):
-    found = list(task_log_capture.split_text(text))
-    assert "".join(found) == text.replace("\0", "\\x00").replace("\ud800", "\\ud800")
-    assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in found)
+    result = list(task_log_capture.split_text(text))
+    assert "".join(result) == text.replace("\0", "\\x00").replace("\ud800", "\\ud800")
+    assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in result)
 
 
 def test_a_captured_task_leaves_nothing_for_the_garbage_collector():
@@ -297,9 +297,9 @@ def test_a_captured_task_leaves_nothing_for_the_garbage_collector():
         gc.collect()
         for number in range(50):
             await executor.execute(a_task(str(number)))
-        found = gc.collect()
+        result = gc.collect()
         await executor.close()
-        return found
+        return result
 
     with screen():
         assert asyncio.run(main()) < 50

@@ -348,8 +348,8 @@ SCENE = "file:///data/x.tif"
 
 
 def about(message: str, place: str = SCENE, kind: str = "invalid_input") -> str:
-    said: str = failure_of(PermanentError(message, kind=kind), place).error["message"]
-    return said
+    text: str = failure_of(PermanentError(message, kind=kind), place).error["message"]
+    return text
 
 
 def test_bad_input_ends_with_the_file_that_the_task_is_about():
@@ -370,14 +370,14 @@ def test_a_failure_of_another_kind_names_no_file():
 
 
 def test_what_a_task_is_about_shows_no_key():
-    said = about("no", "https://ada:s3cret@host/x.tif?sig=s3cret")
-    assert said == "no [https://***@host/x.tif?***]"
+    message = about("no", "https://ada:s3cret@host/x.tif?sig=s3cret")
+    assert message == "no [https://***@host/x.tif?***]"
 
 
 def test_a_long_message_still_names_its_file():
-    said = about("x" * 10_000)
-    assert said.endswith(f" [{SCENE}]")
-    assert len(said) <= task_outcomes.MAX_MESSAGE
+    message = about("x" * 10_000)
+    assert message.endswith(f" [{SCENE}]")
+    assert len(message) <= task_outcomes.MAX_MESSAGE
     assert about("no", "file:///" + "x" * 10_000 + "/end.tif").endswith("x/end.tif]")
 
 

@@ -35,8 +35,8 @@ class Large:
 def test_two_claims_of_one_task_write_two_blobs():
     """So whichever report is accepted, its output is its own: the other's is nobody's."""
     blobs, executor = MemoryBlobs(), Large()
-    given: Any = executor
-    runner = TaskRunner(given, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None)
+    values: Any = executor
+    runner = TaskRunner(values, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None)
 
     async def main() -> list[int]:
         tasks = [ClaimedTask("5", token, "1", "a", 1, "large", "{}", None, 60.0, 0.0, None) for token in (7, 8)]

@@ -74,32 +74,32 @@ def s3_at(port: int, monkeypatch) -> tuple[ObjectStorage, BlobUri]:
 
 
 def every_way(storage: ObjectStorage, uri: BlobUri, folder) -> list[str]:
-    made = folder / "made"
-    made.write_bytes(bytes(10))
-    told = []
+    target = folder / "made"
+    target.write_bytes(bytes(10))
+    collected = []
     for do in (
         lambda: storage.find(uri),
         lambda: storage.read(uri),
         lambda: storage.fetch(uri, folder / "got"),
         lambda: list(storage.list_blobs(uri)),
         lambda: storage.write(uri, b"1"),
-        lambda: storage.publish(made, uri),
+        lambda: storage.publish(target, uri),
         lambda: storage.delete(uri),
     ):
         with pytest.raises(BlobsUnavailable) as error:
             do()
-        told.append(str(error.value))
+        collected.append(str(error.value))
     assert not (folder / "got").exists()
-    return told
+    return collected
 
 
 def test_wrong_keys_have_their_own_sentence_that_does_not_show_them(tmp_path, monkeypatch):
     body = f"<Error><Code>SignatureDoesNotMatch</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId><StringToSign>{KEY}</StringToSign></Error>"
     with a_server(403, body) as (port, _):
-        for said in every_way(*s3_at(port, monkeypatch), tmp_path):
-            assert "the storage rejected the credentials, which are read from AWS_ACCESS_KEY_ID and" in said
-            assert "AKIAEXAMPLE" not in said
-            assert KEY not in said
+        for target in every_way(*s3_at(port, monkeypatch), tmp_path):
+            assert "the storage rejected the credentials, which are read from AWS_ACCESS_KEY_ID and" in target
+            assert "AKIAEXAMPLE" not in target
+            assert KEY not in target
 
 
 def test_a_storage_that_fails_is_asked_a_few_times_and_told_about_without_keys(tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_a_key_that_is_no_key_is_told_without_it(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         f"GET https://me.blob.core.windows.net/c/x?sv=2020&se=1&sig={KEY} failed",
         f"AccountName=me;AccountKey={KEY};x",
@@ -147,8 +147,8 @@ def test_a_key_that_is_no_key_is_told_without_it(monkeypatch):
         f"GET http://h/x?X-Amz-Credential=A&X-Amz-Signature={KEY}",
     ],
 )
-def test_what_looks_like_a_key_is_not_told(said):
-    assert KEY not in redact_secrets(said)
+def test_what_looks_like_a_key_is_not_told(message):
+    assert KEY not in redact_secrets(message)
 
 
 def test_gdal_is_told_of_s3_what_it_names_otherwise(monkeypatch):

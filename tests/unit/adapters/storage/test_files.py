@@ -53,10 +53,10 @@ def happened(monkeypatch) -> list[str]:
 
 
 def test_bytes_are_on_the_disk_before_their_name_and_the_name_before_the_answer(tmp_path, happened):
-    made = tmp_path / "made"
-    made.write_bytes(b"1")
+    target = tmp_path / "made"
+    target.write_bytes(b"1")
     storage = storage_in(tmp_path)
-    storage.publish(made, storage.in_zone("silver", "a/b.bin"))
+    storage.publish(target, storage.in_zone("silver", "a/b.bin"))
     folders = [f"sync folder {tmp_path.name}", "sync folder silver"]
     assert happened == [*folders, "sync file", "link b.bin", "sync folder a"]
     happened.clear()
@@ -91,9 +91,9 @@ storage.publish(Path(sys.argv[2]), storage.in_zone("silver", "a.bin"), lambda do
 
 @pytest.mark.process
 def test_a_process_that_is_killed_while_it_publishes_leaves_nothing(tmp_path):
-    made = tmp_path / "made"
-    made.write_bytes(bytes(MEGABYTE))
-    killed = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(tmp_path), str(made)], check=False)
+    target = tmp_path / "made"
+    target.write_bytes(bytes(MEGABYTE))
+    killed = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(tmp_path), str(target)], check=False)
     assert killed.returncode == -signal.SIGKILL
     assert list((tmp_path / "silver").iterdir()) == []
 
@@ -109,21 +109,21 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_disk_that_takes_no_more_is_a_sentence_and_leaves_nothing(tmp_path):
-    made = tmp_path / "made"
-    made.write_bytes(bytes(3 * MEGABYTE))
+    target = tmp_path / "made"
+    target.write_bytes(bytes(3 * MEGABYTE))
     storage = storage_in(tmp_path)
     there = storage.in_zone("silver", "there.bin")
-    storage.publish(made, there)
+    storage.publish(target, there)
     with files_of_at_most(MEGABYTE):
         for do in (
-            lambda: storage.publish(made, storage.in_zone("silver", "a.bin")),
-            lambda: storage.write(storage.in_zone("silver", "a.bin"), made.read_bytes()),
+            lambda: storage.publish(target, storage.in_zone("silver", "a.bin")),
+            lambda: storage.write(storage.in_zone("silver", "a.bin"), target.read_bytes()),
             lambda: storage.fetch(there, tmp_path / "got"),
         ):
             with pytest.raises(BlobsUnavailable, match="cannot be written: the file is too large"):
                 do()
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["made", "there.bin"]
-    storage.publish(made, storage.in_zone("silver", "a.bin"))
+    storage.publish(target, storage.in_zone("silver", "a.bin"))
 
 
 @pytest.mark.process
@@ -134,14 +134,14 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(tmp_path):
     if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
         pytest.skip("only root may make a small disk, and not in every container")
     try:
-        made = tmp_path / "made"
-        made.write_bytes(bytes(3 * MEGABYTE))
+        target = tmp_path / "made"
+        target.write_bytes(bytes(3 * MEGABYTE))
         storage, large = storage_in(small), storage_in(tmp_path / "large")
         there = large.in_zone("bronze", "there.bin")
-        large.publish(made, there)
+        large.publish(target, there)
         for do in (
-            lambda: storage.publish(made, storage.in_zone("silver", "a.bin")),
-            lambda: storage.write(storage.in_zone("silver", "a.bin"), made.read_bytes()),
+            lambda: storage.publish(target, storage.in_zone("silver", "a.bin")),
+            lambda: storage.write(storage.in_zone("silver", "a.bin"), target.read_bytes()),
             lambda: large.fetch(there, small / "got"),
         ):
             with pytest.raises(BlobsUnavailable, match="cannot be written: the disk is full"):
@@ -154,14 +154,14 @@ def test_a_disk_without_room_is_a_sentence_and_leaves_nothing(tmp_path):
 def test_names_that_a_file_system_rejects_are_bad_input(tmp_path):
     storage = storage_in(tmp_path)
     storage.write(storage.in_zone("silver", "a/b"), b"1")
-    for name, said in [
+    for name, message in [
         ("x" * 300, "longer than the file system allows"),
         ("a/b/c", "is a file, not a folder"),
         ("a", "it is a folder"),
     ]:
         uri = storage.in_zone("silver", name)
         (tmp_path / "made").write_bytes(b"1")
-        with pytest.raises(BlobNameInvalid, match=said):
+        with pytest.raises(BlobNameInvalid, match=message):
             storage.publish(tmp_path / "made", uri)
         with pytest.raises((BlobNameInvalid, BlobNotFound)):
             storage.read(uri)

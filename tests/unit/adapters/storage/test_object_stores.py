@@ -81,10 +81,10 @@ def test_each_size_goes_its_way(tmp_path, monkeypatch, size, max_copy_bytes, way
         went.append("create" if how["mode"] else "parts")
         return put(store, name, data, **how)
 
-    def seen_copy(*given: Any, **how: Any) -> None:
+    def seen_copy(*values: Any, **how: Any) -> None:
         went.append("copy")
         assert how == {"overwrite": False}
-        copy(*given, **how)
+        copy(*values, **how)
 
     monkeypatch.setattr(obstore, "put", seen_put)
     monkeypatch.setattr(obstore, "copy", seen_copy)
@@ -94,10 +94,10 @@ def test_each_size_goes_its_way(tmp_path, monkeypatch, size, max_copy_bytes, way
 
 
 def test_a_large_upload_has_no_more_parts_than_a_store_takes(stores, monkeypatch):
-    told: dict[str, Any] = {}
-    monkeypatch.setattr(obstore, "put", lambda *_given, **how: told.update(how))
+    details: dict[str, Any] = {}
+    monkeypatch.setattr(obstore, "put", lambda *_given, **how: details.update(how))
     terabyte = 10**12
     stores._put(HOME, "x", iter(()), size=terabyte)
-    assert terabyte / told["chunk_size"] <= 10_000
+    assert terabyte / details["chunk_size"] <= 10_000
     stores._put(HOME, "x", iter(()), size=LARGE)
-    assert told["chunk_size"] == CHUNK_BYTES
+    assert details["chunk_size"] == CHUNK_BYTES

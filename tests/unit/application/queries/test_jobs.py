@@ -50,10 +50,10 @@ def test_a_cursor_of_another_list_is_an_error():
 
 def test_the_filter_reaches_the_store():
     store = FakeReadStore()
-    wanted = JobFilter(statuses=frozenset({JobStatus.WAITING}), text="ad")
-    run(list_jobs(an_application(store), wanted))
-    run(count_jobs(an_application(store), wanted))
-    assert store.filters == [wanted, wanted]
+    expected = JobFilter(statuses=frozenset({JobStatus.WAITING}), text="ad")
+    run(list_jobs(an_application(store), expected))
+    run(count_jobs(an_application(store), expected))
+    assert store.filters == [expected, expected]
 
 
 def test_a_job_has_the_same_values_in_a_list_and_alone():

@@ -39,54 +39,54 @@ ROUTE = {"route": "small large"}
 
 
 def test_a_node_is_before_what_depends_on_it_directly_or_not():
-    found = known({}, a="", b="a", c="b", other="")
-    assert found.is_before("a", "b")
-    assert found.is_before("a", "c")
-    assert not found.is_before("c", "a")
-    assert not found.is_before("a", "a")
-    assert not found.is_before("other", "c")
-    assert not found.is_before("nobody", "c")
+    implied = known({}, a="", b="a", c="b", other="")
+    assert implied.is_before("a", "b")
+    assert implied.is_before("a", "c")
+    assert not implied.is_before("c", "a")
+    assert not implied.is_before("a", "a")
+    assert not implied.is_before("other", "c")
+    assert not implied.is_before("nobody", "c")
 
 
 def test_every_node_of_a_diamond_of_plain_edges_is_certain():
-    found = known({}, a="", b=join("a"), c=join("a"), d=join("b", "c"))
-    assert all(found.is_certain(source, "d") for source in "abc")
-    assert all(found.always_runs(node) for node in "abcd")
+    implied = known({}, a="", b=join("a"), c=join("a"), d=join("b", "c"))
+    assert all(implied.is_certain(source, "d") for source in "abc")
+    assert all(implied.always_runs(node) for node in "abcd")
 
 
 def test_what_comes_before_a_conditional_is_certain_on_each_branch_and_behind_the_join():
-    found = known(ROUTE, a="", route="a", s=join("route.small"), l=join("route.large"), end=join("s", "l"))
-    assert all(found.is_certain("a", node) for node in ("route", "s", "l", "end"))
-    assert all(found.is_certain("route", node) for node in ("s", "l", "end"))
+    implied = known(ROUTE, a="", route="a", s=join("route.small"), l=join("route.large"), end=join("s", "l"))
+    assert all(implied.is_certain("a", node) for node in ("route", "s", "l", "end"))
+    assert all(implied.is_certain("route", node) for node in ("s", "l", "end"))
 
 
 def test_a_branch_is_not_certain_behind_the_join_nor_in_the_end():
-    found = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"))
-    assert not found.is_certain("s", "end")
-    assert not found.is_certain("l", "end")
-    assert not found.always_runs("s")
+    implied = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"))
+    assert not implied.is_certain("s", "end")
+    assert not implied.is_certain("l", "end")
+    assert not implied.always_runs("s")
 
 
 def test_a_join_of_all_branches_always_runs():
-    found = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"), last="end")
-    assert found.always_runs("end")
-    assert found.is_certain("end", "last")
+    implied = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"), last="end")
+    assert implied.always_runs("end")
+    assert implied.is_certain("end", "last")
 
 
 def test_a_join_of_some_branches_may_not_run():
-    found = known({"route": "a b c"}, route="", x=join("route.a", "route.b"))
-    assert not found.always_runs("x")
+    implied = known({"route": "a b c"}, route="", x=join("route.a", "route.b"))
+    assert not implied.always_runs("x")
 
 
 def test_a_node_on_the_same_branch_is_certain():
-    found = known(ROUTE, route="", first=join("route.small"), second=join("first"), third=all_of("first second"))
-    assert found.is_certain("first", "second")
-    assert found.is_certain("first", "third")
-    assert found.is_certain("second", "third")
+    implied = known(ROUTE, route="", first=join("route.small"), second=join("first"), third=all_of("first second"))
+    assert implied.is_certain("first", "second")
+    assert implied.is_certain("first", "third")
+    assert implied.is_certain("second", "third")
 
 
 def test_nested_conditionals_fold_from_the_inside():
-    found = known(
+    implied = known(
         {"outer": "yes no", "inner": "yes no"},
         outer="",
         inner=join("outer.yes"),
@@ -96,34 +96,34 @@ def test_nested_conditionals_fold_from_the_inside():
         c=join("outer.no"),
         end=join("both", "c"),
     )
-    assert found.is_certain("inner", "both")
-    assert not found.always_runs("both")
-    assert not found.is_certain("inner", "end")
-    assert not found.is_certain("both", "end")
-    assert found.always_runs("end")
+    assert implied.is_certain("inner", "both")
+    assert not implied.always_runs("both")
+    assert not implied.is_certain("inner", "end")
+    assert not implied.is_certain("both", "end")
+    assert implied.always_runs("end")
 
 
 def test_the_first_of_any_of_leaves_the_others_open():
-    found = known({}, a="", b="a", c="a", d=any_of("b", "c"))
-    assert found.is_certain("a", "d")
-    assert not found.is_certain("b", "d")
-    assert not found.is_certain("c", "d")
-    assert found.always_runs("d")
+    implied = known({}, a="", b="a", c="a", d=any_of("b", "c"))
+    assert implied.is_certain("a", "d")
+    assert not implied.is_certain("b", "d")
+    assert not implied.is_certain("c", "d")
+    assert implied.always_runs("d")
 
 
 def test_all_of_two_branches_of_one_conditional_never_runs():
-    found = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), x="s l", y="x")
-    assert found.can_never_run("x")
-    assert found.can_never_run("y")
-    assert not found.can_never_run("s")
+    implied = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), x="s l", y="x")
+    assert implied.can_never_run("x")
+    assert implied.can_never_run("y")
+    assert not implied.can_never_run("s")
 
 
 def test_a_join_of_more_branches_than_the_limit_still_always_runs():
     names = [f"b{number}" for number in range(1000)]
     gate = Gate(GateKind.JOIN, tuple(Leaf("route", name) for name in names))
-    found = known({"route": " ".join(names)}, route="", end=gate, last="end")
-    assert found.always_runs("end")
-    assert found.is_certain("end", "last")
+    implied = known({"route": " ".join(names)}, route="", end=gate, last="end")
+    assert implied.always_runs("end")
+    assert implied.is_certain("end", "last")
 
 
 def tangle(conditionals: int) -> tuple[dict[str, str], dict[str, Any]]:
@@ -136,23 +136,23 @@ def tangle(conditionals: int) -> tuple[dict[str, str], dict[str, Any]]:
 
 def test_past_the_limit_less_is_proven_and_nothing_wrong():
     branches, nodes = tangle(13)
-    found = known(branches, **nodes, same="deep", last=join("deep", "r0"))
-    assert found.is_certain("deep", "same")
-    assert not found.is_certain("deep", "last")
-    assert not found.always_runs("deep")
-    assert not found.can_never_run("deep")
+    implied = known(branches, **nodes, same="deep", last=join("deep", "r0"))
+    assert implied.is_certain("deep", "same")
+    assert not implied.is_certain("deep", "last")
+    assert not implied.always_runs("deep")
+    assert not implied.can_never_run("deep")
 
 
 def test_past_the_limit_a_conditional_still_has_its_branches():
     branches, nodes = tangle(13)
     nodes["route"] = nodes.pop("deep")
     nodes |= {"s": join("route.small"), "l": join("route.large"), "end": join("s", "l")}
-    found = known(branches | ROUTE, **nodes, last=join("end", "r0"))
-    assert found.is_certain("route", "s")
-    assert not found.can_never_run("s")
-    assert not found.is_certain("s", "end")
-    assert found.is_certain("route", "end")
-    assert not found.is_certain("end", "last")
+    implied = known(branches | ROUTE, **nodes, last=join("end", "r0"))
+    assert implied.is_certain("route", "s")
+    assert not implied.can_never_run("s")
+    assert not implied.is_certain("s", "end")
+    assert implied.is_certain("route", "end")
+    assert not implied.is_certain("end", "last")
 
 
 def test_past_the_limit_what_stands_beside_it_does_not_decide_alone():
@@ -160,13 +160,13 @@ def test_past_the_limit_what_stands_beside_it_does_not_decide_alone():
     large = nodes.pop("deep")
     after = join("x", "s")
     for gate in (any_of(large, "route.small"), all_of(large, "route.small"), all_of("route.small", large)):
-        found = known(branches | ROUTE, route="", **nodes, s=join("route.small"), x=gate, last=after)
-        assert not found.is_certain("x", "last")
-        assert not found.always_runs("x")
-    found = known(
+        implied = known(branches | ROUTE, route="", **nodes, s=join("route.small"), x=gate, last=after)
+        assert not implied.is_certain("x", "last")
+        assert not implied.always_runs("x")
+    implied = known(
         branches | ROUTE, route="", **nodes, s=join("route.small"), x=any_of(large, "route.small"), last=after
     )
-    assert not found.is_certain("s", "last")
+    assert not implied.is_certain("s", "last")
 
 
 # ── Nothing wrong is called certain ─────────────────────────────────────────────────────────────────────────────────
@@ -226,8 +226,8 @@ class World:
     def choices(self) -> Iterable[dict[str, int]]:
         """Every way in which the conditionals can choose, at most a few hundred."""
         ways = [range(len(spec.branches)) for spec in self.conditionals]
-        for found, numbers in enumerate(product(*ways)):
-            if found == 300:
+        for result, numbers in enumerate(product(*ways)):
+            if result == 300:
                 return
             yield {spec.id: number for spec, number in zip(self.conditionals, numbers, strict=True)}
 

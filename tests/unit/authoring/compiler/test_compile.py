@@ -183,14 +183,14 @@ def test_these_are_node_ids(node_id):
 
 
 def test_a_start_and_an_end_have_a_description():
-    found = nodes_of(f"""
+    nodes = nodes_of(f"""
         START: {{type: start, description: In., next: a}}
         a: {{{TASK}, next: END}}
         END: {{type: end, description: Out.}}
     """)
-    assert isinstance(found["START"], StartSpec)
-    assert isinstance(found["END"], EndSpec)
-    assert [found[node].description for node in ("START", "END")] == ["In.", "Out."]
+    assert isinstance(nodes["START"], StartSpec)
+    assert isinstance(nodes["END"], EndSpec)
+    assert [nodes[node].description for node in ("START", "END")] == ["In.", "Out."]
 
 
 def test_a_task_has_these_keys():
@@ -330,7 +330,7 @@ def test_fan_outs_nest_no_deeper():
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("0", Tolerance()),
         ("5", Tolerance(count=5)),
@@ -340,10 +340,10 @@ def test_fan_outs_nest_no_deeper():
         ("100%", Tolerance(percent=100.0)),
     ],
 )
-def test_failures_are_tolerated_by_count_or_by_share(written, meant):
+def test_failures_are_tolerated_by_count_or_by_share(written, expected):
     assert (
         spec_of_node(f"{{type: fan_out, source: [], tolerate_failures: {written}, task: {{{TASK}}}}}").tolerance
-        == meant
+        == expected
     )
 
 
@@ -591,8 +591,8 @@ def test_a_handler_that_is_not_there_can_be_a_warning():
 
 
 def test_a_task_whose_handler_is_missing_needs_a_queue_of_its_own():
-    found = problems_of(flow("a: {handler: elsewhere}"), handlers=HANDLERS, allow_missing_handlers=True)
-    assert [problem.message for problem in found if problem.severity == "error"] == ["missing key 'queue'"]
+    problems = problems_of(flow("a: {handler: elsewhere}"), handlers=HANDLERS, allow_missing_handlers=True)
+    assert [problem.message for problem in problems if problem.severity == "error"] == ["missing key 'queue'"]
 
 
 def test_a_task_whose_handler_is_mistyped_has_that_problem_only():
@@ -628,18 +628,18 @@ def test_a_handler_that_takes_anything_is_not_asked():
 
 
 def test_the_task_of_a_fan_out_is_checked_against_its_handler():
-    found = problems_of(
+    problems = problems_of(
         flow(
             "a: {type: fan_out, source: [1], task: {type: fan_out, source: [1], task: {handler: crop, params: {x: 1}}}}"
         ),
         handlers=HANDLERS,
     )
-    assert set(messages(found)) == {
+    assert set(messages(problems)) == {
         "handler 'crop' has no param 'x'",
         "handler 'crop' needs 'path'",
         "missing key 'queue'",
     }
-    assert {problem.path for problem in found} == {
+    assert {problem.path for problem in problems} == {
         "nodes.a.task.task",
         "nodes.a.task.task.params",
         "nodes.a.task.task.params.x",
@@ -846,8 +846,8 @@ outputs:
 
 
 def test_all_problems_are_told_at_once_each_at_its_line():
-    found = problems_of(TWELVE, handlers=HANDLERS)
-    assert [(problem.line, problem.message) for problem in found] == [
+    problems = problems_of(TWELVE, handlers=HANDLERS)
+    assert [(problem.line, problem.message) for problem in problems] == [
         (2, "unknown key 'verison'"),
         (4, 'the default does not fit: "big" is not a whole number'),
         (5, "unknown key 'patern'"),
@@ -863,23 +863,23 @@ def test_all_problems_are_told_at_once_each_at_its_line():
         (42, "nodes.large.output.y may be missing: 'large' may be skipped"),
     ]
     lines = TWELVE.splitlines()
-    assert all(problem.text == lines[problem.line - 1].strip() for problem in found)
-    assert all(problem.file == "flow.yaml" and problem.column > 0 for problem in found)
+    assert all(problem.text == lines[problem.line - 1].strip() for problem in problems)
+    assert all(problem.file == "flow.yaml" and problem.column > 0 for problem in problems)
 
 
 def test_problems_stand_in_the_order_of_the_file():
-    found = problems_of(TWELVE, handlers=HANDLERS)
-    assert list(found) == sorted(found, key=lambda problem: (problem.line, problem.column))
+    problems = problems_of(TWELVE, handlers=HANDLERS)
+    assert list(problems) == sorted(problems, key=lambda problem: (problem.line, problem.column))
 
 
 def test_a_mistake_in_one_param_hides_none_in_another():
-    found = problems_of(
+    problems = problems_of(
         flow(f"""
         a: {{{TASK}, params: {{x: "{{{{ inputs.a ", y: ["{{{{ inputs.b }}}}"], z: "{{{{ nodes.c.output }}}}"}}}}
         b: {{{TASK}, retry: {{max_attempts: 0}}, timeout_seconds: 0, params: {{x: "{{{{ inputs.d }}}}"}}}}
     """)
     )
-    assert messages(found) == [
+    assert messages(problems) == [
         "the expression does not end",
         "unknown input 'b'",
         "unknown node 'c'",
@@ -890,8 +890,8 @@ def test_a_mistake_in_one_param_hides_none_in_another():
 
 
 def test_what_a_mistyped_key_says_is_checked_at_its_place():
-    found = problems_of(flow('a:\n  handler: work\n  queue: q\n  parms: {x: "{{ inputs.b }}"}'))
-    assert [said(problem) for problem in found] == [
+    problems = problems_of(flow('a:\n  handler: work\n  queue: q\n  parms: {x: "{{ inputs.b }}"}'))
+    assert [said(problem) for problem in problems] == [
         "6:5 unknown key 'parms' | did you mean 'params'?",
         "6:20 unknown input 'b' | declare it under inputs:",
     ]

@@ -42,16 +42,16 @@ both: {{{TASK}}}
 
 
 def test_next_names_one_node():
-    found = nodes_of(f"a: {{{TASK}, next: b}}\nb: {{{TASK}}}")
-    assert found["a"].next == ("b",)
-    assert found["b"].requires == join("a")
-    assert found["a"].requires is None
+    nodes = nodes_of(f"a: {{{TASK}, next: b}}\nb: {{{TASK}}}")
+    assert nodes["a"].next == ("b",)
+    assert nodes["b"].requires == join("a")
+    assert nodes["a"].requires is None
 
 
 def test_next_names_many_nodes():
-    found = nodes_of(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")
-    assert found["a"].next == ("b", "c")
-    assert (found["b"].requires, found["c"].requires) == (join("a"), join("a"))
+    nodes = nodes_of(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")
+    assert nodes["a"].next == ("b", "c")
+    assert (nodes["b"].requires, nodes["c"].requires) == (join("a"), join("a"))
 
 
 def test_two_edges_join():
@@ -59,10 +59,10 @@ def test_two_edges_join():
 
 
 def test_an_edge_out_of_a_conditional_is_a_leaf_on_its_branch():
-    found = requires(ROUTE)
-    assert found["s"] == join(branch_of("route", "small"))
-    assert found["l"] == join(branch_of("route", "large"))
-    assert found["both"] == join(branch_of("route", "large"), "s")
+    requirements = requires(ROUTE)
+    assert requirements["s"] == join(branch_of("route", "small"))
+    assert requirements["l"] == join(branch_of("route", "large"))
+    assert requirements["both"] == join(branch_of("route", "large"), "s")
 
 
 def test_the_next_of_a_branch_may_be_a_list():
@@ -72,11 +72,11 @@ def test_the_next_of_a_branch_may_be_a_list():
 
 
 def test_a_branch_without_next_leads_nowhere():
-    found = nodes_of("""
+    nodes = nodes_of("""
         a: {type: conditional, branches: [{condition: "1 == 1"}, {default: true}]}
     """)
-    assert isinstance(found["a"], ConditionalSpec)
-    assert [(branch.name, branch.next) for branch in found["a"].branches] == [("branch_1", ()), ("default", ())]
+    assert isinstance(nodes["a"], ConditionalSpec)
+    assert [(branch.name, branch.next) for branch in nodes["a"].branches] == [("branch_1", ()), ("default", ())]
 
 
 def test_next_end_needs_no_declared_end():
@@ -121,8 +121,11 @@ def test_several_names_in_one_text_are_told_to_be_a_list(key):
 
 
 def test_each_unknown_target_of_a_list_is_told_at_its_place():
-    found = problems_of(flow(f"a: {{{TASK}, next: [b, xx, yy]}}\nb: {{{TASK}}}"))
-    assert [(problem.path, problem.column) for problem in found] == [("nodes.a.next[1]", 42), ("nodes.a.next[2]", 46)]
+    problems = problems_of(flow(f"a: {{{TASK}, next: [b, xx, yy]}}\nb: {{{TASK}}}"))
+    assert [(problem.path, problem.column) for problem in problems] == [
+        ("nodes.a.next[1]", 42),
+        ("nodes.a.next[2]", 46),
+    ]
 
 
 @pytest.mark.parametrize("target", ["3", "true", "{b: 1}", "[[b]]"])
@@ -142,14 +145,14 @@ def test_a_key_for_dependencies_that_is_empty_is_told(key):
 
 
 def test_the_end_and_the_conditional_have_no_next():
-    found = problems_of(
+    problems = problems_of(
         flow(f"""
         a: {{{TASK}}}
         e: {{type: end, next: a}}
         c: {{type: conditional, next: a, branches: [{{default: true}}]}}
     """)
     )
-    assert [said(problem) for problem in found] == [
+    assert [said(problem) for problem in problems] == [
         "4:18 unknown key 'next' | nothing follows it",
         "5:26 unknown key 'next' | the next of a conditional belongs in its branches",
     ]
@@ -177,7 +180,7 @@ def test_a_conditional_has_one_default():
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         ("a", all_of("a")),
         ("[a]", all_of("a")),
@@ -199,15 +202,15 @@ def test_a_conditional_has_one_default():
         ("{all_of: {any_of: [a, b]}}", any_of("a b")),
     ],
 )
-def test_depends_on_is_an_expression(written, meant):
-    found = requires(f"""
+def test_depends_on_is_an_expression(written, expected):
+    requirements = requires(f"""
         a: {{{TASK}}}
         b: {{{TASK}}}
         c: {{{TASK}}}
         route: {{type: conditional, branches: [{{name: small, condition: "1 == 1"}}, {{name: large, default: true}}]}}
         x: {{{TASK}, depends_on: {written}}}
     """)
-    assert found["x"] == meant
+    assert requirements["x"] == expected
 
 
 @pytest.mark.parametrize(
@@ -259,13 +262,13 @@ def test_expressions_nest_at_most_16_deep():
     deep = "a"
     for _ in range(17):
         deep = f"[{deep}, a]"
-    found = problems_of(flow(f"a: {{{TASK}}}\nx: {{{TASK}, depends_on: {deep}}}"))
-    assert set(messages(found)) == {"dependencies nest at most 16 deep"}
+    problems = problems_of(flow(f"a: {{{TASK}}}\nx: {{{TASK}, depends_on: {deep}}}"))
+    assert set(messages(problems)) == {"dependencies nest at most 16 deep"}
 
 
 def test_a_node_that_only_waits_for_others_is_drawn_no_edge():
-    found = nodes_of(f"a: {{{TASK}}}\nb: {{{TASK}, depends_on: a}}")
-    assert found["a"].next == ()
+    nodes = nodes_of(f"a: {{{TASK}}}\nb: {{{TASK}, depends_on: a}}")
+    assert nodes["a"].next == ()
 
 
 # ── One or the other ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,9 +285,9 @@ def test_an_edge_into_a_node_whose_depends_on_does_not_name_its_source_is_an_err
 
 @pytest.mark.parametrize("gate", ["a", "[a, b]", "{any_of: [b, a]}", "{any_of: [[a, b], b]}"])
 def test_an_edge_into_a_node_whose_depends_on_names_its_source_means_what_depends_on_says(gate):
-    found = requires(f"a: {{{TASK}, next: c}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: {gate}}}")
-    assert found["c"] is not None
-    assert found["c"].kind is not GateKind.JOIN
+    requirements = requires(f"a: {{{TASK}, next: c}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: {gate}}}")
+    assert requirements["c"] is not None
+    assert requirements["c"].kind is not GateKind.JOIN
 
 
 @pytest.mark.parametrize(("gate", "fits"), [("route", True), ("route.small", True), ("route.large", False)])
@@ -329,7 +332,7 @@ def test_a_node_that_waits_for_itself_is_a_cycle():
 
 
 def test_every_cycle_is_told():
-    found = problems_of(
+    problems = problems_of(
         flow(f"""
         a: {{{TASK}, depends_on: b}}
         b: {{{TASK}, depends_on: a}}
@@ -339,11 +342,11 @@ def test_every_cycle_is_told():
         f: {{{TASK}, depends_on: [c, e]}}
     """)
     )
-    assert messages(found) == ["cycle: a → b → a", "cycle: c → d → c", "cycle: e → e"]
+    assert messages(problems) == ["cycle: a → b → a", "cycle: c → d → c", "cycle: e → e"]
 
 
 def test_a_cycle_through_a_branch_or_an_any_of_is_a_cycle():
-    found = problems_of(
+    problems = problems_of(
         flow(f"""
         a: {{{TASK}, depends_on: {{any_of: [b, c]}}}}
         b: {{type: conditional, depends_on: a, branches: [{{name: back, condition: "1 == 1"}}, {{default: true}}]}}
@@ -352,7 +355,7 @@ def test_a_cycle_through_a_branch_or_an_any_of_is_a_cycle():
         e: {{type: conditional, depends_on: d, branches: [{{name: back, condition: "1 == 1"}}]}}
     """)
     )
-    assert messages(found) == ["cycle: a → b → a", "cycle: d → e → d"]
+    assert messages(problems) == ["cycle: a → b → a", "cycle: d → e → d"]
 
 
 def test_a_node_that_cannot_be_reached_from_the_start_is_an_error():
@@ -369,7 +372,7 @@ def test_a_node_that_cannot_be_reached_from_the_start_is_an_error():
 
 
 def test_what_follows_a_node_that_cannot_be_reached_cannot_be_either():
-    found = problems_of(
+    problems = problems_of(
         flow(f"""
         START: {{type: start, next: a}}
         a: {{{TASK}}}
@@ -377,7 +380,7 @@ def test_what_follows_a_node_that_cannot_be_reached_cannot_be_either():
         abc: {{{TASK}}}
     """)
     )
-    assert [problem.path for problem in found] == ["nodes.ab", "nodes.abc"]
+    assert [problem.path for problem in problems] == ["nodes.ab", "nodes.abc"]
 
 
 def test_a_node_is_reached_by_edges_by_depends_on_and_by_branches():
@@ -396,26 +399,28 @@ def test_a_node_is_reached_by_edges_by_depends_on_and_by_branches():
 
 
 def test_without_a_start_every_node_without_a_dependency_starts():
-    found = nodes_of(f"a: {{{TASK}}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: [a, b]}}")
-    assert [node_id for node_id, spec in found.items() if spec.requires is None] == ["a", "b"]
+    nodes = nodes_of(f"a: {{{TASK}}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: [a, b]}}")
+    assert [node_id for node_id, spec in nodes.items() if spec.requires is None] == ["a", "b"]
 
 
 def test_there_is_at_most_one_start():
-    found = problems_of(
+    problems = problems_of(
         flow(f"one: {{type: start, next: a}}\ntwo: {{type: start, next: a}}\na: {{{TASK}}}"),
     )
-    assert said(found[0]).startswith("4:3 a workflow has one start: 'one' is it | ")
-    assert "next: [a, b]" in found[0].hint
+    assert said(problems[0]).startswith("4:3 a workflow has one start: 'one' is it | ")
+    assert "next: [a, b]" in problems[0].hint
 
 
 def test_nothing_leads_to_the_start():
-    found = problems_of(flow(f"START: {{type: start, next: a}}\na: {{{TASK}, next: START}}"))
-    assert messages(found) == ["nothing leads to the start: remove the edge from 'a'"]
+    problems = problems_of(flow(f"START: {{type: start, next: a}}\na: {{{TASK}, next: START}}"))
+    assert messages(problems) == ["nothing leads to the start: remove the edge from 'a'"]
 
 
 def test_the_start_waits_for_nothing():
-    found = problems_of(flow(f"START: {{type: start, depends_on: a}}\na: {{{TASK}, depends_on: START}}"))
-    assert [said(problem) for problem in found] == ["3:24 unknown key 'depends_on' | a start node has no dependencies"]
+    problems = problems_of(flow(f"START: {{type: start, depends_on: a}}\na: {{{TASK}, depends_on: START}}"))
+    assert [said(problem) for problem in problems] == [
+        "3:24 unknown key 'depends_on' | a start node has no dependencies"
+    ]
 
 
 # ── One mistake, one problem ────────────────────────────────────────────────────────────────────────────────────────

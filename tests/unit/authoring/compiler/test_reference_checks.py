@@ -514,8 +514,8 @@ def test_a_secret_stands_alone(text):
 
 
 def test_every_reference_that_is_wrong_is_told():
-    found = problems_of(flow(f"a: {task(x='inputs.b + inputs.c', y='nodes.d.output + nodes.a.output')}"))
-    assert messages(found) == [
+    problems = problems_of(flow(f"a: {task(x='inputs.b + inputs.c', y='nodes.d.output + nodes.a.output')}"))
+    assert messages(problems) == [
         "unknown input 'b'",
         "unknown input 'c'",
         "unknown node 'd'",

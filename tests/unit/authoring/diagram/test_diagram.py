@@ -189,8 +189,10 @@ def test_edges_of_any_of_are_dashed_and_their_target_says_any():
 
 
 def test_a_fan_out_is_a_stack():
-    found = cards(tree(every_kind()))
-    sheets = {name: sum(each.get("class") == "card" for each in card.iter(f"{NS}rect")) for name, card in found.items()}
+    cards_by_id = cards(tree(every_kind()))
+    sheets = {
+        name: sum(each.get("class") == "card" for each in card.iter(f"{NS}rect")) for name, card in cards_by_id.items()
+    }
     assert sheets["many"] == 3
     assert sheets["check"] == 1
 
@@ -274,24 +276,24 @@ def test_whatever_the_graph_no_two_boxes_meet_every_arrow_goes_down_and_none_run
     with pytest.MonkeyPatch.context() as patch:
         if few_lanes:
             patch.setattr(layout, "_LANES", -len(sizes))
-        found = arrange(sizes, links)
-    assert [(box.width, box.height) for box in found.boxes] == sizes
-    for one, other in itertools.combinations(found.boxes, 2):
+        result = arrange(sizes, links)
+    assert [(box.width, box.height) for box in result.boxes] == sizes
+    for one, other in itertools.combinations(result.boxes, 2):
         assert not covers(one, other.x, other.y, other.x + other.width, other.y + other.height)
-    for box in found.boxes:
-        assert -0.01 <= box.x <= box.x + box.width <= found.width + 0.01
-        assert -0.01 <= box.y <= box.y + box.height <= found.height + 0.01
-    for link, route in zip(links, found.routes, strict=True):
-        source, target = found.boxes[link.source], found.boxes[link.target]
+    for box in result.boxes:
+        assert -0.01 <= box.x <= box.x + box.width <= result.width + 0.01
+        assert -0.01 <= box.y <= box.y + box.height <= result.height + 0.01
+    for link, route in zip(links, result.routes, strict=True):
+        source, target = result.boxes[link.source], result.boxes[link.target]
         assert source.y + source.height < target.y
         assert route[0].top == pytest.approx(source.y + source.height)
         assert route[-1].bottom == pytest.approx(target.y)
         for column in route:
-            assert not any(covers(box, column.x, column.top, column.x, column.bottom) for box in found.boxes)
+            assert not any(covers(box, column.x, column.top, column.x, column.bottom) for box in result.boxes)
         for upper, lower in itertools.pairwise(route):
             left, right = sorted((upper.x, lower.x))
             assert upper.bottom < lower.top
-            assert not any(covers(box, left, upper.bottom, right, lower.top) for box in found.boxes)
+            assert not any(covers(box, left, upper.bottom, right, lower.top) for box in result.boxes)
 
 
 def covers(box: layout.Box, left: float, top: float, right: float, bottom: float) -> bool:
@@ -316,10 +318,10 @@ def test_whatever_the_graph_it_is_drawn(dag):
 def test_the_picture_is_as_large_as_what_is_in_it():
     root = tree(a_graph(a="", b="a", c="a", d="b c"))
     _, _, width, height = map(float, (root.get("viewBox") or "").split())
-    found = [(float(x), float(y), card) for card in cards(root).values() for x, y in [place(card)]]
-    right = max(x + float(next(card.iter(f"{NS}rect")).get("width") or 0) for x, _, card in found)
-    bottom = max(y + float(next(card.iter(f"{NS}rect")).get("height") or 0) for _, y, card in found)
-    assert (min(x for x, _, _ in found), min(y for _, y, _ in found)) == (0, 0)
+    cards_by_id = [(float(x), float(y), card) for card in cards(root).values() for x, y in [place(card)]]
+    right = max(x + float(next(card.iter(f"{NS}rect")).get("width") or 0) for x, _, card in cards_by_id)
+    bottom = max(y + float(next(card.iter(f"{NS}rect")).get("height") or 0) for _, y, card in cards_by_id)
+    assert (min(x for x, _, _ in cards_by_id), min(y for _, y, _ in cards_by_id)) == (0, 0)
     assert (width, height) == pytest.approx((right + 48, bottom + 48), abs=1)
 
 
@@ -352,8 +354,8 @@ def test_a_tree_is_drawn_without_a_crossing():
 
 
 def test_parts_that_have_nothing_to_do_with_each_other_fill_a_page_and_not_a_line():
-    found = arrange([(120.0, 52.0)] * 400, [])
-    assert 0.3 < found.width / found.height < 3
+    result = arrange([(120.0, 52.0)] * 400, [])
+    assert 0.3 < result.width / result.height < 3
 
 
 def test_labels_of_a_conditional_stand_clear_of_cards_and_of_each_other():
@@ -372,5 +374,5 @@ def test_labels_of_a_conditional_stand_clear_of_cards_and_of_each_other():
 def test_arrows_over_thousands_of_layers_do_not_fill_the_page_with_lanes():
     count = 2_000
     links = [Link(n, n + 1) for n in range(count - 1)] + [Link(0, n) for n in range(2, count)]
-    found = arrange([(100.0, 52.0)] * count, links)
-    assert sum(map(len, found.routes)) <= 3 * len(links) + layout._LANES + count
+    result = arrange([(100.0, 52.0)] * count, links)
+    assert sum(map(len, result.routes)) <= 3 * len(links) + layout._LANES + count

@@ -163,11 +163,11 @@ def test_blobs_are_listed_in_order_by_folder_or_by_name(zones):
 def test_a_blob_is_fetched_by_its_name_or_its_uri(zones, tmp_path):
     invoke("put", "scene.tif", "a/other.tif")
     uri = f"file://{zones}/bronze/a/other.tif"
-    for source, to, made in [("a/other.tif", "got", "got"), (uri, ".", "other.tif")]:
+    for source, to, result in [("a/other.tif", "got", "got"), (uri, ".", "other.tif")]:
         code, out, err = invoke("get", source, to)
-        assert (code, out.strip()) == (0, made)
+        assert (code, out.strip()) == (0, result)
         assert err == f"6 B, sha256 {hashlib.sha256(b'pixels').hexdigest()}"
-        assert (tmp_path / made).read_bytes() == b"pixels"
+        assert (tmp_path / result).read_bytes() == b"pixels"
 
 
 @pytest.mark.parametrize(

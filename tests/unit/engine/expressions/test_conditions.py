@@ -96,7 +96,7 @@ def test_a_unit_in_the_wrong_case_is_refused_with_the_right_one():
 
 
 @pytest.mark.parametrize(
-    ("text", "field_name", "said"),
+    ("text", "field_name", "message"),
     [
         (
             "< 100MB",
@@ -113,8 +113,8 @@ def test_a_unit_in_the_wrong_case_is_refused_with_the_right_one():
         ("< 1TB", "x_tb", "counts terabytes"),
     ],
 )
-def test_a_unit_against_a_field_that_counts_units_is_refused_with_the_reason(text, field_name, said):
-    assert said in str(refusal(text, field_name))
+def test_a_unit_against_a_field_that_counts_units_is_refused_with_the_reason(text, field_name, message):
+    assert message in str(refusal(text, field_name))
 
 
 def test_a_field_that_counts_bytes_takes_units():
@@ -131,7 +131,7 @@ def test_value_is_among_the_uses():
 
 
 @pytest.mark.parametrize(
-    ("text", "value", "said"),
+    ("text", "value", "message"),
     [
         ("value", 1, "returned integer 1; it must return true or false"),
         ("value", "yes", "returned string 'yes'"),
@@ -142,15 +142,15 @@ def test_value_is_among_the_uses():
         ("value", "x" * 1000, "returned string 'xxx"),
     ],
 )
-def test_a_result_that_is_not_a_boolean_is_named(text, value, said):
+def test_a_result_that_is_not_a_boolean_is_named(text, value, message):
     with pytest.raises(EvaluationFailed) as failed:
         holds(text, value)
-    assert said in str(failed.value)
+    assert message in str(failed.value)
     assert len(str(failed.value)) < 300
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "offset"),
+    ("text", "message", "offset"),
     [
         ("= 5", "cannot be parsed", 0),
         ("> 5 and < 10", "cannot be parsed", 8),
@@ -165,10 +165,10 @@ def test_a_result_that_is_not_a_boolean_is_named(text, value, said):
         ("> 1" + "9" * 29 + ".5MB > ", "", 0),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(text, said, offset):
+def test_what_cannot_be_read_is_refused_with_its_place(text, message, offset):
     error = refusal(text)
-    assert said in str(error)
-    assert not said or error.offset == offset
+    assert message in str(error)
+    assert not message or error.offset == offset
 
 
 def test_a_result_whose_digits_python_will_not_write_is_named_by_its_kind():

@@ -112,7 +112,7 @@ def test_uses_say_where_they_stand():
 
 
 @pytest.mark.parametrize(
-    ("source", "path", "offset", "said"),
+    ("source", "path", "offset", "message"),
     [
         ("{{ inptus.n }}", (), 3, "no `inptus`"),
         ({"a": [0, "text {{ inputs.n | lenght }}"]}, ("a", 1), 17, "no filter"),
@@ -135,11 +135,11 @@ def test_uses_say_where_they_stand():
         ({"a": "{{ secrets }}"}, ("a",), 3, "not a value by itself"),
     ],
 )
-def test_a_refusal_says_where_in_the_structure_and_in_the_string(source, path, offset, said):
+def test_a_refusal_says_where_in_the_structure_and_in_the_string(source, path, offset, message):
     error = refusal(source)
-    assert said in str(error)
+    assert message in str(error)
     assert error.path == path
-    if said != "empty":
+    if message != "empty":
         assert error.offset == offset
 
 

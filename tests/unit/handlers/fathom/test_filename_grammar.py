@@ -73,7 +73,7 @@ def test_a_pattern_may_be_a_template_of_ones_own_or_an_expression():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "message"),
     [
         ("{tile}.tif", "no field return_period"),
         ("(?P<return_period>\\d+)", "no field tile"),
@@ -85,8 +85,8 @@ def test_a_pattern_may_be_a_template_of_ones_own_or_an_expression():
         (r"(?P<tile>\w{7})(?:(?:[a-z]|x))*_(?P<return_period>\d+)", "may never end"),
     ],
 )
-def test_a_pattern_that_cannot_serve_is_refused_with_what_was_expected(pattern, said):
-    with pytest.raises(PermanentError, match=said) as caught:
+def test_a_pattern_that_cannot_serve_is_refused_with_what_was_expected(pattern, message):
+    with pytest.raises(PermanentError, match=message) as caught:
         Grammar([pattern])
     assert caught.value.kind == "invalid_input"
     assert "{tile}" in str(caught.value)
@@ -152,24 +152,24 @@ def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_told():
         for period in (5, 10)
         for tile in ("n01e001", "n00e001")
     ]
-    found = find_tiles([info(name) for name in [*names[:-1], "notes.txt"]], "in", Grammar())
-    assert [(tile.group.split("-")[0], tile.tile) for tile in found.tiles] == [
+    result = find_tiles([info(name) for name in [*names[:-1], "notes.txt"]], "in", Grammar())
+    assert [(tile.group.split("-")[0], tile.tile) for tile in result.tiles] == [
         ("coastal", "n00e001"),
         ("coastal", "n01e001"),
         ("fluvial", "n00e001"),
         ("fluvial", "n01e001"),
     ]
-    assert [tile.missing([5, 10]) for tile in found.tiles] == [[10], [], [], []]
-    assert found.unparsed == ["notes.txt"]
-    assert found.duplicates == []
+    assert [tile.missing([5, 10]) for tile in result.tiles] == [[10], [], [], []]
+    assert result.unparsed == ["notes.txt"]
+    assert result.duplicates == []
 
 
 def test_two_files_that_say_the_same_are_told():
     flat = FLAT.format(
         tile="n01e001", flood_type="fluvial", defence="defended", year=2020, scenario="x", return_period="1in5"
     )
-    found = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif"), info(flat)], "in", Grammar())
-    assert found.duplicates == [flat]
+    result = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif"), info(flat)], "in", Grammar())
+    assert result.duplicates == [flat]
 
 
 def test_a_box_may_go_across_180():

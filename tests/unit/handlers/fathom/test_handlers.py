@@ -30,13 +30,13 @@ PERIODS = [5, 10, 20]
 
 @dataclass
 class World:
-    """Zones in a folder, and what handlers said there."""
+    """Zones in a folder, and the progress messages of handlers."""
 
     folder: Path
     blobs: ObjectStorage = field(init=False)
     share: Share = field(init=False)
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     catalog: Any = None
     tables: Any = None
     pool: Any = None
@@ -48,7 +48,7 @@ class World:
         self.share = Share(cache_mb=16, scratch=self.folder / "scratch")
 
     def progress(self, progress: Any) -> None:
-        self.said.append(progress.message)
+        self.messages.append(progress.message)
         if self.fail_at and self.fail_at in progress.message:
             raise KeyboardInterrupt(progress.message)
 
@@ -67,8 +67,8 @@ class World:
             handler_version=spec.version,
         )
         try:
-            found: dict[str, Any] = spec.call(ctx).model_dump()
-            return found
+            result: dict[str, Any] = spec.call(ctx).model_dump()
+            return result
         finally:
             ctx.close()
 
@@ -109,32 +109,36 @@ def test_each_handler_has_the_name_of_the_sources_too(name):
 
 
 def test_an_inventory_lists_tiles_with_their_files_and_where_they_lie(world):
-    found = world.inventory()
-    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009", "n49e010", "n50e009", "n50e010"]
-    first = found["tiles"][0]
+    inventory = world.inventory()
+    assert [tile["tile"] for tile in inventory["tiles"]] == ["n49e009", "n49e010", "n50e009", "n50e010"]
+    first = inventory["tiles"][0]
     assert first["group"] == "fluvial-defended-2020-present"
     assert first["bbox"] == first["footprint"] == [9, 49, 10, 50]
     assert list(first["sources"]) == ["1in5", "1in10", "1in20"]
     assert first["sources"]["1in5"].endswith("/bronze/maps/fluvial/defended/2020/present/1in5/n49e009.tif")
-    assert found["counts"] | {"files": 12, "tiles": 4, "to_do": 4, "done": 0, "incomplete": 0} == found["counts"]
+    assert (
+        inventory["counts"] | {"files": 12, "tiles": 4, "to_do": 4, "done": 0, "incomplete": 0} == inventory["counts"]
+    )
     size = sum(path.stat().st_size for path in (world.folder / "bronze").rglob("*.tif"))
-    assert found["megabytes"] == pytest.approx(size / 1e6, abs=1e-3)
+    assert inventory["megabytes"] == pytest.approx(size / 1e6, abs=1e-3)
 
 
 def test_a_tile_that_lacks_return_periods_is_left_out_and_told_or_fails(world):
     (world.folder / "bronze/maps/fluvial/defended/2020/present/1in10/n50e009.tif").unlink()
-    found = world.inventory()
-    assert found["incomplete"] == [{"tile": "n50e009", "group": "fluvial-defended-2020-present", "missing": ["1in10"]}]
-    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009", "n49e010", "n50e010"]
+    inventory = world.inventory()
+    assert inventory["incomplete"] == [
+        {"tile": "n50e009", "group": "fluvial-defended-2020-present", "missing": ["1in10"]}
+    ]
+    assert [tile["tile"] for tile in inventory["tiles"]] == ["n49e009", "n49e010", "n50e010"]
     # Its cell is lacking it.
-    assert [tile["tile"] for tile in found["planned"]] == ["n49e009", "n49e010", "n50e010", "n50e009"]
+    assert [tile["tile"] for tile in inventory["planned"]] == ["n49e009", "n49e010", "n50e010", "n50e009"]
     assert "1 of 4 tiles are incomplete: n50e009" in refused(world.inventory, incomplete="fail")
 
 
 def test_a_grid_without_any_stack_is_a_failure_that_names_the_reason(world):
-    found = world.inventory()
+    inventory = world.inventory()
     failed = [{"index": 0, "error": {"kind": "invalid_input", "message": "n49e009: 1in5 has no CRS"}}]
-    params = {"stacks": [None] * 4, "planned": found["planned"], "failed": failed, "cell_degrees": 5}
+    params = {"stacks": [None] * 4, "planned": inventory["planned"], "failed": failed, "cell_degrees": 5}
     message = refused(world.call, "fathom.grid_inventory", **params)
     assert "all 4 planned tiles failed or are incomplete. The first error: n49e009: 1in5 has no CRS" in message
 
@@ -143,9 +147,9 @@ def test_what_is_stacked_is_done_until_a_file_changes(world):
     tiles = world.inventory()["tiles"]
     stacks = [world.stack(tile) for tile in tiles[:3]]
     assert all(stack["created"] for stack in stacks)
-    found = world.inventory()
-    assert [tile["tile"] for tile in found["tiles"]] == ["n50e010"]
-    assert [done["href"] for done in found["done"]] == [stack["href"] for stack in stacks]
+    inventory = world.inventory()
+    assert [tile["tile"] for tile in inventory["tiles"]] == ["n50e010"]
+    assert [done["href"] for done in inventory["done"]] == [stack["href"] for stack in stacks]
     # What shapes a stack otherwise makes another one.
     assert world.inventory(compression="ZSTD")["counts"]["done"] == 0
     assert world.inventory(monotone="fix")["counts"]["done"] == 0
@@ -159,11 +163,14 @@ def test_what_is_stacked_is_done_until_a_file_changes(world):
 
 
 def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
-    found = world.inventory(limit=1)
-    assert [tile["tile"] for tile in found["tiles"]] == ["n49e009"]
-    assert len(found["planned"]) - 1 == found["counts"]["later"] == 3
+    inventory = world.inventory(limit=1)
+    assert [tile["tile"] for tile in inventory["tiles"]] == ["n49e009"]
+    assert len(inventory["planned"]) - 1 == inventory["counts"]["later"] == 3
     grid = world.call(
-        "fathom.grid_inventory", stacks=[world.stack(found["tiles"][0])], planned=found["planned"], cell_degrees=5
+        "fathom.grid_inventory",
+        stacks=[world.stack(inventory["tiles"][0])],
+        planned=inventory["planned"],
+        cell_degrees=5,
     )
     # n49e009 is alone in its cell: its neighbours are beyond 50 N and 10 E.
     assert [cell["cell"] for cell in grid["cells"]] == ["n45e005_5deg"]
@@ -171,7 +178,7 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"prefix": "nothing/here"}, "there are no files below"),
         ({"pattern": "{tile}-{return_period}.tif"}, "no pattern matches any of the 12 files"),
@@ -186,8 +193,8 @@ def test_a_limit_leaves_tiles_for_the_next_run_and_their_cells_wait(world):
         ),
     ],
 )
-def test_a_place_with_nothing_to_do_is_refused_in_words(world, params, said):
-    assert said in refused(world.inventory, **params)
+def test_a_place_with_nothing_to_do_is_refused_in_words(world, params, message):
+    assert message in refused(world.inventory, **params)
 
 
 def test_files_of_the_same_size_and_time_elsewhere_make_another_stack(world):
@@ -206,9 +213,9 @@ def test_a_stack_is_published_once_and_a_twin_changes_nothing(world):
     assert again == first | {"created": False}
     assert {path: (world.folder / "silver" / path).stat().st_mtime_ns for path in world.files()} == before
     assert list((world.folder / "scratch").rglob("*.tif")) == []
-    found = pixels(world.blobs.local_path(world.blobs.resolve(first["href"])))
+    raster = pixels(world.blobs.local_path(world.blobs.resolve(first["href"])))
     for place, source in enumerate(tile["sources"].values()):
-        assert np.array_equal(found[place], pixels(source.removeprefix("file://"))[0])
+        assert np.array_equal(raster[place], pixels(source.removeprefix("file://"))[0])
 
 
 def test_bands_are_in_the_order_of_return_periods_whatever_the_order_of_the_sources(world):
@@ -229,10 +236,15 @@ def test_a_broken_or_missing_file_leaves_nothing_behind(world):
 
 
 def cells_of(world: World, **params: Any) -> dict[str, Any]:
-    found = world.inventory()
-    stacks = [world.stack(tile) for tile in found["tiles"]]
+    inventory = world.inventory()
+    stacks = [world.stack(tile) for tile in inventory["tiles"]]
     return world.call(
-        "fathom.grid_inventory", stacks=stacks, planned=found["tiles"], done=found["done"], cell_degrees=30, **params
+        "fathom.grid_inventory",
+        stacks=stacks,
+        planned=inventory["tiles"],
+        done=inventory["done"],
+        cell_degrees=30,
+        **params,
     )
 
 
@@ -257,14 +269,14 @@ def test_a_cell_without_its_item_is_not_done(world):
     cell = cells_of(world)["cells"][0]
     merged = world.call("fathom.spatial_merge", **cell)
     (item,) = (world.folder / "silver").rglob("*.json")
-    said = item.read_text()
+    message = item.read_text()
     item.unlink()
     world.catalog = Catalog()
     assert "no item beside it" in refused(world.call, "fathom.stac_register", done=[merged | {"item": None}])
     assert cells_of(world)["counts"]["to_do"] == 1
     again = world.call("fathom.spatial_merge", **cell)
     assert again == merged | {"created": False}
-    assert item.read_text() == said
+    assert item.read_text() == message
 
 
 def test_the_item_of_a_cell_tells_what_it_is_and_what_it_is_made_of(world):
@@ -311,24 +323,24 @@ class Catalog:
 
 
 def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
-    found = world.inventory()
-    stacks: list[Any] = [world.stack(tile) for tile in found["tiles"]]
+    inventory = world.inventory()
+    stacks: list[Any] = [world.stack(tile) for tile in inventory["tiles"]]
     stacks[2] = None
-    given = {"stacks": stacks, "planned": found["tiles"], "cell_degrees": 30}
-    held = world.call("fathom.grid_inventory", **given)
+    values = {"stacks": stacks, "planned": inventory["tiles"], "cell_degrees": 30}
+    held = world.call("fathom.grid_inventory", **values)
     assert held["cells"] == []
     assert held["held"] == [{"cell": "n30e000_30deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}]
-    merged = world.call("fathom.grid_inventory", **given, lacking="merge")
+    merged = world.call("fathom.grid_inventory", **values, lacking="merge")
     assert list(merged["cells"][0]["stacks"]) == ["n49e009", "n49e010", "n50e010"]
 
 
 def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatch):
     cell = cells_of(world)["cells"][0]
-    made: list[int] = []
+    collected: list[int] = []
     merge_band = merge.merge_band
 
     def counted(canvas: Any, band: int, *rest: Any) -> None:
-        made.append(band)
+        collected.append(band)
         merge_band(canvas, band, *rest)
 
     monkeypatch.setattr(merge, "merge_band", counted)
@@ -338,18 +350,18 @@ def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatc
     assert [one.data for one in world.checkpoints] == [{"bands": 1}, {"bands": 2}]
     assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == [".band1.tif", ".band2.tif"]
     # They are taken away later: no item is made of them.
-    found = PlaceParams().rasters(HandlerContext(services=world))
-    assert [uri.name for uri in found if "/parts/" in uri.name] == []
+    result = PlaceParams().rasters(HandlerContext(services=world))
+    assert [uri.name for uri in result if "/parts/" in uri.name] == []
 
     world.fail_at = ""
-    made.clear()
+    collected.clear()
     resumed = world.call("fathom.spatial_merge", **cell, last=world.checkpoints[-1])
-    assert made == [3]
+    assert collected == [3]
     assert [name for name in world.files() if "parts" in name] == []
-    found = pixels(world.blobs.local_path(world.blobs.resolve(resumed["href"])))
+    result = pixels(world.blobs.local_path(world.blobs.resolve(resumed["href"])))
     for tile, href in cell["stacks"].items():
         north, east = 32 * (tile[:3] == "n49"), 32 * (tile[3:] == "e010")
-        there = found[:, north : north + 32, east : east + 32]
+        there = result[:, north : north + 32, east : east + 32]
         assert np.array_equal(there, pixels(href.removeprefix("file://")))
 
 

@@ -93,7 +93,7 @@ def moved(east: float, size: int = SIZE) -> Affine:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"),
+    ("other", "message"),
     [
         ({"transform": moved(-1)}, "n00e000 and n00e001 overlap in 1 x 300 pixels"),
         ({"transform": moved(0.3)}, "n00e001 is misaligned: its pixels are 0.3 of a pixel"),
@@ -103,12 +103,12 @@ def moved(east: float, size: int = SIZE) -> Affine:
         ({"dtype": "int32"}, "dtype int32 instead of int16"),
     ],
 )
-def test_stacks_that_do_not_fit_together_are_refused(tmp_path, other, said):
+def test_stacks_that_do_not_fit_together_are_refused(tmp_path, other, message):
     stacks = {"n00e000": a_stack(tmp_path, "n00e000"), "n00e001": a_stack(tmp_path, "n00e001", **other)}
     with pytest.raises(PermanentError) as caught:
         merge.lay_out(stacks, SHARE)
     assert caught.value.kind == "invalid_input"
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_grid_whose_coordinates_were_rounded_is_still_one_grid(tmp_path):

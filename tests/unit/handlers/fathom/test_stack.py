@@ -27,8 +27,8 @@ OPTIONS = CogOptions(resampling="nearest")
 
 
 def stacked(sources: dict[str, Path], to: Path, monotone: Any = "report", tile: str = "n10e020", **other: Any) -> Any:
-    given: dict[str, Any] = {"options": OPTIONS, "share": SHARE, "tags": {}, "on_block": lambda *_: None} | other
-    return stack.write_stack(sources, to, tile=tile, monotone=monotone, **given)
+    values: dict[str, Any] = {"options": OPTIONS, "share": SHARE, "tags": {}, "on_block": lambda *_: None} | other
+    return stack.write_stack(sources, to, tile=tile, monotone=monotone, **values)
 
 
 def refused(sources: dict[str, Path], to: Path, **other: Any) -> str:
@@ -58,20 +58,20 @@ def tile(tmp_path_factory):
 
 
 def test_a_stack_has_the_pixels_of_its_sources_band_by_band(tile):
-    found = pixels(tile["stack"])
-    assert found.shape == (8, 700, 700)
+    raster = pixels(tile["stack"])
+    assert raster.shape == (8, 700, 700)
     for place, path in enumerate(tile["sources"].values()):
-        assert np.array_equal(found[place], pixels(path)[0])
+        assert np.array_equal(raster[place], pixels(path)[0])
     assert list(tile["stack"].parent.glob("*-bands.tif")) == []
 
 
 def test_the_synthetic_maps_have_depths_dry_ground_water_and_sea(tile):
-    found = pixels(tile["stack"])
-    assert set(SPECIAL) <= set(np.unique(found))
-    assert (found == 0).any()
-    assert (found > 100).any()
-    assert (np.diff(np.where(found < 0, 0, found), axis=0) >= 0).all()
-    assert (np.diff(found.astype(int), axis=0) > 0).any()
+    raster = pixels(tile["stack"])
+    assert set(SPECIAL) <= set(np.unique(raster))
+    assert (raster == 0).any()
+    assert (raster > 100).any()
+    assert (np.diff(np.where(raster < 0, 0, raster), axis=0) >= 0).all()
+    assert (np.diff(raster.astype(int), axis=0) > 0).any()
 
 
 def test_a_stack_is_a_cog_on_the_grid_of_its_sources_with_named_bands(tile):
@@ -100,11 +100,11 @@ MAPS = arrays.arrays("int16", (3, 5, 5), elements=DEPTHS, fill=st.nothing())
 
 def shallower_than_before(maps: Any) -> Any:
     """By the definition: a depth below some depth of an earlier band at this pixel."""
-    found = np.zeros(maps.shape, bool)
+    result = np.zeros(maps.shape, bool)
     for band in range(1, len(maps)):
         for before in range(band):
-            found[band] |= (maps[band] >= 0) & (maps[before] >= 0) & (maps[band] < maps[before])
-    return found
+            result[band] |= (maps[band] >= 0) & (maps[before] >= 0) & (maps[band] < maps[before])
+    return result
 
 
 @pytest.mark.slow
@@ -114,14 +114,14 @@ def test_every_pixel_that_is_shallower_is_counted_and_fixing_leaves_none(tmp_pat
     folder = tmp_path_factory.mktemp("maps")
     sources = {f"1in{5 * (i + 1)}": write(folder / f"{i}.tif", one) for i, one in enumerate(maps)}
     wrong = shallower_than_before(maps)
-    told = stacked(sources, folder / "report.tif", options=CogOptions(resampling="nearest", tile_size=16))
-    assert told["violations"] == np.count_nonzero(wrong)
-    assert told["by_band"] == {f"1in{5 * (i + 1)}": int(one.sum()) for i, one in enumerate(wrong) if one.any()}
+    target = stacked(sources, folder / "report.tif", options=CogOptions(resampling="nearest", tile_size=16))
+    assert target["violations"] == np.count_nonzero(wrong)
+    assert target["by_band"] == {f"1in{5 * (i + 1)}": int(one.sum()) for i, one in enumerate(wrong) if one.any()}
     assert np.array_equal(pixels(folder / "report.tif"), maps)
 
     fixed = stacked(sources, folder / "fix.tif", "fix")
     after = pixels(folder / "fix.tif")
-    assert fixed == told
+    assert fixed == target
     assert not shallower_than_before(after).any()
     assert np.array_equal(after[~wrong], maps[~wrong])
     assert ((after < 0) == (maps < 0)).all()
@@ -131,12 +131,12 @@ def test_a_tile_with_shallower_pixels_is_refused_by_policy_with_place_and_depth(
     first, second = np.full((4, 4), 50), np.full((4, 4), 60)
     second[1, 2] = 20
     sources = {"1in5": write(tmp_path / "a.tif", first), "1in10": write(tmp_path / "b.tif", second)}
-    said = refused(sources, tmp_path / "x.tif", monotone="fail")
-    assert "1 pixels are shallower" in said
-    assert "1 in 1in10" in said
-    assert "30 cm" in said
+    message = refused(sources, tmp_path / "x.tif", monotone="fail")
+    assert "1 pixels are shallower" in message
+    assert "1 in 1in10" in message
+    assert "30 cm" in message
     # The middle of the pixel in the second line and third column.
-    assert "20.625, 10.625" in said
+    assert "20.625, 10.625" in message
 
 
 def test_a_pixel_that_is_water_at_one_return_period_only_is_told(tmp_path):
@@ -150,7 +150,7 @@ DRY = np.zeros((8, 8))
 
 
 @pytest.mark.parametrize(
-    ("values", "other", "said"),
+    ("values", "other", "message"),
     [
         (np.zeros((8, 4)), {}, "4 x 8 pixels instead of 8 x 8"),
         (DRY, {"crs": "EPSG:4258"}, "crs EPSG:4258 instead of EPSG:4326"),
@@ -171,11 +171,11 @@ DRY = np.zeros((8, 8))
         (np.zeros((2, 8, 8)), {}, "has 2 bands: expected one file"),
     ],
 )
-def test_maps_that_do_not_lie_on_one_grid_are_refused_by_name(tmp_path, values, other, said):
+def test_maps_that_do_not_lie_on_one_grid_are_refused_by_name(tmp_path, values, other, message):
     sources = {"1in5": write(tmp_path / "a.tif", DRY), "1in10": write(tmp_path / "b.tif", values, **other)}
-    found = refused(sources, tmp_path / "x.tif")
-    assert said in found
-    assert "1in10" in found
+    target = refused(sources, tmp_path / "x.tif")
+    assert message in target
+    assert "1in10" in target
 
 
 def test_a_file_that_lies_elsewhere_than_its_name_says_is_refused(tmp_path):
@@ -191,12 +191,12 @@ def test_a_file_that_is_cut_off_damaged_or_no_raster_is_refused_by_name(tmp_path
     broken = write(tmp_path / "b.tif", rng.integers(2, 3000, (600, 600)), compress="DEFLATE")
     sources, data = {"1in5": first, "1in10": broken}, broken.read_bytes()
     half = len(data) // 2
-    for bad, said in (
+    for bad, message in (
         (data[:half], "truncated"),
         (data[:half] + bytes(5_000) + data[half + 5_000 :], "cannot be read to its end"),
         (b"no raster at all", "a text file, not the GTiff that its suffix .tif says"),
     ):
         broken.write_bytes(bad)
-        found = refused(sources, tmp_path / "x.tif")
-        assert found.startswith("1in10")
-        assert said in found
+        target = refused(sources, tmp_path / "x.tif")
+        assert target.startswith("1in10")
+        assert message in target

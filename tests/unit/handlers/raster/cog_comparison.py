@@ -51,16 +51,16 @@ def first_broken_case(seed: int, count: int) -> str | None:
 
 def compare_with_gdal(bed: Bed, href: str, source: Path, resampling: str = "nearest") -> Any:
     """Make a COG of a raster in bronze, and compare it with GDAL's of `source`; return the result of the handler."""
-    made = bed.run("raster.create_cog", href=href, tile_size=BLOCK, overview_resampling=resampling)
+    result = bed.run("raster.create_cog", href=href, tile_size=BLOCK, overview_resampling=resampling)
     reference = bed.folder / "reference.tif"
     with ignore_missing_georeference(), rasterio.open(source) as raster:
         options = {"COMPRESS": "DEFLATE", "BLOCKSIZE": BLOCK, "OVERVIEW_RESAMPLING": resampling.upper()}
         rasterio.shutil.copy(raster, str(reference), driver="COG", **options)
-    cog = bed.path(made.cog_url)
+    cog = bed.path(result.cog_url)
     problems = [*check_layout(cog), *differences(reference, cog)]
     if problems:
         raise AssertionError("\n".join(problems))
-    return made
+    return result
 
 
 def differences(reference: Path, cog: Path) -> Iterator[str]:
@@ -69,13 +69,13 @@ def differences(reference: Path, cog: Path) -> Iterator[str]:
         rasterio.Env(GDAL_DISABLE_READDIR_ON_OPEN="EMPTY_DIR", GDAL_PAM_ENABLED="NO"),
         warnings.catch_warnings(action="ignore", category=NodataShadowWarning),
         rasterio.open(reference) as expected,
-        rasterio.open(cog) as found,
+        rasterio.open(cog) as result,
     ):
         for name, value in _facts(expected).items():
-            other = _facts(found)[name]
+            other = _facts(result)[name]
             if value != other:
                 yield f"{name}: GDAL has {value!r:.200}, ours has {other!r:.200}"
-        yield from _pixel_differences(expected, found, "the image")
+        yield from _pixel_differences(expected, result, "the image")
         for level in range(len(expected.overviews(1))):
             with (
                 rasterio.open(reference, overview_level=level) as one,
@@ -110,14 +110,14 @@ def _facts(raster: Any) -> dict[str, Any]:
     }
 
 
-def _pixel_differences(expected: Any, found: Any, name: str) -> Iterator[str]:
-    if expected.shape != found.shape or expected.count != found.count:
-        yield f"{name}: GDAL has {expected.count} x {expected.shape}, ours {found.count} x {found.shape}"
+def _pixel_differences(expected: Any, result: Any, name: str) -> Iterator[str]:
+    if expected.shape != result.shape or expected.count != result.count:
+        yield f"{name}: GDAL has {expected.count} x {expected.shape}, ours {result.count} x {result.shape}"
         return
-    one, other = expected.read(), found.read()
+    one, other = expected.read(), result.read()
     if not np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"):
         yield f"{name}: {np.mean(one != other):.1%} of the pixels differ"
-    if not np.array_equal(expected.read_masks(), found.read_masks()):
+    if not np.array_equal(expected.read_masks(), result.read_masks()):
         yield f"{name}: the masks differ"
 
 

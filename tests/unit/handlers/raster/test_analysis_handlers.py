@@ -31,13 +31,13 @@ def picture(bed: Bed, url: str) -> Any:
 
 
 def test_a_thumbnail_stretches_between_percentiles(bed: Bed):
-    made = bed.run("raster_thumbnail", source_path=str(LANDSAT), size=2000, bands=[3, 2, 1])
-    shown = picture(bed, made.thumbnail_url)
+    result = bed.run("raster_thumbnail", source_path=str(LANDSAT), size=2000, bands=[3, 2, 1])
+    shown = picture(bed, result.thumbnail_url)
     with rasterio.open(LANDSAT) as source:
         band = source.read(3).astype(float)
     low, high = np.percentile(band, (2, 98))
     expected = (np.clip((band - low) / (high - low), 0, 1) * 255).round()
-    assert (made.width, made.height) == (349, 352)
+    assert (result.width, result.height) == (349, 352)
     assert np.abs(shown[..., 0] - expected).max() <= 1
     assert (shown[..., 3] == 255).all()
 
@@ -58,26 +58,26 @@ def test_a_thumbnail_has_the_colours_that_its_bands_are_called(
     bed.bronze("a.tif", numbers(40, 40, bands=4, dtype=dtype), alpha="unspecified")
     with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
         raster.descriptions = called
-    chosen, told = (bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": first}))
-    assert np.array_equal(picture(bed, chosen), picture(bed, told))
+    chosen, details = (bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": first}))
+    assert np.array_equal(picture(bed, chosen), picture(bed, details))
 
 
 def test_a_thumbnail_has_the_colours_that_its_bands_have(bed: Bed):
     bed.bronze("a.tif", numbers(40, 40, bands=3))
     with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
         raster.colorinterp = [ColorInterp.blue, ColorInterp.green, ColorInterp.red]
-    chosen, told = (
+    chosen, details = (
         bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": [3, 2, 1]})
     )
-    assert np.array_equal(picture(bed, chosen), picture(bed, told))
+    assert np.array_equal(picture(bed, chosen), picture(bed, details))
 
 
 def test_a_thumbnail_is_small_and_nodata_is_transparent(bed: Bed):
     data = numbers(400, 600, dtype="float32")
     data[:, :, :300] = np.nan
     bed.bronze("half.tif", data, nodata=np.nan)
-    made = bed.run("raster.thumbnail", href="half.tif", size=60)
-    shown = picture(bed, made.thumbnail_url)
+    result = bed.run("raster.thumbnail", href="half.tif", size=60)
+    shown = picture(bed, result.thumbnail_url)
     assert shown.shape == (40, 60, 4)
     assert (shown[:, :30, 3] == 0).all()
     assert (shown[:, 30:, 3] == 255).all()
@@ -114,21 +114,21 @@ def test_a_model_says_the_same_of_windows_as_of_the_whole(bed: Bed, side: int | 
     (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model(side=side))
     data = numbers(100, 130, dtype="uint8")
     bed.bronze("a.tif", data)
-    made = bed.run("ml_predict", href="a.tif", model="mean.onnx", window=40, overlap=4, scale=0.5, offset=1)
-    found = bed.read(made.prediction_path)
-    assert found.shape == (2, 100, 130)
+    result = bed.run("ml_predict", href="a.tif", model="mean.onnx", window=40, overlap=4, scale=0.5, offset=1)
+    raster = bed.read(result.prediction_path)
+    assert raster.shape == (2, 100, 130)
     expected = means(data[0] * 0.5 + 1)
-    assert np.allclose(found[0], expected, atol=1e-3)
-    assert np.allclose(found[1], -expected, atol=1e-3)
-    assert made.item["assets"]["data"]["bands"][0]["nodata"] == "nan"
-    assert len(made.item["properties"]["dagmaster:sources"]) == 2
+    assert np.allclose(raster[0], expected, atol=1e-3)
+    assert np.allclose(raster[1], -expected, atol=1e-3)
+    assert result.item["assets"]["data"]["bands"][0]["nodata"] == "nan"
+    assert len(result.item["properties"]["dagmaster:sources"]) == 2
 
 
 def test_without_overlap_the_seams_are_seen(bed: Bed):
     (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model())
     bed.bronze("a.tif", numbers(100, 130, dtype="uint8"))
-    made = bed.run("ml_predict", href="a.tif", model="mean.onnx", window=40, overlap=0)
-    differs = ~np.isclose(bed.read(made.cog_url)[0], means(numbers(100, 130, dtype="uint8")[0]), atol=1e-3)
+    result = bed.run("ml_predict", href="a.tif", model="mean.onnx", window=40, overlap=0)
+    differs = ~np.isclose(bed.read(result.cog_url)[0], means(numbers(100, 130, dtype="uint8")[0]), atol=1e-3)
     assert differs[39, 5]
     assert not differs[20, 20]
 
@@ -139,11 +139,11 @@ def test_classes_are_bytes_and_nodata_stays_nodata(bed: Bed):
     data[:, 10:20, 10:20] = -9
     data[1, 30, 30] = -9
     bed.bronze("a.tif", data, nodata=-9)
-    made = bed.run("ml_predict", href="a.tif", model="mean.onnx", bands=[1, 3], window=32, overlap=2, classes=True)
-    found = bed.read(made.cog_url)
-    assert (found.shape, found.dtype) == ((1, 60, 60), np.dtype("uint8"))
+    result = bed.run("ml_predict", href="a.tif", model="mean.onnx", bands=[1, 3], window=32, overlap=2, classes=True)
+    raster = bed.read(result.cog_url)
+    assert (raster.shape, raster.dtype) == ((1, 60, 60), np.dtype("uint8"))
     expected = np.where((data[[0, 2]] == -9).any(axis=0), 255, 0)
-    assert np.array_equal(found[0], expected)
+    assert np.array_equal(raster[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -192,9 +192,9 @@ def test_rasters_are_listed_by_prefix_and_suffix(bed: Bed):
     assert names(prefix="ab") == ["ab.tif"]
     assert names(suffixes=[".txt"]) == ["a/note.txt"]
     assert names(container_name="gold") == []
-    found = bed.run("raster.list_files", limit=2)
-    assert (found.count, found.truncated) == (2, True)
-    assert found.hrefs[0] == f"file://{bed.folder}/bronze/a/b/three.jp2"
+    result = bed.run("raster.list_files", limit=2)
+    assert (result.count, result.truncated) == (2, True)
+    assert result.hrefs[0] == f"file://{bed.folder}/bronze/a/b/three.jp2"
 
 
 def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Bed):
@@ -203,9 +203,9 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
         (bed.folder / "scenes" / name).write_bytes(b"1")
     path = f"{bed.folder}/scenes"
     for way in (path, f"{path}/", f"file://{path}", "scenes", "./scenes/"):
-        found = bed.run("raster.list_files", container_name=way)
-        assert [file["name"] for file in found.files] == ["a.tif", "deep/b.tif"]
-        assert found.hrefs[0] == f"file://{path}/a.tif"
+        result = bed.run("raster.list_files", container_name=way)
+        assert [file["name"] for file in result.files] == ["a.tif", "deep/b.tif"]
+        assert result.hrefs[0] == f"file://{path}/a.tif"
     assert bed.run("raster.list_files", container_name=path, prefix="deep/").count == 1
     assert bed.run("raster.list_files", container_name=path, prefix="de").count == 1
     # Bronze comes first, as with a file.
@@ -214,7 +214,7 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"container_name": "rasters"}, "there is no container or folder 'rasters'"),
         ({"container_name": "{bed}/none"}, "there is no container or folder"),
@@ -225,13 +225,13 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
         ({"min_count": 1}, "0 files .* are below file://.*bronze/, expected at least 1"),
     ],
 )
-def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, params: dict[str, Any], said: str):
+def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, params: dict[str, Any], message: str):
     (bed.folder / "note.txt").write_text("a file")
-    told = {
+    details = {
         name: str(value).format(bed=bed.folder) if name == "container_name" else value for name, value in params.items()
     }
-    with pytest.raises(PermanentError, match=said) as caught:
-        bed.run("raster.list_files", **told)
+    with pytest.raises(PermanentError, match=message) as caught:
+        bed.run("raster.list_files", **details)
     assert caught.value.kind == "invalid_input"
 
 
@@ -339,8 +339,8 @@ def test_all_at_once_is_found_in_the_catalog_and_registered_once(bed: Bed):
     assert first.registered["created"] == 1
     assert second.registered == {"created": 0, "updated": 0, "unchanged": 1}
     west, south, east, north = first.bbox
-    (found,) = bed.services.catalog.search(Search(collections=("rasters",), bbox=(west, south, east, north)))
-    assert (found["id"], found["assets"]["data"]["href"]) == (first.item_id, first.cog_url)
+    (result,) = bed.services.catalog.search(Search(collections=("rasters",), bbox=(west, south, east, north)))
+    assert (result["id"], result["assets"]["data"]["href"]) == (first.item_id, first.cog_url)
     assert bed.services.catalog.search(Search(bbox=(10, 10, 11, 11))) == []
 
 

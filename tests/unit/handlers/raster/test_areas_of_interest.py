@@ -32,8 +32,8 @@ SIZES = {"small.geojson": 1_000, "large.geojson": 2_000}
 
 def degrees(shape: Any, crs: str = UTM_25S) -> dict[str, Any]:
     """Return a shape in metres as GeoJSON."""
-    found: dict[str, Any] = transform_geom(crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12)
-    return found
+    shapes: dict[str, Any] = transform_geom(crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12)
+    return shapes
 
 
 # ── clip ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -43,16 +43,16 @@ def test_a_clip_has_the_pixels_whose_centres_are_inside_and_its_area(bed: Bed):
     data = numbers(dtype="int16")
     bed.bronze("a.tif", data, nodata=-1)
     circle = shapely.Point(304_000, 9_097_000).buffer(2_500)
-    made = bed.run("raster_clip", href="a.tif", geometry=degrees(circle))
+    result = bed.run("raster_clip", href="a.tif", geometry=degrees(circle))
     outside = geometry_mask([circle], data.shape[1:], UTM)
-    with rasterio.open(bed.path(made.clipped_path)) as clipped:
-        found, at = clipped.read(1), clipped.transform
+    with rasterio.open(bed.path(result.clipped_path)) as clipped:
+        matches, at = clipped.read(1), clipped.transform
     column, row = round((at.c - UTM.c) / 30), round((at.f - UTM.f) / -30)
-    expected = np.where(outside, -1, data[0])[row : row + found.shape[0], column : column + found.shape[1]]
-    assert np.array_equal(found, expected)
-    assert (found != -1).sum() * 900 == pytest.approx(circle.area, rel=0.005)
+    expected = np.where(outside, -1, data[0])[row : row + matches.shape[0], column : column + matches.shape[1]]
+    assert np.array_equal(matches, expected)
+    assert (matches != -1).sum() * 900 == pytest.approx(circle.area, rel=0.005)
     # Cropped to the circle.
-    assert found.shape == pytest.approx((5_000 / 30, 5_000 / 30), abs=2)
+    assert matches.shape == pytest.approx((5_000 / 30, 5_000 / 30), abs=2)
 
 
 def test_whole_numbers_without_nodata_get_a_mask_and_floats_get_nan(bed: Bed):
@@ -80,16 +80,16 @@ def test_a_box_a_feature_a_collection_and_a_file_are_all_areas(bed: Bed):
         {"bbox": box},
         *({"boundary": one} for one in (box, geometry, feature, collection, "aoi.geojson")),
     ]
-    made = [bed.run("raster_clip", source_path=str(LANDSAT), **way) for way in ways]
-    assert len({one.cog_url for one in made}) == 1
-    assert made[0].bbox == pytest.approx(box, abs=5e-4)
+    result = [bed.run("raster_clip", source_path=str(LANDSAT), **way) for way in ways]
+    assert len({one.cog_url for one in result}) == 1
+    assert result[0].bbox == pytest.approx(box, abs=5e-4)
 
 
 def test_a_country_of_natural_earth_cuts_a_raster(bed: Bed):
     degree = Affine(0.5, 0, -180, 0, -0.5, 90)
     bed.bronze("world.tif", np.ones((360, 720), "uint8"), crs="EPSG:4326", transform=degree, nodata=0)
-    made = bed.run("raster_clip", href="world.tif", boundary=str(NATURAL_EARTH))
-    land = bed.read(made.cog_url)[0]
+    result = bed.run("raster_clip", href="world.tif", boundary=str(NATURAL_EARTH))
+    land = bed.read(result.cog_url)[0]
     latitudes = 90 - 0.5 * (np.arange(360) + 0.5)
     areas = np.cos(np.radians(latitudes))[: land.shape[0], None] * (0.5 * 111.195) ** 2
     # The land of the Earth has 149 million km².
@@ -99,9 +99,9 @@ def test_a_country_of_natural_earth_cuts_a_raster(bed: Bed):
 def test_an_area_across_the_antimeridian_is_found_in_a_raster_that_goes_on_there(bed: Bed):
     beyond = Affine(0.1, 0, 175, 0, -0.1, 5)
     bed.bronze("fiji.tif", numbers(100, 100), crs="EPSG:4326", transform=beyond, nodata=0)
-    made = bed.run("raster_clip", href="fiji.tif", bbox=[179, -2, -179, 2])
-    assert made.metadata["width"] == 20
-    assert made.bbox == pytest.approx([179, -2, -179, 2])
+    result = bed.run("raster_clip", href="fiji.tif", bbox=[179, -2, -179, 2])
+    assert result.metadata["width"] == 20
+    assert result.bbox == pytest.approx([179, -2, -179, 2])
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_one_of_several_files_in_a_zip_is_an_area_by_its_name(bed: Bed):
     with pytest.raises(PermanentError, match=r"name one by `member`, or extract it: small\.geojson, large\.geojson"):
         bed.run("raster_clip", href="a.tif", boundary="aoi.zip")
     for name, text in texts.items():
-        made, named = (bed.run("raster_clip", href="a.tif", **way) for way in (
+        result, named = (bed.run("raster_clip", href="a.tif", **way) for way in (
             {"boundary": json.loads(text)}, {"boundary": "aoi.zip", "member": name},
         ))  # fmt: skip
-        assert made.cog_url == named.cog_url
+        assert result.cog_url == named.cog_url
         measured = bed.run("stats_zonal", href="a.tif", zones="aoi.zip", member=name)
         assert measured.zones[0]["count"] == pytest.approx(3.14 * SIZES[name] ** 2 / 900, rel=0.01)
 
@@ -241,11 +241,11 @@ def test_zones_that_cut_the_raster_up_add_up_to_it(bed: Bed):
         total = source.read(4).astype(int).sum()
     edges = np.linspace(west, east, 8)
     boxes = [[float(a), south - 0.1, float(b), north + 0.1] for a, b in itertools.pairwise(edges)]
-    found = bed.run("stats_zonal", href=str(LANDSAT), zones=boxes, bands=[4, 1])
-    assert sum(row["sum"] for row in found.zones if row["band"] == 4) == pytest.approx(float(total), rel=1e-6)
-    assert [(row["id"], row["band"]) for row in found.zones[:4]] == [("0", 4), ("0", 1), ("1", 4), ("1", 1)]
-    assert found.zone_count == 7
-    assert json.loads(bed.path(found.stats_url).read_text())["zones"] == found.zones
+    result = bed.run("stats_zonal", href=str(LANDSAT), zones=boxes, bands=[4, 1])
+    assert sum(row["sum"] for row in result.zones if row["band"] == 4) == pytest.approx(float(total), rel=1e-6)
+    assert [(row["id"], row["band"]) for row in result.zones[:4]] == [("0", 4), ("0", 1), ("1", 4), ("1", 1)]
+    assert result.zone_count == 7
+    assert json.loads(bed.path(result.stats_url).read_text())["zones"] == result.zones
 
 
 def test_a_zone_without_data_has_no_mean(bed: Bed):
@@ -258,8 +258,8 @@ def test_a_zone_without_data_has_no_mean(bed: Bed):
 def test_zones_of_a_file_are_named_by_a_field(bed: Bed):
     degree = Affine(1, 0, -180, 0, -1, 90)
     bed.bronze("world.tif", np.ones((180, 360), "uint8"), crs="EPSG:4326", transform=degree)
-    found = bed.run("stats_zonal", href="world.tif", zones=str(NATURAL_EARTH), zone_field="name")
-    counts = {row["id"]: row["count"] for row in found.zones}
+    result = bed.run("stats_zonal", href="world.tif", zones=str(NATURAL_EARTH), zone_field="name")
+    counts = {row["id"]: row["count"] for row in result.zones}
     assert counts["Brazil"] == pytest.approx(shapely_area("Brazil"), rel=1e-5)
     with pytest.raises(PermanentError, match="has no property 'nom'"):
         bed.run("stats_zonal", href="world.tif", zones=str(NATURAL_EARTH), zone_field="nom")

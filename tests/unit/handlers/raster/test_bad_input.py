@@ -83,8 +83,8 @@ VRT = """<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="
 )
 def test_what_is_no_raster_is_told_for_what_it_is(bed: Bed, handler: str, make: Callable[[Path], Any], sentence: str):
     make(bed.folder / "bronze" / "a.tif")
-    said = refused(bed, handler, href="a.tif")
-    assert said.startswith(sentence)
+    message = refused(bed, handler, href="a.tif")
+    assert message.startswith(sentence)
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_raster_that_was_cut_off_is_told_when_its_pixels_are_read(
     whole = write(bed.folder / "whole.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress=compress)
     cut = whole.read_bytes()[: whole.stat().st_size // 3]
     (bed.folder / "bronze" / "cut.tif").write_bytes(cut)
-    given = params if "sources" in params else {"href": "cut.tif", **params}
-    assert "the raster is damaged or truncated" in refused(bed, handler, **given)
+    values = params if "sources" in params else {"href": "cut.tif", **params}
+    assert "the raster is damaged or truncated" in refused(bed, handler, **values)
 
 
 def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
@@ -132,8 +132,8 @@ def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):
         pass
     assert path.stat().st_size < 10_000
     for handler in ("raster.validate", "raster.create_cog", "raster_plan_tiles", "raster.thumbnail"):
-        said = refused(bed, handler, href="bomb.tif")
-        assert "bytes claims 100,000 x 100,000 pixels, 10,000,000,000 bytes" in said
+        message = refused(bed, handler, href="bomb.tif")
+        assert "bytes claims 100,000 x 100,000 pixels, 10,000,000,000 bytes" in message
 
 
 def test_more_pixels_than_are_worked_through_are_refused_and_a_tile_of_them_is_not(tmp_path: Path):
@@ -153,8 +153,8 @@ def test_a_block_that_does_not_fit_into_memory_is_refused(bed: Bed):
         path, "w", **place, width=10_000, height=8_000, blockysize=8_000, sparse_ok=True, compress="deflate"
     ):
         pass
-    said = refused(bed, "raster.validate", href="strip.tif")
-    assert "one block of the raster has 640,000,000 bytes: at most 536,870,912 can be decoded" in said
+    message = refused(bed, "raster.validate", href="strip.tif")
+    assert "one block of the raster has 640,000,000 bytes: at most 536,870,912 can be decoded" in message
 
 
 # ── no place ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,8 +172,8 @@ def test_a_raster_without_a_place_is_refused(bed: Bed, handler: str):
 
 def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
     bed.bronze("local.tif", numbers(), crs=LOCAL)
-    said = refused(bed, "raster.validate", href="local.tif")
-    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in said
+    message = refused(bed, "raster.validate", href="local.tif")
+    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in message
 
 
 @pytest.mark.parametrize(
@@ -194,10 +194,10 @@ def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
 def test_of_a_raster_that_has_no_known_place_nothing_is_published(bed: Bed, handler: str, params: dict[str, Any]):
     bed.bronze("local.tif", numbers(), crs=LOCAL)
     (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model())
-    said = refused(bed, handler, **params)
-    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in said
+    message = refused(bed, handler, **params)
+    assert "the CRS 'the old mine' cannot be transformed to longitude and latitude" in message
     # Neither GDAL's words nor all that a coordinate system has to say.
-    assert len(said) < 300
+    assert len(message) < 300
 
 
 def test_of_a_raster_with_a_moment_that_is_none_nothing_is_published(bed: Bed):
@@ -230,10 +230,10 @@ def test_a_name_that_leads_elsewhere_is_refused(bed: Bed, href: str):
 def test_south_up_is_turned_without_a_change_to_any_pixel(bed: Bed):
     bed.bronze("south.tif", numbers(bands=2), transform=SOUTH_UP)
     assert bed.run("raster.validate", href="south.tif").metadata["standing"] == "mirrored"
-    made = bed.run("create_cog", href="south.tif")
-    assert np.array_equal(bed.read(made.cog_url), numbers(bands=2)[:, ::-1])
-    assert made.metadata["standing"] == "north-up"
-    assert made.bounds == [300_000, 9_000_000, 309_000, 9_006_000]
+    result = bed.run("create_cog", href="south.tif")
+    assert np.array_equal(bed.read(result.cog_url), numbers(bands=2)[:, ::-1])
+    assert result.metadata["standing"] == "north-up"
+    assert result.bounds == [300_000, 9_000_000, 309_000, 9_006_000]
     with pytest.raises(PermanentError, match=r"the raster is south-up or mirrored .* make it north-up; run one first"):
         bed.run("raster_plan_tiles", href="south.tif")
 
@@ -242,40 +242,40 @@ def test_rotated_is_put_north_up_and_keeps_its_area(bed: Bed):
     bed.bronze("rotated.tif", np.ones((200, 300), "uint8"), transform=ROTATED, nodata=0)
     seen = bed.run("raster.validate", href="rotated.tif")
     assert seen.metadata["standing"] == "rotated"
-    made = bed.run("create_cog", href="rotated.tif")
-    assert made.metadata["standing"] == "north-up"
-    assert int(bed.read(made.cog_url).sum()) == pytest.approx(200 * 300, rel=0.01)
+    result = bed.run("create_cog", href="rotated.tif")
+    assert result.metadata["standing"] == "north-up"
+    assert int(bed.read(result.cog_url).sum()) == pytest.approx(200 * 300, rel=0.01)
     # The corners are where they were.
-    assert made.bbox == pytest.approx(seen.bbox, abs=1e-3)
+    assert result.bbox == pytest.approx(seen.bbox, abs=1e-3)
     for handler in ("raster_plan_tiles", "raster_mosaic"):
-        given: dict[str, Any] = {"sources": ["rotated.tif"]} if "mosaic" in handler else {"href": "rotated.tif"}
+        values: dict[str, Any] = {"sources": ["rotated.tif"]} if "mosaic" in handler else {"href": "rotated.tif"}
         with pytest.raises(PermanentError, match="the raster is rotated"):
-            bed.run(handler, **given)
+            bed.run(handler, **values)
 
 
 def test_a_raster_of_nodata_alone_stays_one(bed: Bed):
     bed.bronze("nothing.tif", np.full((300, 300), -9, "int16"), nodata=-9)
-    made = bed.run("create_cog", href="nothing.tif")
-    assert (bed.read(made.cog_url) == -9).all()
-    assert made.metadata["nodata"] == -9
+    result = bed.run("create_cog", href="nothing.tif")
+    assert (bed.read(result.cog_url) == -9).all()
+    assert result.metadata["nodata"] == -9
 
 
 def test_nan_as_nodata_stays_nan(bed: Bed):
     data = numbers(600, 600, dtype="float32")
     data[:, 100:200] = np.nan
     bed.bronze("nan.tif", data, nodata=np.nan)
-    made = bed.run("create_cog", href="nan.tif")
-    assert np.array_equal(bed.read(made.cog_url), data, equal_nan=True)
-    assert made.metadata["nodata"] == "nan"
-    assert made.item["assets"]["data"]["bands"][0]["nodata"] == "nan"
+    result = bed.run("create_cog", href="nan.tif")
+    assert np.array_equal(bed.read(result.cog_url), data, equal_nan=True)
+    assert result.metadata["nodata"] == "nan"
+    assert result.item["assets"]["data"]["bands"][0]["nodata"] == "nan"
 
 
 def test_single_bits_stay_bits(bed: Bed):
     data = numbers(600, 600, dtype="uint8") % 2
     bed.bronze("bits.tif", data, nbits=1)
-    made = bed.run("create_cog", href="bits.tif")
-    assert np.array_equal(bed.read(made.cog_url), data)
-    with rasterio.open(bed.path(made.cog_url), overview_level=0) as overview:
+    result = bed.run("create_cog", href="bits.tif")
+    assert np.array_equal(bed.read(result.cog_url), data)
+    with rasterio.open(bed.path(result.cog_url), overview_level=0) as overview:
         assert set(np.unique(overview.read())) <= {0, 1}
 
 
@@ -283,8 +283,8 @@ def test_single_bits_stay_bits(bed: Bed):
 def test_complex_numbers_stay_as_they_are(bed: Bed, dtype: str):
     data = (numbers(600, 600) + 1j * numbers(600, 600, seed=2)).astype(dtype)
     bed.bronze("complex.tif", data)
-    made = bed.run("create_cog", href="complex.tif")
-    assert np.array_equal(bed.read(made.cog_url), data)
+    result = bed.run("create_cog", href="complex.tif")
+    assert np.array_equal(bed.read(result.cog_url), data)
     plan = bed.run("raster_plan_tiles", href="complex.tif", tile_size=400)
     tile = bed.run("create_cog", tile_spec=plan.tiles[3])
     assert np.array_equal(bed.read(tile.cog_url), data[:, 400:, 400:])
@@ -298,9 +298,12 @@ def test_a_palette_keeps_its_colours_and_its_overviews_are_classes(bed: Bed):
     bed.bronze("classes.tif", data, colormap=colours, photometric="palette")
     plan = bed.run("raster_plan_tiles", href="classes.tif", tile_size=600)
     tiles = [bed.run("create_cog", tile_spec=spec) for spec in plan.tiles]
-    made = [bed.run("create_cog", href="classes.tif"), bed.run("raster_mosaic", sources=[one.cog_url for one in tiles])]
-    made.append(bed.run("raster_reproject", href="classes.tif", target_crs="EPSG:32725"))
-    for one in made:
+    result = [
+        bed.run("create_cog", href="classes.tif"),
+        bed.run("raster_mosaic", sources=[one.cog_url for one in tiles]),
+    ]
+    result.append(bed.run("raster_reproject", href="classes.tif", target_crs="EPSG:32725"))
+    for one in result:
         with rasterio.open(bed.path(one.cog_url)) as cog:
             assert np.array_equal(cog.read(), data)
             assert cog.colormap(1) == colours
@@ -312,12 +315,12 @@ def test_a_palette_keeps_its_colours_and_its_overviews_are_classes(bed: Bed):
 def test_overviews_of_classes_are_classes_when_asked_for(bed: Bed):
     data = np.where(numbers(1200, 1200, dtype="uint8") > 100, 10, 200).astype("uint8")
     bed.bronze("classes.tif", data)
-    found = {}
+    result = {}
     for how in ("auto", "mode", "nearest"):
-        made = bed.run("create_cog", href="classes.tif", overview_resampling=how)
-        with rasterio.open(bed.path(made.cog_url), overview_level=0) as overview:
-            found[how] = set(np.unique(overview.read())) <= {10, 200}
-    assert found == {"auto": False, "mode": True, "nearest": True}
+        output = bed.run("create_cog", href="classes.tif", overview_resampling=how)
+        with rasterio.open(bed.path(output.cog_url), overview_level=0) as overview:
+            result[how] = set(np.unique(overview.read())) <= {10, 200}
+    assert result == {"auto": False, "mode": True, "nearest": True}
 
 
 def test_a_mask_stays_a_mask_in_cogs_tiles_and_mosaics(bed: Bed):
@@ -326,8 +329,11 @@ def test_a_mask_stays_a_mask_in_cogs_tiles_and_mosaics(bed: Bed):
     bed.bronze("masked.tif", numbers(bands=3, dtype="uint8"), mask=mask)
     plan = bed.run("raster_plan_tiles", href="masked.tif", tile_size=128)
     tiles = [bed.run("create_cog", tile_spec=spec) for spec in plan.tiles]
-    for made in (bed.run("create_cog", href="masked.tif"), bed.run("raster_mosaic", tiles=[t.cog_url for t in tiles])):
-        with rasterio.open(bed.path(made.cog_url)) as cog:
+    for result in (
+        bed.run("create_cog", href="masked.tif"),
+        bed.run("raster_mosaic", tiles=[t.cog_url for t in tiles]),
+    ):
+        with rasterio.open(bed.path(result.cog_url)) as cog:
             assert np.array_equal(cog.dataset_mask(), mask)
             assert np.array_equal(cog.read(), numbers(bands=3, dtype="uint8"))
 
@@ -391,10 +397,10 @@ def test_a_warp_across_the_antimeridian_does_not_reach_around_the_earth(bed: Bed
         transform=Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000),
         nodata=0,
     )
-    made = bed.run("raster_reproject", href="fiji.tif", target_crs="EPSG:4326")
-    assert made.metadata["width"] < 200
-    assert int(bed.read(made.cog_url).sum()) == pytest.approx(100 * 100, rel=0.1)
-    assert made.bbox[0] > 179 > -179 > made.bbox[2]
+    result = bed.run("raster_reproject", href="fiji.tif", target_crs="EPSG:4326")
+    assert result.metadata["width"] < 200
+    assert int(bed.read(result.cog_url).sum()) == pytest.approx(100 * 100, rel=0.1)
+    assert result.bbox[0] > 179 > -179 > result.bbox[2]
 
 
 def test_a_pole_in_degrees_is_warped(bed: Bed):
@@ -405,9 +411,9 @@ def test_a_pole_in_degrees_is_warped(bed: Bed):
         transform=Affine(20_000, 0, -1_000_000, 0, -20_000, 1_000_000),
         nodata=0,
     )
-    made = bed.run("raster_reproject", href="pole.tif", target_crs="EPSG:4326", resolution=0.5)
-    assert made.bbox == pytest.approx([-180, 77, 180, 90], abs=0.6)
-    rows = bed.read(made.cog_url)[0]
+    result = bed.run("raster_reproject", href="pole.tif", target_crs="EPSG:4326", resolution=0.5)
+    assert result.bbox == pytest.approx([-180, 77, 180, 90], abs=0.6)
+    rows = bed.read(result.cog_url)[0]
     assert rows[0].mean() > 0.99
 
 
@@ -492,8 +498,8 @@ def test_a_source_that_changed_since_its_tiles_were_planned_is_told(bed: Bed):
 
 def test_a_window_beside_the_raster_is_told(bed: Bed):
     bed.bronze("a.tif", numbers())
-    said = refused(bed, "create_cog", href="a.tif", tile_spec={"window": [250, 0, 100, 100]})
-    assert "the window [250, 0, 100, 100] is not inside the raster of 300 x 200 pixels" in said
+    message = refused(bed, "create_cog", href="a.tif", tile_spec={"window": [250, 0, 100, 100]})
+    assert "the window [250, 0, 100, 100] is not inside the raster of 300 x 200 pixels" in message
 
 
 # ── which one ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -501,9 +507,9 @@ def test_a_window_beside_the_raster_is_told(bed: Bed):
 
 def outcome(bed: Bed, handler: str, **params: Any) -> str:
     """Return what the worker reports."""
-    said = run_on_thread(REGISTRY.get(handler), bed.context(handler), params, own=True)
-    assert isinstance(said, Failed), said
-    message: str = said.error["message"]
+    text = run_on_thread(REGISTRY.get(handler), bed.context(handler), params, own=True)
+    assert isinstance(text, Failed), text
+    message: str = text.error["message"]
     return message
 
 
@@ -512,14 +518,14 @@ def test_a_failure_names_its_file_once(bed):
     (bed.folder / "bronze" / "noise.tif").write_bytes(b"noise" * 100)
     uri = f"file://{bed.folder}/bronze/noise.tif"
     for handler in ("raster.validate", "raster.create_cog", "raster.thumbnail", "raster.generate_tiling_scheme"):
-        said = outcome(bed, handler, href="noise.tif")
-        assert said.count(uri) == 1, said
+        message = outcome(bed, handler, href="noise.tif")
+        assert message.count(uri) == 1, message
     assert outcome(bed, "raster.create_cog", href="gone.tif").count("gone.tif") == 1
 
 
 def test_a_broken_area_is_named_and_not_the_raster(bed):
     name = bed.bronze("good.tif", np.ones((4, 4), "uint8"))
     (bed.folder / "bronze" / "area.geojson").write_text("{")
-    said = outcome(bed, "raster.clip", href=name, boundary="area.geojson")
-    assert "area.geojson" in said
-    assert "good.tif" not in said
+    message = outcome(bed, "raster.clip", href=name, boundary="area.geojson")
+    assert "area.geojson" in message
+    assert "good.tif" not in message

@@ -28,7 +28,7 @@ HELD = "tests.unit.handlers.raster.interrupted_batch"
 A_LONG_WHILE = 60.0
 
 
-class Heard(NoReports):
+class RecordedReports(NoReports):
     """What a task reported, and when it is at a tile."""
 
     def __init__(self) -> None:
@@ -57,18 +57,20 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
     tiles = plan(bed)
     services = ServicesConfig("dagmaster.bootstrap:open_services", bed.services._config)
 
-    async def attempt(processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None) -> tuple[Outcome, Heard]:
-        heard = Heard()
-        executor = Executor(discover([HELD], entry_points=False), processes=processes, reports=heard)
+    async def attempt(
+        processes: HandlerProcesses, number: int, checkpoint: Checkpoint | None
+    ) -> tuple[Outcome, RecordedReports]:
+        reports = RecordedReports()
+        executor = Executor(discover([HELD], entry_points=False), processes=processes, reports=reports)
         message = TaskMessage("1", "7", "node", "held_tiles", {"tiles": tiles}, attempt=number, checkpoint=checkpoint)
         task = asyncio.create_task(executor.execute(message))
         if number == 1:
-            await heard.at_thirteen.wait()
+            await reports.at_thirteen.wait()
             (pid,) = processes.pids()
             os.kill(pid, signal.SIGKILL)
-        return await task, heard
+        return await task, reports
 
-    async def main() -> tuple[Heard, Outcome, Heard]:
+    async def main() -> tuple[RecordedReports, Outcome, RecordedReports]:
         processes = HandlerProcesses((HELD,), limit=1, services=services)
         try:
             died, first = await attempt(processes, 1, None)

@@ -40,5 +40,5 @@ def test_a_tiff_of_another_writer_becomes_the_cog_that_gdal_makes(bed: Bed, name
 @pytest.mark.parametrize("name", PICTURES)
 def test_a_picture_with_files_beside_it_becomes_the_cog_that_gdal_makes(bed: Bed, name: str):
     path = make_picture(name, bed.folder / "bronze")
-    made = compare_with_gdal(bed, path.name, path)
-    assert len(made.sidecars) == 2
+    result = compare_with_gdal(bed, path.name, path)
+    assert len(result.sidecars) == 2

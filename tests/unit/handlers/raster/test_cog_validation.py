@@ -83,8 +83,8 @@ def test_edge_tiles_that_are_as_wide_as_a_block_are_made(bed: Bed):
     sizes = {tuple(tile["window"][2:]) for tile in plan.tiles}
     assert (64, 600) in sizes
     for tile in plan.tiles:
-        made = bed.run("raster.create_cog", tile_spec=tile, tile_size=64)
-        assert made.item["assets"]["data"]["type"].endswith("profile=cloud-optimized")
+        result = bed.run("raster.create_cog", tile_spec=tile, tile_size=64)
+        assert result.item["assets"]["data"]["type"].endswith("profile=cloud-optimized")
 
 
 @pytest.mark.parametrize(("height", "width"), [(2048, 1024), (2000, 512)])

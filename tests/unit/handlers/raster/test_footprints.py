@@ -126,11 +126,11 @@ def test_a_raster_that_is_nowhere_on_the_earth_is_refused(bed: Bed):
 def test_such_a_raster_becomes_a_cog_and_is_warped_without_loss(bed: Bed, name: str):
     text, bounds = PLACES[name]
     bed.bronze("a.tif", np.ones((100, 100), "uint8"), crs=text, transform=grid_of(bounds), nodata=0)
-    made = bed.run("raster.create_cog", href="a.tif")
-    assert (bed.read(made.cog_url) == 1).all()
-    check_stac_item({**made.item, "collection": "c", "links": [{"rel": "collection", "href": "c.json"}]})
+    result = bed.run("raster.create_cog", href="a.tif")
+    assert (bed.read(result.cog_url) == 1).all()
+    check_stac_item({**result.item, "collection": "c", "links": [{"rel": "collection", "href": "c.json"}]})
     warped = bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
-    assert [abs(side - own) < 2 for side, own in zip(warped.bbox, made.bbox, strict=True)] == [True] * 4
+    assert [abs(side - own) < 2 for side, own in zip(warped.bbox, result.bbox, strict=True)] == [True] * 4
 
 
 # ── other bodies ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,29 +155,29 @@ def test_a_raster_off_the_earth_becomes_a_cog_with_an_item_that_has_no_place_on_
     bed.bronze("a.tif", pixels, crs=crs, transform=transform)
     seen = bed.run("raster.validate", href="a.tif")
     assert (seen.bbox, seen.metadata["footprint"]) == (None, None)
-    made = bed.run("raster.process_complete", href="a.tif", collection_id="bodies", datetime="2020-01-01T00:00:00Z")
-    assert made.bbox is None
-    assert np.array_equal(bed.read(made.cog_url), pixels)
-    item: dict[str, Any] = made.item
+    result = bed.run("raster.process_complete", href="a.tif", collection_id="bodies", datetime="2020-01-01T00:00:00Z")
+    assert result.bbox is None
+    assert np.array_equal(bed.read(result.cog_url), pixels)
+    item: dict[str, Any] = result.item
     assert (item["geometry"], "bbox" in item) == (None, False)
-    said = item["properties"]
-    assert said.get("ssys:targets") == (None if body is None else [body])
-    assert said["proj:bbox"] == list(made.bounds)
+    properties = item["properties"]
+    assert properties.get("ssys:targets") == (None if body is None else [body])
+    assert properties["proj:bbox"] == list(result.bounds)
     # GeoTIFF stores a polar stereographic CRS in a form that has no code.
     if crs.startswith("IAU") and crs != "IAU_2015:30130":
-        assert said["proj:code"] == crs == made.crs
-    assert CRS.from_wkt(said["proj:wkt2"]).is_geographic == CRS.from_string(crs).is_geographic
+        assert properties["proj:code"] == crs == result.crs
+    assert CRS.from_wkt(properties["proj:wkt2"]).is_geographic == CRS.from_string(crs).is_geographic
     pystac.Item.from_dict(item, preserve_dict=True)
     check_stac_item({**item, "collection": "bodies", "links": [{"rel": "collection", "href": "c.json"}]})
     catalog = bed.services.catalog
-    assert [found["id"] for found in catalog.search(Search(collections=("bodies",)))] == [made.item_id]
+    assert [items["id"] for items in catalog.search(Search(collections=("bodies",)))] == [result.item_id]
     assert catalog.search(Search(bbox=(-180, -90, 180, 90))) == []
 
 
 def test_the_resolution_of_degrees_off_the_earth_is_that_of_the_body(bed: Bed):
     bed.bronze("a.tif", numbers(40, 40), crs="IAU_2015:30100", transform=Affine(0.1, 0, 10, 0, -0.1, 50))
-    made = bed.run("raster.create_cog", href="a.tif")
-    assert made.item["assets"]["data"]["raster:spatial_resolution"] == pytest.approx(3032, abs=2)
+    result = bed.run("raster.create_cog", href="a.tif")
+    assert result.item["assets"]["data"]["raster:spatial_resolution"] == pytest.approx(3032, abs=2)
 
 
 def test_tiles_warps_and_mosaics_work_off_the_earth(bed: Bed):
@@ -207,10 +207,10 @@ def test_compound_solid_and_unusual_crss_are_kept(bed: Bed, crs: str):
     if crs == "EPSG:5514":
         transform = Affine(10, 0, -7e5, 0, -10, -1e6)
     bed.bronze("a.tif", numbers(20, 20), crs=crs, transform=transform)
-    made = bed.run("raster.create_cog", href="a.tif")
-    with rasterio.open(bed.folder / "bronze" / "a.tif") as source, rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.create_cog", href="a.tif")
+    with rasterio.open(bed.folder / "bronze" / "a.tif") as source, rasterio.open(bed.path(result.cog_url)) as cog:
         assert cog.crs == source.crs
-    assert made.bbox is not None
+    assert result.bbox is not None
 
 
 def test_a_projected_crs_with_heights_is_stored_without_them(bed: Bed):
@@ -221,8 +221,8 @@ def test_a_projected_crs_with_heights_is_stored_without_them(bed: Bed):
     path = bed.folder / "bronze" / "a.tif"
     bed.bronze("a.tif", numbers(20, 20), crs="EPSG:32631", transform=Affine(10, 0, 5e5, 0, -10, 1e6))
     path.with_name("a.tif.aux.xml").write_text(f"<PAMDataset><SRS>{escape(solid)}</SRS></PAMDataset>")
-    made = bed.run("raster.create_cog", href="a.tif")
-    assert made.crs == "EPSG:32631"
+    result = bed.run("raster.create_cog", href="a.tif")
+    assert result.crs == "EPSG:32631"
 
 
 def test_a_crs_that_geotiff_cannot_store_is_named_and_can_be_warped(bed: Bed):

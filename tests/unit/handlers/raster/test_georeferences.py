@@ -75,12 +75,12 @@ def warped_by_gdal(path: Path, cog: Any, how: str, **options: Any) -> Any:
 def test_control_points_are_warped_as_gdal_warps_them(bed: Bed, crs: str, how: str, bend: float):
     pixels = numbers(HEIGHT, WIDTH, bands=2, dtype="uint8")
     path = place_by_points(bed.folder / "bronze" / "a.tif", pixels, bend=bend)
-    made = bed.run("raster.reproject", href="a.tif", target_crs=crs, resampling=how)
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.reproject", href="a.tif", target_crs=crs, resampling=how)
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert np.mean(np.abs(cog.read().astype(int) - warped_by_gdal(path, cog, how)) > 1) < 0.01
         assert cog.gcps[0] == []
-    assert "ground control points" in made.not_carried
-    assert made.bbox == pytest.approx([10, 49.92, 10.1, 50], abs=0.03)
+    assert "ground control points" in result.not_carried
+    assert result.bbox == pytest.approx([10, 49.92, 10.1, 50], abs=0.03)
 
 
 @pytest.mark.parametrize("crs", ["EPSG:4326", "EPSG:32632"])
@@ -97,14 +97,14 @@ def test_rpcs_are_warped_as_gdal_warps_them_at_the_height_of_the_ground(bed: Bed
             bed.folder / "bronze" / "dem.tif", slope, crs="EPSG:4326", transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3)
         )
         params, options = {"dem": "dem.tif"}, {"RPC_DEM": str(dem)}
-    made = bed.run("raster.reproject", href="a.tif", target_crs=crs, **params)
-    with rasterio.open(bed.path(made.cog_url)) as cog:
-        found, expected = cog.read(), warped_by_gdal(path, cog, "nearest", **options)
-    assert np.mean(found != expected) < 0.01
-    assert made.not_carried == ["RPCs"]
+    result = bed.run("raster.reproject", href="a.tif", target_crs=crs, **params)
+    with rasterio.open(bed.path(result.cog_url)) as cog:
+        matches, expected = cog.read(), warped_by_gdal(path, cog, "nearest", **options)
+    assert np.mean(matches != expected) < 0.01
+    assert result.not_carried == ["RPCs"]
     flat = bed.run("raster.reproject", href="a.tif", target_crs=crs)
     # Higher ground is seen elsewhere: ignoring it gives another image.
-    assert (flat.cog_url == made.cog_url) == (ground == "sea level")
+    assert (flat.cog_url == result.cog_url) == (ground == "sea level")
 
 
 def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(bed: Bed):
@@ -122,8 +122,8 @@ def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(bed: Be
 def test_create_cog_and_the_complete_chain_warp_them_too(bed: Bed):
     place_by_points(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     for handler in ("raster.create_cog", "raster.process_complete"):
-        made = bed.run(handler, href="a.tif", target_crs="EPSG:32632")
-        assert made.crs == "EPSG:32632"
+        result = bed.run(handler, href="a.tif", target_crs="EPSG:32632")
+        assert result.crs == "EPSG:32632"
 
 
 def test_a_raster_without_a_grid_is_validated_and_what_needs_a_grid_says_how_to_get_one(bed: Bed):

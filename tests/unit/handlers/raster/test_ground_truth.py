@@ -30,16 +30,16 @@ def landsat() -> Any:
 
 @pytest.mark.parametrize("compression", ["DEFLATE", "zstd", "LZW", "LERC", "NONE"])
 def test_a_cog_has_the_pixels_and_the_place_of_its_source(bed: Bed, compression: str):
-    made = bed.run("raster.create_cog", href=str(LANDSAT), compression=compression)
-    assert np.array_equal(bed.read(made.cog_url), landsat())
-    with rasterio.open(LANDSAT) as source, rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.create_cog", href=str(LANDSAT), compression=compression)
+    assert np.array_equal(bed.read(result.cog_url), landsat())
+    with rasterio.open(LANDSAT) as source, rasterio.open(bed.path(result.cog_url)) as cog:
         assert (cog.crs, cog.transform, cog.dtypes) == (source.crs, source.transform, source.dtypes)
         assert cog.block_shapes[0] == (512, 512)
         assert cog.compression is None or cog.compression.name.upper() == compression.upper()
         expected = transform_bounds(source.crs, "OGC:CRS84", *source.bounds)
-        assert made.bbox == pytest.approx(expected, abs=1e-7)
-        assert made.bounds == list(source.bounds)
-    valid, errors, warnings = cog_validate(str(bed.path(made.cog_url)), strict=True)
+        assert result.bbox == pytest.approx(expected, abs=1e-7)
+        assert result.bounds == list(source.bounds)
+    valid, errors, warnings = cog_validate(str(bed.path(result.cog_url)), strict=True)
     assert (valid, errors, warnings) == (True, [], [])
 
 
@@ -50,10 +50,10 @@ def test_overviews_are_made_as_asked_for_and_not_copied_from_the_source(bed: Bed
     for factor in factors:
         with rasterio.open(bed.folder / "bronze" / "with_overviews.tif", "r+") as raster:
             raster.build_overviews([factor], Resampling.nearest)
-    made = bed.run("create_cog", href="with_overviews.tif", overview_resampling="average")
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("create_cog", href="with_overviews.tif", overview_resampling="average")
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert cog.overviews(1) == [2, 4]
-    with rasterio.open(bed.path(made.cog_url), overview_level=0) as overview:
+    with rasterio.open(bed.path(result.cog_url), overview_level=0) as overview:
         corner = pixels[0][:100, :100].reshape(50, 2, 50, 2).mean(axis=(1, 3))
         assert np.abs(overview.read(1)[:50, :50] - corner).max() <= 0.5
 
@@ -66,18 +66,18 @@ def test_twin_runs_give_one_blob_and_the_same_answer(bed: Bed):
 
 def test_another_source_or_another_way_gives_another_blob(bed: Bed):
     one = bed.bronze("one.tif", numbers(seed=1))
-    made = [bed.run("create_cog", href=one), bed.run("create_cog", href=one, tile_size=256)]
+    result = [bed.run("create_cog", href=one), bed.run("create_cog", href=one, tile_size=256)]
     bed.bronze("one.tif", numbers(seed=2))
-    made.append(bed.run("create_cog", href=one))
-    assert len({cog.cog_url for cog in made}) == len(bed.silver()) == 3
+    result.append(bed.run("create_cog", href=one))
+    assert len({cog.cog_url for cog in result}) == len(bed.silver()) == 3
     # It is an item of the same thing, which replaces the one before.
-    assert made[0].item["id"] == made[2].item["id"]
+    assert result[0].item["id"] == result[2].item["id"]
 
 
 def test_a_result_of_a_result_has_one_fingerprint_in_its_name(bed: Bed):
     warped = bed.run("raster_reproject", href=str(LANDSAT), target_crs="EPSG:4326")
-    made = bed.run("create_cog", href=warped.reprojected_path)
-    assert re.fullmatch(r"landsat7_olinda-[0-9a-f]{16}\.tif", bed.path(made.cog_url).name)
+    result = bed.run("create_cog", href=warped.reprojected_path)
+    assert re.fullmatch(r"landsat7_olinda-[0-9a-f]{16}\.tif", bed.path(result.cog_url).name)
 
 
 def test_a_cog_keeps_nodata_names_units_scales_and_tags(bed: Bed):
@@ -89,12 +89,12 @@ def test_a_cog_keeps_nodata_names_units_scales_and_tags(bed: Bed):
         raster.update_tags(SENSOR="ETM+")
     whole = bed.run("create_cog", href="rich.tif")
     tile = bed.run("create_cog", tile_spec=bed.run("raster_plan_tiles", href="rich.tif", tile_size=128).tiles[1])
-    for made in (whole, tile):
-        with rasterio.open(bed.path(made.cog_url)) as cog:
+    for result in (whole, tile):
+        with rasterio.open(bed.path(result.cog_url)) as cog:
             assert (cog.nodata, cog.descriptions, cog.units) == (-9999, ("red", "near"), ("m", "K"))
             assert (cog.scales, cog.offsets) == ((0.1, 1.0), (-5.0, 0.0))
             assert cog.tags()["SENSOR"] == "ETM+"
-        band = made.item["assets"]["data"]["bands"][0]
+        band = result.item["assets"]["data"]["bands"][0]
         assert band["name"] == "red"
         assert (band["raster:scale"], band["nodata"]) == (0.1, -9999)
 
@@ -112,12 +112,12 @@ def test_tiles_warps_clips_and_mosaics_keep_the_metadata_that_gdals_driver_keeps
     ]
     with rasterio.open(source) as raster:
         expected = (raster.tags(ns="xml:XMP"), raster.tags(1, ns="IMAGERY"), raster.tags()["SENSOR"], "560")
-    for made in results:
-        with rasterio.open(bed.path(made.cog_url)) as cog:
+    for result in results:
+        with rasterio.open(bed.path(result.cog_url)) as cog:
             tags = (cog.tags(ns="xml:XMP"), cog.tags(1, ns="IMAGERY"), cog.tags()["SENSOR"], cog.tags(1)["WAVELENGTH"])
             assert tags == expected
         # Statistics describe all pixels of the source: those of a part, or of other pixels, are not known.
-        assert made.not_carried == (["statistics of band 1"] if made is not results[1] else [])
+        assert result.not_carried == (["statistics of band 1"] if result is not results[1] else [])
 
 
 # ── tiles and mosaics ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -129,9 +129,9 @@ def test_tiles_put_together_are_the_source(bed: Bed, tile_size: int, overlap: in
     tiles = [bed.run("raster_cog_docker", tile_spec=spec) for spec in plan.tiles]
     mosaic = bed.run("raster_mosaic", sources=[tile.model_dump() for tile in tiles])
     assert np.array_equal(bed.read(mosaic.cog_url), landsat())
-    with rasterio.open(LANDSAT) as source, rasterio.open(bed.path(mosaic.cog_url)) as made:
-        assert (made.crs, made.bounds) == (source.crs, source.bounds)
-        assert made.transform.almost_equals(source.transform)
+    with rasterio.open(LANDSAT) as source, rasterio.open(bed.path(mosaic.cog_url)) as result:
+        assert (result.crs, result.bounds) == (source.crs, source.bounds)
+        assert result.transform.almost_equals(source.transform)
     assert plan.count == len(tiles) == mosaic.source_count
     # The scene, not its tiles.
     (named,) = mosaic.item["properties"]["dagmaster:sources"]
@@ -187,9 +187,9 @@ def test_where_sources_overlap_the_first_with_data_wins_or_the_last(bed: Bed):
     first[:, :200, :300][where] = one[where]
     last[:, :200, :300] = one
     last[:, 20:, 50:] = two
-    made = {how: bed.run("raster.mosaic", sources=["one.tif", "two.tif"], overlap=how) for how in ("first", "last")}
-    assert np.array_equal(bed.read(made["first"].cog_url), first, equal_nan=True)
-    assert np.array_equal(bed.read(made["last"].cog_url), last, equal_nan=True)
+    result = {how: bed.run("raster.mosaic", sources=["one.tif", "two.tif"], overlap=how) for how in ("first", "last")}
+    assert np.array_equal(bed.read(result["first"].cog_url), first, equal_nan=True)
+    assert np.array_equal(bed.read(result["last"].cog_url), last, equal_nan=True)
 
 
 # ── warping ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -211,36 +211,36 @@ def warped_by_gdal(source: Any, crs: str, *, tolerance: float = 0.125, how: Any 
 
 @pytest.mark.parametrize(("crs", "how"), [("EPSG:4326", "nearest"), ("EPSG:3857", "bilinear"), ("EPSG:32624", "cubic")])
 def test_a_warp_is_gdals_warp(bed: Bed, crs: str, how: str):
-    made = bed.run("raster_reproject", source_path=str(LANDSAT), target_crs=crs, resampling=how)
+    result = bed.run("raster_reproject", source_path=str(LANDSAT), target_crs=crs, resampling=how)
     with rasterio.open(LANDSAT) as source:
         expected = warped_by_gdal(source, crs, how=Resampling[how])
-    found = bed.read(made.reprojected_path)
-    assert found.shape == expected.shape
+    raster = bed.read(result.reprojected_path)
+    assert raster.shape == expected.shape
     # GDAL places pixels to an eighth of a pixel, chunk by chunk, and the chunks differ.
-    assert np.mean(np.abs(found.astype(int) - expected) > 1) < 0.02
-    assert abs(found.mean() - expected.mean()) < 0.2
-    assert made.crs == crs
-    assert cog_validate(str(bed.path(made.cog_url)))[0]
+    assert np.mean(np.abs(raster.astype(int) - expected) > 1) < 0.02
+    assert abs(raster.mean() - expected.mean()) < 0.2
+    assert result.crs == crs
+    assert cog_validate(str(bed.path(result.cog_url)))[0]
 
 
 def test_a_warp_keeps_the_area(bed: Bed):
     bed.bronze("ones.tif", np.ones((200, 300), "uint8"), nodata=0)
-    made = bed.run("raster_reproject", href="ones.tif", target_crs="EPSG:6933", resolution=30)
+    result = bed.run("raster_reproject", href="ones.tif", target_crs="EPSG:6933", resolution=30)
     # An equal-area system: the number of its pixels is the area.
-    assert int(bed.read(made.cog_url).sum()) == pytest.approx(200 * 300, rel=0.005)
+    assert int(bed.read(result.cog_url).sum()) == pytest.approx(200 * 300, rel=0.005)
 
 
 def test_pixels_that_no_source_reaches_are_nodata(bed: Bed):
     bed.bronze("floats.tif", numbers(dtype="float32"))
-    made = bed.run("raster_reproject", href="floats.tif", target_crs="EPSG:4326")
-    found = bed.read(made.cog_url)
-    assert made.metadata["nodata"] == "nan"
-    assert 0 < np.isnan(found).mean() < 0.1
-    assert np.nanmin(found) >= 1
+    result = bed.run("raster_reproject", href="floats.tif", target_crs="EPSG:4326")
+    raster = bed.read(result.cog_url)
+    assert result.metadata["nodata"] == "nan"
+    assert 0 < np.isnan(raster).mean() < 0.1
+    assert np.nanmin(raster) >= 1
     bed.bronze("whole.tif", numbers())
-    given = bed.run("raster_reproject", href="whole.tif", target_crs="EPSG:4326", nodata=65535)
-    assert given.metadata["nodata"] == 65535
-    assert set(np.unique(bed.read(given.cog_url))) <= {*range(1, 200), 65535}
+    values = bed.run("raster_reproject", href="whole.tif", target_crs="EPSG:4326", nodata=65535)
+    assert values.metadata["nodata"] == 65535
+    assert set(np.unique(bed.read(values.cog_url))) <= {*range(1, 200), 65535}
 
 
 def test_whole_numbers_without_nodata_are_masked_where_no_source_reaches(bed: Bed):
@@ -250,8 +250,8 @@ def test_whole_numbers_without_nodata_are_masked_where_no_source_reaches(bed: Be
     bed.bronze("masked.tif", numbers(bands=2, dtype="uint8"), mask=mask)
     shares = {}
     for name in ("plain.tif", "masked.tif"):
-        made = bed.run("raster_reproject", href=name, target_crs="EPSG:4326")
-        with rasterio.open(bed.path(made.cog_url)) as cog:
+        result = bed.run("raster_reproject", href=name, target_crs="EPSG:4326")
+        with rasterio.open(bed.path(result.cog_url)) as cog:
             known = cog.dataset_mask() > 0
             assert (cog.count, cog.nodata) == (2, None)
             assert cog.read()[:, known].min() >= 1
@@ -265,8 +265,8 @@ def test_a_warp_keeps_names_units_and_scales(bed: Bed):
     with rasterio.open(bed.folder / "bronze" / "rich.tif", "r+") as raster:
         raster.descriptions, raster.units = ("red", "near"), ("m", "K")
         raster.scales, raster.offsets = (0.1, 1.0), (-5.0, 0.0)
-    made = bed.run("raster_reproject", href="rich.tif", target_crs="EPSG:4326")
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster_reproject", href="rich.tif", target_crs="EPSG:4326")
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert (cog.descriptions, cog.units, cog.scales) == (("red", "near"), ("m", "K"), (0.1, 1.0))
         assert cog.nodata == -9999
 
@@ -277,11 +277,11 @@ def test_where_masked_sources_overlap_data_shines_through(bed: Bed):
     one, two = numbers(seed=1, dtype="uint8"), numbers(seed=2, dtype="uint8")
     bed.bronze("one.tif", one, mask=mask)
     bed.bronze("two.tif", two, mask=np.full((200, 300), 255, "uint8"), transform=UTM @ Affine.translation(50, 20))
-    made = bed.run("raster.mosaic", sources=["one.tif", "two.tif"])
-    with rasterio.open(bed.path(made.cog_url)) as cog:
-        found, known = cog.read(1), cog.dataset_mask() > 0
-    assert np.array_equal(found[50:60, 100:120], two[0, 30:40, 50:70])
-    assert np.array_equal(found[:50, :300], one[0, :50])
+    result = bed.run("raster.mosaic", sources=["one.tif", "two.tif"])
+    with rasterio.open(bed.path(result.cog_url)) as cog:
+        matches, known = cog.read(1), cog.dataset_mask() > 0
+    assert np.array_equal(matches[50:60, 100:120], two[0, 30:40, 50:70])
+    assert np.array_equal(matches[:50, :300], one[0, :50])
     expected = np.zeros((220, 350), bool)
     expected[:200, :300] = expected[20:, 50:] = True
     assert np.array_equal(known, expected)

@@ -39,8 +39,8 @@ def bed(tmp_path: Path) -> Bed:
 def an_item(bed: Bed, pixels: Any, **profile: Any) -> dict[str, Any]:
     """Return the item of a COG of these pixels, through JSON as a catalog has it."""
     bed.bronze("a.tif", pixels, **profile)
-    made = bed.run("raster.create_cog", href="a.tif", collection_id="c", datetime="2026-01-02")
-    item: dict[str, Any] = json.loads(json.dumps(made.item))
+    result = bed.run("raster.create_cog", href="a.tif", collection_id="c", datetime="2026-01-02")
+    item: dict[str, Any] = json.loads(json.dumps(result.item))
     (bed.folder / "item.json").write_text(json.dumps(item))
     return item
 

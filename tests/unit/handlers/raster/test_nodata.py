@@ -42,11 +42,11 @@ def test_a_tile_has_the_nodata_value_that_is_asked_for_and_another_name(bed: Bed
     bed.bronze("a.tif", numbers(40, 40))
     (tile,) = bed.run("raster_plan_tiles", href="a.tif").tiles
     plain = bed.run("raster.create_cog", tile_spec=tile)
-    made = bed.run("raster.create_cog", tile_spec=tile, nodata=7, use_mount=True)
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.create_cog", tile_spec=tile, nodata=7, use_mount=True)
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert cog.nodata == 7
-    assert made.cog_url != plain.cog_url
-    assert np.array_equal(bed.read(made.cog_url), numbers(40, 40))
+    assert result.cog_url != plain.cog_url
+    assert np.array_equal(bed.read(result.cog_url), numbers(40, 40))
     assert list((bed.folder / "scratch" / "mount").rglob("a.tif"))
 
 
@@ -77,8 +77,8 @@ def test_what_a_mask_hides_is_nodata_in_a_cut(bed: Bed, nodata: float | None):
     mask[10:20, 10:20] = 0
     bed.bronze("a.tif", numbers(40, 40, dtype="float32"), mask=mask, nodata=nodata)
     place = bed.run("raster.validate", href="a.tif").bbox
-    made = bed.run("raster.clip", href="a.tif", bbox=[place[0] - 1, place[1] - 1, place[2] + 1, place[3] + 1])
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    result = bed.run("raster.clip", href="a.tif", bbox=[place[0] - 1, place[1] - 1, place[2] + 1, place[3] + 1])
+    with rasterio.open(bed.path(result.cog_url)) as cog:
         assert np.array_equal(cog.dataset_mask(), mask)
         assert np.array_equal(cog.read(1)[mask > 0], numbers(40, 40, dtype="float32")[0][mask > 0])
 
@@ -86,5 +86,5 @@ def test_what_a_mask_hides_is_nodata_in_a_cut(bed: Bed, nodata: float | None):
 def test_complex_whole_numbers_are_cut(bed: Bed):
     bed.bronze("a.tif", numbers(40, 40, dtype="complex64"), dtype="complex_int16")
     place = bed.run("raster.validate", href="a.tif").bbox
-    made = bed.run("raster.clip", href="a.tif", bbox=place, all_touched=True)
-    assert np.array_equal(bed.read(made.cog_url), numbers(40, 40, dtype="complex64"))
+    result = bed.run("raster.clip", href="a.tif", bbox=place, all_touched=True)
+    assert np.array_equal(bed.read(result.cog_url), numbers(40, 40, dtype="complex64"))

@@ -47,9 +47,9 @@ def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: B
     assert box == [-180, -85, 180, 85]
     assert bed.silver() == []
     clipped = bed.run("raster.clip", href=href, bbox=box)
-    made = bed.run("raster.reproject", href=clipped.cog_url, target_crs=target)
-    assert max(map(abs, made.bounds)) < 20_200_000
-    assert bed.read(made.cog_url).mean() > 0.98
+    result = bed.run("raster.reproject", href=clipped.cog_url, target_crs=target)
+    assert max(map(abs, result.bounds)) < 20_200_000
+    assert bed.read(result.cog_url).mean() > 0.98
 
 
 def test_a_pixel_beyond_the_end_of_mercator_is_no_pole(bed: Bed):
@@ -71,26 +71,26 @@ def test_a_raster_on_both_ends_of_a_map_is_refused_and_what_is_advised_helps(
     bed: Bed, target: str, left: float, pixel: float
 ):
     href = ones(bed, left, 0, (100, 100), pixel)
-    said = refused(bed, href, target)
-    assert f"the raster lies on both sides of 180 degrees, where the projection of {target} ends" in said
-    halves = [bed.run("raster.clip", href=href, bbox=box) for box in boxes(said)]
+    message = refused(bed, href, target)
+    assert f"the raster lies on both sides of 180 degrees, where the projection of {target} ends" in message
+    halves = [bed.run("raster.clip", href=href, bbox=box) for box in boxes(message)]
     assert sum(half.metadata["width"] for half in halves) == (99 if pixel == 0.03 else 100)
     for half in halves:
-        made = bed.run("raster.reproject", href=half.cog_url, target_crs=target)
-        west, _, east, _ = made.bbox
+        result = bed.run("raster.reproject", href=half.cog_url, target_crs=target)
+        west, _, east, _ = result.bbox
         assert west < east
-        assert bed.read(made.cog_url).mean() > 0.9
+        assert bed.read(result.cog_url).mean() > 0.9
 
 
 def test_a_raster_in_metres_on_both_ends_of_a_map_is_refused(bed: Bed):
     fiji = Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000)
-    said = refused(bed, ones(bed, 0, 0, (100, 100), 1, crs="EPSG:32701", transform=fiji), "EPSG:3857")
-    assert "reproject it to EPSG:4326 first, and split that at 180 with raster.clip" in said
+    message = refused(bed, ones(bed, 0, 0, (100, 100), 1, crs="EPSG:32701", transform=fiji), "EPSG:3857")
+    assert "reproject it to EPSG:4326 first, and split that at 180 with raster.clip" in message
 
 
 def test_a_map_may_end_elsewhere_than_at_180(bed: Bed):
-    said = refused(bed, ones(bed, -30.5, 0, (100, 100), 0.01), "EPSG:3832")
-    assert "on both sides of 30 degrees west, where the projection of EPSG:3832 ends" in said
+    message = refused(bed, ones(bed, -30.5, 0, (100, 100), 0.01), "EPSG:3832")
+    assert "on both sides of 30 degrees west, where the projection of EPSG:3832 ends" in message
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_map_may_end_elsewhere_than_at_180(bed: Bed):
     ],
 )
 def test_degrees_beyond_180_lose_no_pixel_on_a_map(bed: Bed, left: float, width: int, pixel: float, target: str):
-    made = bed.run("raster.reproject", href=ones(bed, left, 40 * pixel, (width, 80), pixel), target_crs=target)
-    assert bed.read(made.cog_url).mean() > 0.98
+    result = bed.run("raster.reproject", href=ones(bed, left, 40 * pixel, (width, 80), pixel), target_crs=target)
+    assert bed.read(result.cog_url).mean() > 0.98
 
 
 def test_tiles_beyond_180_are_the_pixels_of_the_whole(bed: Bed):
@@ -126,5 +126,5 @@ def test_tiles_beyond_180_are_the_pixels_of_the_whole(bed: Bed):
 
 def test_a_raster_that_would_have_no_pixels_is_told(bed: Bed):
     # It ends where the map begins: GDAL puts that at the other end.
-    said = refused(bed, ones(bed, -30.5, 0, (50, 100), 0.01), "EPSG:3832")
-    assert "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another" in said
+    message = refused(bed, ones(bed, -30.5, 0, (50, 100), 0.01), "EPSG:3832")
+    assert "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another" in message

@@ -37,37 +37,40 @@ def check(item: dict[str, Any]) -> None:
 
 def test_an_item_says_when_its_file_was_made_and_of_the_first_hundred_of_many_sources(bed: Bed):
     bed.bronze("a.tif", numbers(8, 8))
-    made = bed.run("raster.create_cog", href="a.tif")
-    assert made.item == bed.run("raster.create_cog", href="a.tif").item
-    at = datetime.fromisoformat(made.item["properties"]["created"]).timestamp()
-    assert at == pytest.approx(bed.path(made.cog_url).stat().st_mtime, abs=1e-3)
+    result = bed.run("raster.create_cog", href="a.tif")
+    assert result.item == bed.run("raster.create_cog", href="a.tif").item
+    at = datetime.fromisoformat(result.item["properties"]["created"]).timestamp()
+    assert at == pytest.approx(bed.path(result.cog_url).stat().st_mtime, abs=1e-3)
     many = provenance_properties(Provenance(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {})
     assert (len(many["dagmaster:sources"]), many["dagmaster:source_count"]) == (100, 101)
-    assert "dagmaster:source_count" not in made.item["properties"]
+    assert "dagmaster:source_count" not in result.item["properties"]
     assert source_links(Provenance(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
 
 
 def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
-    made = bed.run(
+    result = bed.run(
         "raster.create_cog", href=str(LANDSAT), collection_id="landsat", datetime="2001-07-13T10:00:00+02:00"
     )
-    item = made.item
+    item = result.item
     check(item)
-    said = item["properties"]
-    assert said["datetime"] == "2001-07-13T08:00:00Z"
+    properties = item["properties"]
+    assert properties["datetime"] == "2001-07-13T08:00:00Z"
     with rasterio.open(LANDSAT) as source:
-        assert said["proj:code"] == f"EPSG:{source.crs.to_epsg()}"
-        assert said["proj:shape"] == list(source.shape)
-        assert said["proj:transform"] == list(source.transform)[:6]
-        assert said["proj:bbox"] == list(source.bounds)
+        assert properties["proj:code"] == f"EPSG:{source.crs.to_epsg()}"
+        assert properties["proj:shape"] == list(source.shape)
+        assert properties["proj:transform"] == list(source.transform)[:6]
+        assert properties["proj:bbox"] == list(source.bounds)
     asset = item["assets"]["data"]
-    assert asset["href"] == made.cog_url
-    assert asset["file:size"] == bed.path(made.cog_url).stat().st_size
-    assert asset["file:checksum"] == f"1220{made.sha256}"
+    assert asset["href"] == result.cog_url
+    assert asset["file:size"] == bed.path(result.cog_url).stat().st_size
+    assert asset["file:checksum"] == f"1220{result.sha256}"
     assert [band["data_type"] for band in asset["bands"]] == ["uint8"] * 6
-    assert said["processing:software"]["gdal"] == rasterio.__gdal_version__
+    assert properties["processing:software"]["gdal"] == rasterio.__gdal_version__
     version = REGISTRY.get("raster.create_cog").version
-    assert (said["dagmaster:handler"], said["dagmaster:workflow"]) == (f"raster.create_cog v{version}", "a_test v1")
+    assert (properties["dagmaster:handler"], properties["dagmaster:workflow"]) == (
+        f"raster.create_cog v{version}",
+        "a_test v1",
+    )
     assert item["collection"] == "landsat"
     pystac.Collection.from_dict(new_collection("landsat")).validate()
 
@@ -107,10 +110,10 @@ def test_an_item_tells_a_cog_from_other_files(bed: Bed, name: str, profile: dict
 
 
 def test_a_cog_that_was_added_to_is_a_geotiff(bed: Bed):
-    made = bed.run("raster.create_cog", href=bed.bronze("a.tif", numbers(600, 600)))
-    assert made.item["assets"]["data"]["type"] == COG_TYPE
+    result = bed.run("raster.create_cog", href=bed.bronze("a.tif", numbers(600, 600)))
+    assert result.item["assets"]["data"]["type"] == COG_TYPE
     changed = bed.folder / "bronze" / "changed.tif"
-    changed.write_bytes(bed.path(made.cog_url).read_bytes())
+    changed.write_bytes(bed.path(result.cog_url).read_bytes())
     with rasterio.open(changed, "r+", IGNORE_COG_LAYOUT_BREAK="YES") as raster:
         raster.update_tags(NOTE="x" * 10_000)
     ctx = bed.context("raster.validate")
@@ -123,14 +126,14 @@ def test_a_cog_that_was_added_to_is_a_geotiff(bed: Bed):
 
 def test_a_moment_that_nobody_told_is_the_files_own_and_the_item_says_that_it_is_assumed(bed: Bed):
     bed.bronze("a.tif", numbers())
-    said = bed.run("raster.create_cog", href="a.tif").item["properties"]
-    assert said["dagmaster:datetime_assumed"] is True
+    result = bed.run("raster.create_cog", href="a.tif").item["properties"]
+    assert result["dagmaster:datetime_assumed"] is True
     bed.bronze("b.tif", numbers(seed=2))
     with rasterio.open(bed.folder / "bronze" / "b.tif", "r+") as raster:
         raster.update_tags(TIFFTAG_DATETIME="2001:07:13 10:20:30")
-    said = bed.run("raster.create_cog", href="b.tif").item["properties"]
-    assert said["datetime"] == "2001-07-13T10:20:30Z"
-    assert said["dagmaster:datetime_assumed"] is True
+    result = bed.run("raster.create_cog", href="b.tif").item["properties"]
+    assert result["datetime"] == "2001-07-13T10:20:30Z"
+    assert result["dagmaster:datetime_assumed"] is True
     with pytest.raises(PermanentError, match="'yesterday' is not a datetime"):
         bed.run("raster.create_cog", href="a.tif", datetime="yesterday")
 
@@ -141,10 +144,10 @@ def test_an_item_tells_moments_metres_and_coordinate_systems_as_stac_means_them(
     item = bed.run("raster.create_cog", href="a.tif", datetime="2001-07-13T10:00:00.25Z").item
     assert item["properties"]["datetime"] == "2001-07-13T10:00:00.250000Z"
     assert item["assets"]["data"]["raster:spatial_resolution"] == pytest.approx(111.2, abs=0.2)
-    said = bed.run("raster.reproject", href="a.tif", target_crs="ESRI:54009").item["properties"]
-    assert said["proj:code"] == "ESRI:54009"
-    assert said["proj:wkt2"].startswith("PROJCRS[")
-    assert CRS.from_wkt(said["proj:wkt2"]) == CRS.from_string("ESRI:54009")
+    result = bed.run("raster.reproject", href="a.tif", target_crs="ESRI:54009").item["properties"]
+    assert result["proj:code"] == "ESRI:54009"
+    assert result["proj:wkt2"].startswith("PROJCRS[")
+    assert CRS.from_wkt(result["proj:wkt2"]) == CRS.from_string("ESRI:54009")
 
 
 def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a_payload(bed: Bed):
@@ -161,11 +164,11 @@ def test_a_step_takes_the_item_of_another_alone_by_href_in_a_collection_and_in_a
         bed.run("raster.thumbnail", item={"features_": []})
 
 
-def chained(bed: Bed, name: str, **told: str) -> dict[str, Any]:
+def chained(bed: Bed, name: str, **details: str) -> dict[str, Any]:
     """Return the item after two steps."""
     first = bed.run("raster.reproject", href=name, target_crs="EPSG:4326")
-    made = bed.run("raster.clip", href=first.cog_url, bbox=[-34.85, -8.15, -34.8, -8.1], **told)
-    return dict(made.item)
+    result = bed.run("raster.clip", href=first.cog_url, bbox=[-34.85, -8.15, -34.8, -8.1], **details)
+    return dict(result.item)
 
 
 def days(bed: Bed) -> list[str]:

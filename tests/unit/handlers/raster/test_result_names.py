@@ -29,12 +29,12 @@ def test_a_raster_that_was_replaced_since_its_plan_is_refused_though_it_is_as_lo
 
 def test_two_rasters_of_one_long_name_give_two_results(bed: Bed):
     name = f"{'long' * 30}.tif"
-    made = []
+    collected = []
     for seed in (1, 2):
         bed.bronze(name, numbers(20, 20, seed=seed))
-        made.append(bed.run("raster.create_cog", href=name))
-        assert np.array_equal(bed.read(made[-1].cog_url), numbers(20, 20, seed=seed))
-    assert made[0].cog_url != made[1].cog_url
+        collected.append(bed.run("raster.create_cog", href=name))
+        assert np.array_equal(bed.read(collected[-1].cog_url), numbers(20, 20, seed=seed))
+    assert collected[0].cog_url != collected[1].cog_url
 
 
 def test_another_raster_is_not_cut_under_the_version_of_the_first(bed: Bed):
@@ -48,7 +48,7 @@ def test_another_raster_is_not_cut_under_the_version_of_the_first(bed: Bed):
 def test_one_outline_in_two_coordinate_systems_cuts_two_results(bed: Bed):
     bed.bronze("a.tif", numbers())
     ring = [[302_000, 9_097_000], [304_000, 9_097_000], [304_000, 9_099_000], [302_000, 9_097_000]]
-    made = [
+    result = [
         bed.run(
             "raster.clip",
             href="a.tif",
@@ -56,15 +56,15 @@ def test_one_outline_in_two_coordinate_systems_cuts_two_results(bed: Bed):
         ).cog_url
         for code in ("EPSG:32725", "EPSG:31985")
     ]
-    assert len(set(made)) == 2
+    assert len(set(result)) == 2
 
 
 def test_a_raster_that_tells_its_place_in_its_name_is_not_another_with_the_same_bytes(bed: Bed):
     for name in ("N00E006.hgt", "N00E007.hgt"):
         (bed.folder / "bronze" / name).write_bytes(bytes(1201 * 1201 * 2))
-    made = [bed.run("raster.mosaic", sources=[name]) for name in ("N00E006.hgt", "N00E007.hgt")]
-    assert [round(one.bbox[0]) for one in made] == [6, 7]
-    assert made[0].cog_url != made[1].cog_url
+    result = [bed.run("raster.mosaic", sources=[name]) for name in ("N00E006.hgt", "N00E007.hgt")]
+    assert [round(one.bbox[0]) for one in result] == [6, 7]
+    assert result[0].cog_url != result[1].cog_url
 
 
 def test_the_checksum_of_a_raster_is_taken_once_for_all_its_tiles(bed: Bed, monkeypatch: pytest.MonkeyPatch):

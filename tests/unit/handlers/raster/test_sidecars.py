@@ -147,11 +147,11 @@ def test_a_sidecar_is_used_as_gdal_uses_it(bed: Bed, kind: str):
     expected = facts(bed.folder / "bronze" / href)
     if ".prj" in kind:
         expected["crs"] = CRS.from_string(UTM_25S)
-    made = bed.run("create_cog", href=href)
-    assert facts(bed.path(made.cog_url)) == expected
-    assert made.sidecars == USED[kind]
-    assert [text for text in made.not_carried if "METADATATYPE" not in text] == LOST.get(kind, [])
-    assert [entry["href"].rpartition("/")[2] for entry in made.item["properties"]["dagmaster:sidecars"]] == USED[kind]
+    result = bed.run("create_cog", href=href)
+    assert facts(bed.path(result.cog_url)) == expected
+    assert result.sidecars == USED[kind]
+    assert [text for text in result.not_carried if "METADATATYPE" not in text] == LOST.get(kind, [])
+    assert [entry["href"].rpartition("/")[2] for entry in result.item["properties"]["dagmaster:sidecars"]] == USED[kind]
     assert bed.run("raster.validate", href=href).crs == UTM_25S
     # What was used in a tile is used in the mount, too.
     plan = bed.run("raster_plan_tiles", href=href, tile_size=64)
@@ -182,10 +182,10 @@ def test_a_sidecar_in_an_object_store_is_used_when_the_raster_is_fetched_and_whe
     expected = facts(tmp_path / "local" / href) | {"crs": CRS.from_string(UTM_25S)}
     (tile,) = far.run("raster_plan_tiles", href=f"in/{href}").tiles
     results = [far.run("create_cog", href=f"in/{href}"), far.run("create_cog", tile_spec=tile)]
-    for number, made in enumerate(results):
-        blobs.fetch(blobs.resolve(made.cog_url), tmp_path / f"{number}.tif")
+    for number, result in enumerate(results):
+        blobs.fetch(blobs.resolve(result.cog_url), tmp_path / f"{number}.tif")
         assert facts(tmp_path / f"{number}.tif") == (expected if number == 0 else {**expected, "rpcs": None})
-        assert made.sidecars == USED[kind]
+        assert result.sidecars == USED[kind]
 
 
 # ── the fence ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -196,8 +196,8 @@ def test_a_sidecar_that_is_a_link_to_elsewhere_is_not_used(tmp_path: Path):
     bed = Bed(tmp_path / "data", roots=[str(tmp_path / "data")])
     bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
     (tmp_path / "data" / "bronze" / "a.tif.msk").symlink_to(secret)
-    made = bed.run("create_cog", href="a.tif")
-    assert (made.sidecars, made.metadata["mask"]) == ([], False)
+    result = bed.run("create_cog", href="a.tif")
+    assert (result.sidecars, result.metadata["mask"]) == ([], False)
 
 
 def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_told(bed: Bed):
@@ -205,9 +205,9 @@ def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_told(b
     bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
     rasterio.shutil.copy(str(secret), str(bed.folder / "bronze" / "a.vrt"), driver="VRT")
     (bed.folder / "bronze" / "a.vrt").rename(bed.folder / "bronze" / "a.tif.msk")
-    made = bed.run("create_cog", href="a.tif")
-    assert (made.sidecars, made.metadata["mask"]) == ([], False)
-    assert made.not_carried == ["a.tif.msk: it is not a TIFF that can be read alone"]
+    result = bed.run("create_cog", href="a.tif")
+    assert (result.sidecars, result.metadata["mask"]) == ([], False)
+    assert result.not_carried == ["a.tif.msk: it is not a TIFF that can be read alone"]
 
 
 def test_a_raster_that_names_another_file_for_its_overviews_is_refused(bed: Bed):
@@ -261,12 +261,12 @@ def test_another_sidecar_gives_another_result_and_an_outdated_plan(bed: Bed):
 
 def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(bed: Bed):
     href = make_mask(bed.folder / "bronze")
-    made = bed.run("create_cog", href=href)
-    cog = bed.path(made.cog_url)
+    result = bed.run("create_cog", href=href)
+    cog = bed.path(result.cog_url)
     write_pam(
         cog.with_name(f"{cog.name}.aux.xml"), "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>"
     )
-    again = bed.run("create_cog", href=made.cog_url)
+    again = bed.run("create_cog", href=result.cog_url)
     assert (again.sidecars, again.metadata["nodata"]) == ([], None)
 
 

@@ -144,20 +144,20 @@ def selected() -> list[tuple[str, str]]:
 def test_a_warp_of_the_manifest_is_gdals_warp(bed: Bed, kind_name: str, place_name: str):
     kind, place = KINDS[kind_name], PLACES[place_name]
     path = make_source(bed.folder / "bronze" / "a.tif", kind, place)
-    made = bed.run("raster.reproject", href="a.tif", target_crs=place.target, resampling=kind.resampling)
+    result = bed.run("raster.reproject", href="a.tif", target_crs=place.target, resampling=kind.resampling)
     with (
         warnings.catch_warnings(action="ignore", category=NodataShadowWarning),
         rasterio.open(path) as source,
-        rasterio.open(bed.path(made.cog_url)) as cog,
+        rasterio.open(bed.path(result.cog_url)) as cog,
     ):
         check_grid(source, cog, place)
         expected = warped_by_gdal(source, cog, kind, place)
-        found, is_valid = cog.read(), cog.dataset_mask() > 0
+        matches, is_valid = cog.read(), cog.dataset_mask() > 0
         assert is_valid.mean() > 0.3
-        differs = np.abs(found.astype(complex) - expected) > 1
+        differs = np.abs(matches.astype(complex) - expected) > 1
         assert (differs & is_valid).mean() < 0.01
         check_mask(source, is_valid, cog, kind, place)
-        assert found.dtype == source.read().dtype
+        assert matches.dtype == source.read().dtype
         assert cog.colorinterp == source.colorinterp
         if "palette" in kind.profile.values():
             assert cog.colormap(1) == source.colormap(1)

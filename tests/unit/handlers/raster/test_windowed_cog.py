@@ -90,20 +90,20 @@ class Kills:
 )
 def test_the_windows_are_one_cog_with_the_same_pixels(bed: Bed, dtype: str, nodata: float | None):
     pixels = numbers(300, 200, bands=2, dtype=dtype)
-    made = publish(bed, pixels, nodata=nodata)
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    published = publish(bed, pixels, nodata=nodata)
+    with rasterio.open(bed.path(published.cog_url)) as cog:
         assert np.array_equal(cog.read(), pixels)
         assert (cog.descriptions, cog.transform, cog.crs.to_string()) == (("band0", "band1"), UTM, UTM_25S)
         assert str(cog.nodata) == str(None if nodata is None else float(nodata))
         assert cog.tags(ns="IMAGE_STRUCTURE")["LAYOUT"] == "COG"
-    assert bed.silver() == [str(bed.path(made.cog_url).relative_to(bed.folder / "silver"))]
+    assert bed.silver() == [str(bed.path(published.cog_url).relative_to(bed.folder / "silver"))]
 
 
 @pytest.mark.parametrize("nodata", [0, None])
 def test_what_is_masked_is_without_data(bed: Bed, nodata: int | None):
     pixels = np.ma.masked_greater(numbers(300, 200), 150)
-    made = publish(bed, pixels, nodata=nodata)
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    published = publish(bed, pixels, nodata=nodata)
+    with rasterio.open(bed.path(published.cog_url)) as cog:
         read = cog.read(masked=True)
     assert np.array_equal(np.ma.getmaskarray(read), np.ma.getmaskarray(pixels))
     assert np.array_equal(read.compressed(), pixels.compressed())
@@ -122,12 +122,12 @@ def test_a_later_attempt_computes_only_the_windows_that_are_not_finished(bed: Be
     assert killed.phases == [f"window {number} of 6" for number in range(1, 5)]
     # What is not complete is not there: no COG yet, and four windows whose names no catalog takes.
     assert [name.rpartition("/")[2] for name in bed.silver()] == [f".window{number}.tif" for number in range(1, 5)]
-    made = publish(bed, pixels, compute=compute)
+    published = publish(bed, pixels, compute=compute)
     assert len(computed) == 6
-    assert np.array_equal(bed.read(made.cog_url), pixels)
+    assert np.array_equal(bed.read(published.cog_url), pixels)
     assert len(bed.silver()) == 1
     # It is there: nothing is computed.
-    assert publish(bed, pixels, compute=compute).cog_url == made.cog_url
+    assert publish(bed, pixels, compute=compute).cog_url == published.cog_url
     assert len(computed) == 6
 
 
@@ -144,9 +144,9 @@ def test_a_window_that_is_gone_or_damaged_is_computed_again_and_no_other(bed: Be
     (second,) = (bed.folder / "silver").rglob(".window2.tif")
     second.unlink() if harm == "deleted" else second.write_bytes(second.read_bytes()[:100])
     before = len(computed)
-    made = publish(bed, pixels, compute=compute)
+    published = publish(bed, pixels, compute=compute)
     assert computed[before:] == [pixels[0, 0, SIDE], pixels[0, 2 * SIDE, 0], pixels[0, 2 * SIDE, SIDE]]
-    assert np.array_equal(bed.read(made.cog_url), pixels)
+    assert np.array_equal(bed.read(published.cog_url), pixels)
 
 
 def test_the_checkpoints_keep_what_the_handler_itself_has_saved(bed: Bed):
@@ -168,12 +168,12 @@ def test_the_checkpoints_keep_what_the_handler_itself_has_saved(bed: Bed):
 
 
 def test_the_item_and_the_file_name_every_source_with_its_checksum(bed: Bed):
-    made = publish(bed, numbers(300, 200))
+    published = publish(bed, numbers(300, 200))
     ctx = bed.context("raster.create_cog")
     files = local_files(ctx, ["one.tif", "two.tif"])
     expected = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in files]
-    assert made.item["properties"]["dagmaster:sources"] == expected
-    with rasterio.open(bed.path(made.cog_url)) as cog:
+    assert published.item["properties"]["dagmaster:sources"] == expected
+    with rasterio.open(bed.path(published.cog_url)) as cog:
         assert all(file.sha256 in cog.tags()["DAGMASTER_MADE_OF"] for file in files)
 
 

@@ -57,10 +57,15 @@ def test_orphans_are_told_and_left_alone(shelf):
     picture = shelf.folder / "silver" / "known.png"
     picture.write_bytes(b"png")
     shelf.run("stac.register_item", cog_url=known, preview_url=f"file://{picture}")
-    found = shelf.run("detect_orphan_blobs", min_age_seconds=0)
+    result = shelf.run("detect_orphan_blobs", min_age_seconds=0)
     size = (shelf.folder / "silver" / "deep" / "orphan.tif").stat().st_size
-    assert [one["href"] for one in found["orphans"]] == [orphan]
-    assert (found["orphan_count"], found["checked"], found["referenced"], found["orphan_mb"]) == (1, 3, 2, size / 1e6)
+    assert [one["href"] for one in result["orphans"]] == [orphan]
+    assert (result["orphan_count"], result["checked"], result["referenced"], result["orphan_mb"]) == (
+        1,
+        3,
+        2,
+        size / 1e6,
+    )
     young = shelf.run("maintenance.detect_orphan_blobs")
     assert (young["orphan_count"], young["too_young"]) == (0, 1)
     assert shelf.run("detect_orphan_blobs", min_age_seconds=0, prefix="none")["checked"] == 0

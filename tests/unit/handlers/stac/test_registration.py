@@ -54,7 +54,7 @@ def test_stac_is_checked_without_a_network(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (an_item(stac_version="0.9.0"), "STAC version '0.9.0'"),
         (an_item(assets={"data": {"type": "image/tiff"}}), "assets.data.href"),
@@ -66,7 +66,7 @@ def test_stac_is_checked_without_a_network(monkeypatch):
         (an_item("a\x00"), "control character"),
     ],
 )
-def test_what_is_not_valid_is_refused_with_its_place(shelf, wrong, said):
+def test_what_is_not_valid_is_refused_with_its_place(shelf, wrong, message):
     for run in (
         lambda: shelf.run("stac.register_item", item=wrong),
         lambda: shelf.run("stac.register_items", items=[an_item("fine"), wrong]),
@@ -74,7 +74,7 @@ def test_what_is_not_valid_is_refused_with_its_place(shelf, wrong, said):
         with pytest.raises(PermanentError) as caught:
             run()
         assert caught.value.kind == "invalid_input"
-        assert said in str(caught.value)
+        assert message in str(caught.value)
     assert shelf.services.catalog.collections() == []
 
 
@@ -87,11 +87,11 @@ def test_an_item_that_does_not_link_to_its_collection_is_not_valid():
 
 
 def test_a_collection_is_made_of_its_id_and_what_is_said_of_it(shelf):
-    said = {"collection_id": "scenes", "title": "Scenes", "keywords": ["x"], "bbox": [170, -10, -170, 10]}
-    made = shelf.run("stac.ensure_collection", **said, interval="2020-01-01T00:00:00Z/..")
-    assert made["created"] is True
-    check_stac_collection(made["collection"])
-    assert made["collection"]["extent"] == {
+    message = {"collection_id": "scenes", "title": "Scenes", "keywords": ["x"], "bbox": [170, -10, -170, 10]}
+    result = shelf.run("stac.ensure_collection", **message, interval="2020-01-01T00:00:00Z/..")
+    assert result["created"] is True
+    check_stac_collection(result["collection"])
+    assert result["collection"]["extent"] == {
         "spatial": {"bbox": [[170, -10, -170, 10]]},
         "temporal": {"interval": [["2020-01-01T00:00:00Z", None]]},
     }
@@ -144,34 +144,36 @@ def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(shelf):
 
 
 def test_what_is_told_of_an_item_wins_over_what_it_says(shelf):
-    given = an_item(properties={"v": 1, "kept": True, "dagmaster:datetime_assumed": True})
-    told = {
+    values = an_item(properties={"v": 1, "kept": True, "dagmaster:datetime_assumed": True})
+    details = {
         "item_id": "mine",
         "datetime": "2024-01-02",
         "properties": {"v": 2, "customer": "me"},
         "metadata": {"eo:cloud_cover": 3, "v": 5, "width": 7},
     }
-    for way in (given, {"output": {"item": given}}):
-        made = shelf.run("stac.register_item", item=way, **told)["item"]
-        assert made["id"] == "mine"
-        said = {name: made["properties"][name] for name in ("datetime", "v", "kept", "customer", "eo:cloud_cover")}
-        assert list(said.values()) == ["2024-01-02T00:00:00Z", 2, True, "me", 3]
-        assert not {"dagmaster:datetime_assumed", "width"} & set(made["properties"])
+    for way in (values, {"output": {"item": values}}):
+        result = shelf.run("stac.register_item", item=way, **details)["item"]
+        assert result["id"] == "mine"
+        properties = {
+            name: result["properties"][name] for name in ("datetime", "v", "kept", "customer", "eo:cloud_cover")
+        }
+        assert list(properties.values()) == ["2024-01-02T00:00:00Z", 2, True, "me", 3]
+        assert not {"dagmaster:datetime_assumed", "width"} & set(result["properties"])
     # What a step only assumed does not win over what the item says.
     assumed = {"datetime": "1999-01-01T00:00:00Z", "dagmaster:datetime_assumed": True}
-    made = shelf.run("stac.register_item", item=an_item(), metadata=assumed)["item"]
-    assert made["properties"] == an_item()["properties"]
+    result = shelf.run("stac.register_item", item=an_item(), metadata=assumed)["item"]
+    assert result["properties"] == an_item()["properties"]
     with pytest.raises(PermanentError, match="has its own: leave bbox out"):
-        shelf.run("stac.register_item", item=given, bbox=[0, 0, 1, 1])
+        shelf.run("stac.register_item", item=values, bbox=[0, 0, 1, 1])
     with pytest.raises(PermanentError, match="'soon' is not a datetime"):
-        shelf.run("stac.register_item", item=given, datetime="soon")
+        shelf.run("stac.register_item", item=values, datetime="soon")
 
 
 def test_a_file_that_an_output_names_is_registered_with_what_is_told(shelf):
     held = {"cog_url": shelf.raster("a.tif"), "datetime": "2024-01-01"}
-    made = shelf.run("stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1})
-    assert (made["item_id"], made["item"]["properties"]["v"]) == ("mine", 1)
-    assert made["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
+    result = shelf.run("stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1})
+    assert (result["item_id"], result["item"]["properties"]["v"]) == ("mine", 1)
+    assert result["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
 
 
 def test_the_item_of_a_step_is_one_for_each_moment_that_is_told_when_it_is_registered(shelf):
@@ -179,23 +181,23 @@ def test_the_item_of_a_step_is_one_for_each_moment_that_is_told_when_it_is_regis
     second = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD")
     assert second["item"]["properties"]["dagmaster:undated_id"] is True
     for day in ("2024-01-01", "2024-01-02"):
-        made = shelf.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
-        assert "dagmaster:undated_id" not in made["properties"]
+        result = shelf.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
+        assert "dagmaster:undated_id" not in result["properties"]
         # The same as if the step had been told.
-        told = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)["item"]
-        assert (told["id"], told["properties"]) == (made["id"], made["properties"])
+        details = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)["item"]
+        assert (details["id"], details["properties"]) == (result["id"], result["properties"])
         shelf.run("stac.register_item", item=first, collection_id="first", datetime=day)
     assert (len(shelf.ids("days")), len(shelf.ids("first"))) == (2, 1)
 
 
 def test_a_moment_that_a_step_assumed_is_no_part_of_an_id(shelf):
-    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
-    bare = shelf.run("stac.register_item", cog_url=made["cog_url"])["item"]
-    facts = shelf.run("stac.extract_metadata", href=made["cog_url"])["metadata"]
-    again = shelf.run("stac.register_item", cog_url=made["cog_url"], metadata=facts)["item"]
+    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    bare = shelf.run("stac.register_item", cog_url=result["cog_url"])["item"]
+    facts = shelf.run("stac.extract_metadata", href=result["cog_url"])["metadata"]
+    again = shelf.run("stac.register_item", cog_url=result["cog_url"], metadata=facts)["item"]
     assert (again["id"], again["properties"]["dagmaster:datetime_assumed"]) == (bare["id"], True)
-    told = shelf.run("stac.register_item", cog_url=made["cog_url"], metadata=facts, datetime="2024-01-01")["item"]
-    assert "dagmaster:datetime_assumed" not in told["properties"]
+    details = shelf.run("stac.register_item", cog_url=result["cog_url"], metadata=facts, datetime="2024-01-01")["item"]
+    assert "dagmaster:datetime_assumed" not in details["properties"]
 
 
 def test_an_item_of_another_collection_is_not_moved(shelf):
@@ -205,10 +207,10 @@ def test_an_item_of_another_collection_is_not_moved(shelf):
 
 def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_finds(shelf):
     checked = shelf.run("raster.validate", href=str(LANDSAT))
-    made = shelf.run("raster.create_cog", source_url=checked["blob_url"])
-    by_url = shelf.run("stac_register", cog_url=made["cog_url"], collection_id="landsat", metadata=made["metadata"])
+    result = shelf.run("raster.create_cog", source_url=checked["blob_url"])
+    by_url = shelf.run("stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"])
     by_path = shelf.run(
-        "stac_register_item", cog_path=made["cog_path"], bbox=made["bbox"], properties=checked["metadata"]
+        "stac_register_item", cog_path=result["cog_path"], bbox=result["bbox"], properties=checked["metadata"]
     )
     assert by_path["collection_id"] == "default-collection"
     with rasterio.open(LANDSAT) as raster:
@@ -218,10 +220,10 @@ def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_fin
     check_stac_item(by_path["item"])
     west, south, east, north = truth
     middle = ((west + east) / 2, (south + north) / 2)
-    found = shelf.services.catalog.search(Search(bbox=(*middle, *middle), collections=("landsat",)))
-    assert found == [by_url["item"]]
+    items = shelf.services.catalog.search(Search(bbox=(*middle, *middle), collections=("landsat",)))
+    assert items == [by_url["item"]]
     assert (
-        shelf.run("stac_register", cog_url=made["cog_url"], collection_id="landsat", metadata=made["metadata"])[
+        shelf.run("stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"])[
             "updated"
         ]
         is False
@@ -229,22 +231,26 @@ def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_fin
 
 
 def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
-    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
-    told = {"metadata": {**made["metadata"], "eo:cloud_cover": 3, "platform": "landsat-7"}}
-    for params in (told, {"properties": {**told["metadata"], "customer": "me"}}):
-        said = shelf.run("stac.register_item", cog_url=made["cog_url"], **params)["item"]["properties"]
-        own = made["item"]["properties"]
-        assert said["dagmaster:sources"] == own["dagmaster:sources"]
-        assert (said["datetime"], said["created"], said["eo:cloud_cover"]) == (own["datetime"], own["created"], 3)
-        bare = {name for name in said if ":" not in name}
+    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    details = {"metadata": {**result["metadata"], "eo:cloud_cover": 3, "platform": "landsat-7"}}
+    for params in (details, {"properties": {**details["metadata"], "customer": "me"}}):
+        properties = shelf.run("stac.register_item", cog_url=result["cog_url"], **params)["item"]["properties"]
+        own = result["item"]["properties"]
+        assert properties["dagmaster:sources"] == own["dagmaster:sources"]
+        assert (properties["datetime"], properties["created"], properties["eo:cloud_cover"]) == (
+            own["datetime"],
+            own["created"],
+            3,
+        )
+        bare = {name for name in properties if ":" not in name}
         assert bare == {"datetime", "created", "platform"} | ({"customer"} if "properties" in params else set())
 
 
 def test_a_cog_that_is_named_by_its_content_is_an_item_for_each_moment(shelf):
-    made = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
-    told = {"cog_url": made["cog_url"], "collection_id": "days"}
+    result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
+    details = {"cog_url": result["cog_url"], "collection_id": "days"}
     for when in ({"datetime": "2024-01-01"}, {"properties": {"datetime": "2024-01-02"}}, {"datetime": "2024-01-01"}):
-        shelf.run("stac.register_item", **told, **when)
+        shelf.run("stac.register_item", **details, **when)
     moments = {item["id"]: item["properties"]["datetime"] for item in shelf.services.catalog.items("days")}
     assert sorted(moments.values()) == ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"]
     plain = {"cog_url": shelf.raster("b.tif"), "collection_id": "plain"}
@@ -262,14 +268,14 @@ def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
 
 
 def test_a_file_elsewhere_is_registered_by_what_is_told_of_it(shelf):
-    told = {"cog_url": "https://example.com/a/b.tif", "bbox": [170, -10, -170, 10]}
+    details = {"cog_url": "https://example.com/a/b.tif", "bbox": [170, -10, -170, 10]}
     with pytest.raises(PermanentError, match=r"the datetime of .* is unknown"):
-        shelf.run("stac.register_item", **told)
-    made = shelf.run("stac.register_item", **told, datetime="2026-01-01T00:00:00Z")
-    check_stac_item(made["item"])
+        shelf.run("stac.register_item", **details)
+    result = shelf.run("stac.register_item", **details, datetime="2026-01-01T00:00:00Z")
+    check_stac_item(result["item"])
     assert [shelf.services.catalog.search(Search(bbox=(x, 0, x, 0))) for x in (175, -175, 0)] == [
-        [made["item"]],
-        [made["item"]],
+        [result["item"]],
+        [result["item"]],
         [],
     ]
     with pytest.raises(PermanentError, match="set its bbox"):
@@ -299,21 +305,21 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
     (shelf.folder / "bronze" / "f.json").write_text(
         json.dumps({"type": "FeatureCollection", "features": [an_item("f")]})
     )
-    given = [
+    values = [
         an_item("a"),
         {"item": an_item("b")},
         "f.json",
         {"result": {"items": [an_item("c"), None]}},
         [[an_item("d")]],
     ]
-    done = shelf.run("stac.register_items", items=given, hrefs=["f.json"])
+    done = shelf.run("stac.register_items", items=values, hrefs=["f.json"])
     assert (done["total"], done["created"], done["collection_ids"]) == (6, 5, ["scenes"])
     assert shelf.ids("scenes") == ["a", "b", "c", "d", "f"]
-    assert shelf.run("raster.stac_register_items", items=given)["unchanged"] == 5
+    assert shelf.run("raster.stac_register_items", items=values)["unchanged"] == 5
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [
         ({"items": [5]}, r"items\[0\]\[0\] is 5"),
         ({"items": [{"no": "item"}]}, "contains no STAC item: it has no"),
@@ -325,10 +331,10 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
         ({"items": [an_item("a")], "collection_id": "other"}, "is requested"),
     ],
 )
-def test_what_holds_no_items_is_told(shelf, given, said):
+def test_what_holds_no_items_is_told(shelf, values, message):
     (shelf.folder / "bronze" / "broken.json").write_text("{")
-    with pytest.raises(PermanentError, match=said) as caught:
-        shelf.run("stac.register_items", **given)
+    with pytest.raises(PermanentError, match=message) as caught:
+        shelf.run("stac.register_items", **values)
     assert caught.value.kind == "invalid_input"
     assert shelf.services.catalog.collections() == []
 

@@ -25,9 +25,9 @@ BOX = shapely.box(0, 0, 1, 1)
 BOW_TIE = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
 
 
-def refused(services, said: str, **params: Any) -> None:
+def refused(services, text: str, **params: Any) -> None:
     """Check that the handler fails with this sentence and leaves nothing behind."""
-    with pytest.raises(PermanentError, match=said) as caught:
+    with pytest.raises(PermanentError, match=text) as caught:
         services.run("vector.prepare", **params)
     assert caught.value.kind == "invalid_input"
     message = str(caught.value)
@@ -173,20 +173,20 @@ def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(services):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ('{"hello": 1}', "JSON, but not GeoJSON with features: it has 'hello'. Expected a FeatureCollection, a"),
         ("{}", "JSON, but not GeoJSON with features. Expected a FeatureCollection, a Feature or a geometry$"),
         ('{"hello": ', "not JSON, or it is truncated: copy it again"),
     ],
 )
-def test_json_without_features_is_told_for_what_it_is(services, text, said):
-    refused(services, f"^the file is {said}", href=services.put("a.geojson", text.encode()))
+def test_json_without_features_is_told_for_what_it_is(services, text, message):
+    refused(services, f"^the file is {message}", href=services.put("a.geojson", text.encode()))
 
 
-@pytest.mark.parametrize(("head", "said"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
-def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(services, head, said):
-    refused(services, said, href=services.put("x.gpkg", head))
+@pytest.mark.parametrize(("head", "message"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
+def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(services, head, message):
+    refused(services, message, href=services.put("x.gpkg", head))
 
 
 def test_parquet_without_places_is_refused(services):
@@ -315,7 +315,7 @@ def test_a_zip_that_lies_about_its_size_is_refused(services):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         ({"readme.txt": b"x"}, "has no dataset of a supported format, but readme.txt"),
         ({}, "has no dataset of a supported format, but nothing"),
@@ -326,8 +326,8 @@ def test_a_zip_that_lies_about_its_size_is_refused(services):
         ({"inner.zip": b"PK"}, "has no dataset of a supported format"),
     ],
 )
-def test_a_zip_holds_one_file_of_features(services, files, said):
-    refused(services, said, href=zipped(services, files))
+def test_a_zip_holds_one_file_of_features(services, files, message):
+    refused(services, message, href=zipped(services, files))
 
 
 def test_one_of_several_may_be_named(services):
@@ -346,7 +346,7 @@ def test_what_is_no_zip_is_refused(services):
 
 
 @pytest.mark.parametrize(
-    ("crs", "said"),
+    ("crs", "message"),
     [
         ("EPSG:999999", "target_crs is EPSG:999999, which is not a known CRS"),
         ("+proj=utm +zone=33", "expected an authority and a code"),
@@ -355,8 +355,8 @@ def test_what_is_no_zip_is_refused(services):
         ("ESRI:54009", "has no EPSG code"),
     ],
 )
-def test_a_target_that_nobody_knows(services, crs, said):
-    refused(services, said, href=services.put("x.geojson", collection(BOX)), target_crs=crs)
+def test_a_target_that_nobody_knows(services, crs, message):
+    refused(services, message, href=services.put("x.geojson", collection(BOX)), target_crs=crs)
 
 
 def test_a_crs_that_contradicts_the_file_is_refused(services):
@@ -520,16 +520,16 @@ def test_heights_are_kept_or_dropped_and_not_made_up(services):
 
 
 @pytest.mark.parametrize(
-    ("heights", "said"),
+    ("heights", "message"),
     [
         ([3, 3, None, 3], "feature 3 has no height, those before it have some. Set heights: drop"),
         ([None, None, None, 1, None], "feature 4 has heights, those before it have none. Set heights: drop"),
     ],
 )
-def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differs(services, heights, said):
+def test_a_mix_of_heights_and_none_is_refused_with_the_first_feature_that_differs(services, heights, message):
     points = [shapely.Point(1, 2) if one is None else shapely.Point(1, 2, one) for one in heights]
     both = services.put("y.geojson", collection(*points))
-    with pytest.raises(PermanentError, match=re.escape(said)):
+    with pytest.raises(PermanentError, match=re.escape(message)):
         services.run("vector.prepare", href=both)
     prepared, _ = loaded(services, both, table="flat", heights="drop")
     assert prepared["counts"]["heights_dropped"] == sum(one is not None for one in heights)
@@ -599,8 +599,8 @@ def test_three_thousand_columns_are_no_trouble(services):
 
 def test_dates_times_and_json_have_types(services):
     data = collection(BOX, BOX)
-    told = {"d": "2020-02-29", "t": "2020-01-02T03:04:05Z", "o": {"a": [1]}, "l": [1, 2], "b": True, "mixed": 1}
-    data["features"][0]["properties"] = told
+    details = {"d": "2020-02-29", "t": "2020-01-02T03:04:05Z", "o": {"a": [1]}, "l": [1, 2], "b": True, "mixed": 1}
+    data["features"][0]["properties"] = details
     data["features"][1]["properties"] = {"mixed": "x"}
     prepared, back = loaded(services, services.put("x.geojson", data))
     kinds = {one["name"]: one["type"] for one in prepared["schema"]["columns"]}
@@ -660,7 +660,7 @@ def test_a_csv_with_wkt_needs_its_crs(services):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"a,b\n1,2\n", "the CSV has no geometries: its columns are a, b"),
         (b"lon,lat\nx,1\n", "row 1 of the CSV has no valid coordinates: 'x', '1'"),
@@ -670,8 +670,8 @@ def test_a_csv_with_wkt_needs_its_crs(services):
         (b"wkt\nPOINT(1)\n", r"the geometry of feature 1 is damaged and cannot be read: correct it, .* \(GEOS: "),
     ],
 )
-def test_a_csv_that_cannot_be_read(services, text, said):
-    refused(services, said, href=services.put("x.csv", text), source_crs="EPSG:4326")
+def test_a_csv_that_cannot_be_read(services, text, message):
+    refused(services, message, href=services.put("x.csv", text), source_crs="EPSG:4326")
 
 
 def test_a_csv_in_another_encoding(services):
@@ -712,8 +712,8 @@ def test_a_chunk_is_never_larger_than_it_may_be(services):
 
 def test_what_is_no_chunk_is_not_uploaded(services):
     pq.write_table(pa.table({"a": [1]}), services.folder / "x.parquet")
-    for href, said in ((str(services.folder / "x.parquet"), "vector.prepare did not write it"), (services.put("y.parquet", b"x"), "not a chunk of a table, or it is damaged: run vector.prepare again|vector.prepare did not write it"), ("z.parquet", "there is no chunk")):  # fmt: skip
-        with pytest.raises(PermanentError, match=said) as caught:
+    for href, message in ((str(services.folder / "x.parquet"), "vector.prepare did not write it"), (services.put("y.parquet", b"x"), "not a chunk of a table, or it is damaged: run vector.prepare again|vector.prepare did not write it"), ("z.parquet", "there is no chunk")):  # fmt: skip
+        with pytest.raises(PermanentError, match=message) as caught:
             services.run("vector.upload_chunk", table="t", chunk_id="a", href=href)
         assert caught.value.kind == "invalid_input"
     with pytest.raises(PermanentError, match="name a chunk"):
@@ -722,8 +722,8 @@ def test_what_is_no_chunk_is_not_uploaded(services):
 
 def test_a_dissolve_by_what_is_not_there_is_refused(services):
     href = services.put("x.geojson", collection(BOX))
-    for params, said in (({"by": ["x"]}, "no column 'x'"), ({"sums": ["x"]}, "no column 'x'")):
-        with pytest.raises(PermanentError, match=said):
+    for params, message in (({"by": ["x"]}, "no column 'x'"), ({"sums": ["x"]}, "no column 'x'")):
+        with pytest.raises(PermanentError, match=message):
             services.run("vector.dissolve", href=href, **params)
     data = collection(BOX)
     data["features"][0]["properties"] = {"a": "x"}

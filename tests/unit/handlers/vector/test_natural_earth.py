@@ -217,11 +217,11 @@ def test_lines_are_simplified_plainly(services):
 
 
 def collection(*shapes: Any) -> dict[str, Any]:
-    made = [
+    result = [
         {"type": "Feature", "properties": {"n": at}, "geometry": None if one is None else shapely.geometry.mapping(one)}
         for at, one in enumerate(shapes)
     ]
-    return {"type": "FeatureCollection", "features": made}
+    return {"type": "FeatureCollection", "features": result}
 
 
 # ── The catalog, and all of it in one task ──
@@ -232,9 +232,9 @@ def test_the_item_of_a_table_says_what_it_holds_and_is_stac(services, shapefile)
 
     prepared, _ = loaded(services, shapefile, chunk_rows=100, table="countries")
     services.tables.replace_chunk("countries", "old", services.tables.read("countries").slice(0, 3))
-    made = services.run("vector.create_stac", table="countries", chunks=prepared["chunks"], source=prepared["source"], expected_rows=COUNTRIES)  # fmt: skip
-    assert (made["rows"], made["removed_rows"], made["item_id"]) == (COUNTRIES, 3, "countries")
-    item = made["item"]
+    result = services.run("vector.create_stac", table="countries", chunks=prepared["chunks"], source=prepared["source"], expected_rows=COUNTRIES)  # fmt: skip
+    assert (result["rows"], result["removed_rows"], result["item_id"]) == (COUNTRIES, 3, "countries")
+    item = result["item"]
     assert services.catalog.registered["vectors", "countries"] == item
     pystac.Collection.from_dict(services.catalog.collections["vectors"]).validate()
     properties = item["properties"]

@@ -43,9 +43,9 @@ def test_countries_become_a_table_that_is_found_by_place(request, services, targ
     countries, back = countries.sort_by("name"), services.tables.read("world").sort_by("name")
     assert back["gdp_md_est"].to_pylist() == countries["gdp_md_est"].to_pylist()
     assert shapely.equals_identical(shapes_of(back), as_multi(shapes_of(countries))).all()
-    found = services.catalog.search(Search(collections=("vectors",), bbox=(10, 50, 11, 51)))
-    assert [item["id"] for item in found] == ["world"]
-    assert found[0]["properties"]["table:row_count"] == COUNTRIES
+    items = services.catalog.search(Search(collections=("vectors",), bbox=(10, 50, 11, 51)))
+    assert [item["id"] for item in items] == ["world"]
+    assert items[0]["properties"]["table:row_count"] == COUNTRIES
     # Fewer chunks the next time: those of the first run are gone, and nothing is there twice.
     again = run(services, href="naturalearth_lowres.shp", chunk_rows=100, table="world")
     assert again.result["rows"] == COUNTRIES
