@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyogrio
 
+from dagmaster.application.context import Application
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
@@ -24,9 +25,15 @@ from dagmaster.handlers.formats.driver_rules import complete
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.raster_files import installed_drivers
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
+from dagmaster.http.app import create_app
 from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.settings import GROUPS, Settings
 from dagmaster.settings_aliases import ALIASES
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.client_store import MemoryClientStore
+from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.store.memory.read_store import MemoryReadStore
+from dagmaster.store.memory.reusable_results import MemoryReusableResults
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -57,7 +64,19 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "formats.md": _formats(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         HERE / "reference" / "views.schema.json": json.dumps(view_schemas(), indent=2) + "\n",
+        HERE / "reference" / "openapi.json": json.dumps(_openapi(), indent=1) + "\n",
     }
+
+
+def _openapi() -> dict[str, Any]:
+    database = MemoryDatabase()
+    application = Application(
+        read=MemoryReadStore(database),
+        client=MemoryClientStore(database),
+        results=MemoryReusableResults(database),
+        blobs=database.blobs,
+    )
+    return create_app(application, MemoryApiKeyStore()).openapi()
 
 
 def _workflow_file() -> str:

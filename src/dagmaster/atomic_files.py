@@ -45,6 +45,17 @@ def replace(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     sync_folder(path.parent)
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, replacing any other file of that name."""
+
+    def fill(file: IO[bytes]) -> None:
+        # Before there is anything to read.
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+
+    replace(path, fill)
+
+
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably.
 

@@ -1,5 +1,6 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
+from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.application.views.audit import AuditView, ViolationView
 from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogView
 from dagmaster.application.views.fleet import (
@@ -63,6 +64,7 @@ __all__ = [
     "TERMINAL_JOB",
     "TERMINAL_NODE",
     "ActivateResult",
+    "ApiKeyView",
     "AttemptStatus",
     "AttemptView",
     "AuditView",
@@ -90,6 +92,7 @@ __all__ = [
     "LeftTasksView",
     "LinkView",
     "LogView",
+    "NewApiKeyView",
     "NodeDetailView",
     "NodeReasonView",
     "NodeStatus",

@@ -15,6 +15,7 @@ import click
 
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_files
+from dagmaster.cli.commands.server import PORT, find_port
 from dagmaster.cli.database import database_session
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
@@ -45,6 +46,9 @@ STOP_SECONDS: Final = 10.0
     type=click.Path(path_type=pathlib.Path, file_okay=False),
     help="A folder of workflow files to publish.  [default: ./workflows, if it exists]",
 )
+@click.option(
+    "--port", type=click.IntRange(1, 65_535), default=PORT, show_default=True, help="The port of the HTTP API."
+)
 @handlers_option
 @data_dir_option
 @log_options
@@ -54,15 +58,17 @@ def dev(
     orchestrators: int,
     concurrency: int | None,
     folder: pathlib.Path | None,
+    port: int,
     modules: tuple[str, ...],
     data_dir: pathlib.Path | None,
     log_format: LogFormat | None,
     log_level: LogLevel | None,
 ) -> int:
-    """Run the whole system on this machine: a database, an orchestrator, and a worker for all queues.
+    """Run the whole system on this machine: a database, an orchestrator, a worker for all queues, and the HTTP API.
 
     The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The workflow files
-    of a folder are published, so that jobs can be submitted by workflow id. A process that dies is restarted.
+    of a folder are published, so that jobs can be submitted by workflow id. A process that dies is restarted. The API
+    listens on 127.0.0.1; if its port is taken, on another one. Its key is kept beside the data directory.
 
     \b
     In another terminal:
@@ -78,7 +84,8 @@ def dev(
     worker = ["worker", "--queue=*", *(f"--handlers={module}" for module in modules)]
     if concurrency is not None:
         worker.append(f"--concurrency={concurrency}")
-    commands = [["orchestrator"]] * orchestrators + [worker] * workers
+    port = find_port(port)
+    commands = [["orchestrator"]] * orchestrators + [worker] * workers + [["server", f"--port={port}"]]
     common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
     with database_session(data_dir) as session:
         click.echo(f"dagmaster {version('dagmaster')}")
@@ -89,7 +96,8 @@ def dev(
             log_format=log_format or session.settings.log_format,
             stop_seconds=session.settings.drain_seconds + STOP_SECONDS,
         )
-        return asyncio.run(_run(supervisor, session, folder, compile_folder(folder, registry), started))
+        sources = compile_folder(folder, registry)
+        return asyncio.run(_run(supervisor, session, folder, sources, started=started, port=port))
 
 
 async def _run(
@@ -97,21 +105,26 @@ async def _run(
     session: DatabaseSession,
     folder: pathlib.Path,
     sources: list[WorkflowSource],
+    *,
     started: float,
+    port: int,
 ) -> int:
     from dagmaster.bootstrap import open_application
+    from dagmaster.bootstrap.http_server import ensure_local_key
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
     async with open_application(session.config, session.settings, session.data_dir, migrate=True) as app:
         supervisor.start()
+        key_file = await ensure_local_key(session.config, session.settings, session.data_dir)
         published = [result.workflow_id for result in await publish_workflows(app, sources, replace=True)]
     await supervisor.wait_ready()
     if published:
         print_status("workflows", f"{', '.join(published)} (from {folder})")
     else:
         print_status("workflows", f"none in {folder}: publish some with `dagmaster workflows push FILE`")
+    print_status("API", f"http://127.0.0.1:{port}/api/v1 (key in {key_file})")
     if not supervisor.is_stopping:
         example = "fan_out -i count=10000" if "fan_out" in published else (published or ["WORKFLOW"])[0]
         click.echo(f"\nready in {time.monotonic() - started:.1f} s. In another terminal:")

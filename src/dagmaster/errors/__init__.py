@@ -6,116 +6,25 @@ sentence. The docstring of a class is its sentence if none is given. `docs/refer
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-
-class Category(StrEnum):
-    """What kind of error it is, for interfaces that treat all of a kind alike."""
-
-    INVALID = "invalid"
-    """The request is wrong; sent again unchanged it fails again."""
-    NOT_FOUND = "not_found"
-    """What the request names does not exist."""
-    CONFLICT = "conflict"
-    """The request does not fit the present state."""
-    FORBIDDEN = "forbidden"
-    """The caller may not do this."""
-    UNAVAILABLE = "unavailable"
-    """A service that the request needs cannot be used now; sent again later it may succeed."""
-    INTERNAL = "internal"
-    """A mistake in dagmaster."""
-
-
-class Outcome(NamedTuple):
-    """How interfaces answer with an error of one category."""
-
-    exit_code: int
-    http_status: int
-
-
-OUTCOMES: Final[Mapping[Category, Outcome]] = {
-    Category.INVALID: Outcome(2, 400),
-    Category.NOT_FOUND: Outcome(2, 404),
-    Category.CONFLICT: Outcome(2, 409),
-    Category.FORBIDDEN: Outcome(2, 403),
-    Category.UNAVAILABLE: Outcome(3, 503),
-    # 70 is EX_SOFTWARE of sysexits: an internal error is never taken for a failed job (1) or bad input (2).
-    Category.INTERNAL: Outcome(70, 500),
-}
-"""The one table from category to exit code and HTTP status."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One mistake in a file or in inputs, with its position."""
-
-    message: str
-    file: str = ""
-    line: int = 0
-    column: int = 0
-    path: str = ""
-    text: str = ""
-    hint: str = ""
-    severity: str = "error"
-
-    def __str__(self) -> str:
-        """Format the problem as compilers do: position, message, path, source line, hint."""
-        position = ":".join(str(part) for part in (self.file, self.line or "", self.column or "") if part)
-        lines = [f"{position}: {self.severity}: {self.message}" if position else f"{self.severity}: {self.message}"]
-        lines += [f"    at {self.path}"] if self.path else []
-        lines += [f"    {self.text}"] if self.text else []
-        lines += [f"    {self.hint}"] if self.hint else []
-        return "\n".join(lines)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the problem as JSON values."""
-        return asdict(self)
-
-
-class DagmasterError(Exception):
-    """An operation of dagmaster failed."""
-
-    code: ClassVar[str] = "dagmaster_error"
-    category: ClassVar[Category] = Category.INTERNAL
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(message or (self.__doc__ or "").strip())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the error as `--json` prints it under `error`."""
-        return {"code": self.code, "category": self.category.value, "message": str(self)}
-
-
-class _WithProblems(DagmasterError):
-    """Several problems, each with its position."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the error with its problems, each as an object."""
-        count = len(self.problems)
-        message = f"{(self.__doc__ or '').strip().rstrip('.')}: {count} problem{'s' if count != 1 else ''}"
-        return {**super().to_dict(), "message": message, "problems": [problem.to_dict() for problem in self.problems]}
-
+from dagmaster.errors.base import OUTCOMES as OUTCOMES
+from dagmaster.errors.base import Category as Category
+from dagmaster.errors.base import DagmasterError as DagmasterError
+from dagmaster.errors.base import Problem as Problem
+from dagmaster.errors.base import ProblemsError
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────
 
 
-class WorkflowInvalid(_WithProblems):
+class WorkflowInvalid(ProblemsError):
     """The workflow is not valid."""
 
     code = "workflow_invalid"
     category = Category.INVALID
 
 
-class InputsInvalid(_WithProblems):
+class InputsInvalid(ProblemsError):
     """The inputs do not match the workflow."""
 
     code = "inputs_invalid"
@@ -312,6 +221,51 @@ class NothingToResume(CommandRejected):
     """The job completed; a resume must name nodes to run again, or change inputs or version."""
 
     code = "nothing_to_resume"
+
+
+# ── Callers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ApiKeyInvalid(DagmasterError):
+    """The key to create is not valid."""
+
+    code = "api_key_invalid"
+    category = Category.INVALID
+
+
+class ApiKeyNotFound(DagmasterError):
+    """There is no such key."""
+
+    code = "api_key_not_found"
+    category = Category.NOT_FOUND
+
+
+class ApiKeyRejected(DagmasterError):
+    """The request has no key, or one that is unknown, revoked or expired."""
+
+    code = "api_key_rejected"
+    category = Category.UNAUTHENTICATED
+
+
+class ScopeMissing(DagmasterError):
+    """The key does not have the scope that the request needs."""
+
+    code = "scope_missing"
+    category = Category.FORBIDDEN
+
+
+class RequestInvalid(ProblemsError):
+    """The request is not valid."""
+
+    code = "request_invalid"
+    category = Category.INVALID
+
+
+class RequestTooLarge(DagmasterError):
+    """The body of the request is too large."""
+
+    code = "request_too_large"
+    category = Category.INVALID
 
 
 # ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,96 @@
+"""API keys: create, list, revoke, rotate, and find who sent one.
+
+A key is `dm_` + its id + `_` + 32 random bytes. It is shown once; only its digest is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
+from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagmaster.ports.api_keys import ApiKeyStore
+
+PREFIX: Final = "dm_"
+MAX_NAME: Final = 64
+MAX_DAYS: Final = 36_500
+_KEY: Final = re.compile(r"dm_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
+
+
+async def create_key(
+    keys: ApiKeyStore, name: str, scopes: Collection[Scope], *, created_by: str, now: float, days: float | None = None
+) -> NewApiKeyView:
+    """Create a key for a caller; `days`: how long it is valid."""
+    if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
+        raise ApiKeyInvalid(f"the name of a key has 1 to {MAX_NAME} printable characters")
+    if not scopes:
+        raise ApiKeyInvalid(f"a key needs at least one scope: {', '.join(Scope)}")
+    if days is not None and not 0 < days <= MAX_DAYS:
+        raise ApiKeyInvalid(f"a key is valid for more than 0 and at most {MAX_DAYS:,} days")
+    key_id = secrets.token_hex(6)
+    key = f"{PREFIX}{key_id}_{secrets.token_urlsafe(32)}"
+    record = ApiKeyRecord(
+        key_id=key_id,
+        name=name,
+        scopes=frozenset(scopes),
+        created_at=now,
+        created_by=created_by,
+        expires_at=None if days is None else now + days * 86_400,
+    )
+    await keys.add(record, digest_of(key))
+    return NewApiKeyView(**{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key)
+
+
+async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
+    """List all keys, newest first."""
+    return tuple(map(_view, await keys.all()))
+
+
+async def revoke_key(keys: ApiKeyStore, key_id: str) -> ApiKeyView:
+    """Revoke a key: requests with it are rejected within seconds."""
+    record = await keys.revoke(key_id.removeprefix(PREFIX).split("_", 1)[0])
+    if record is None:
+        raise ApiKeyNotFound(f"there is no key {key_id[:40]!r}; `dagmaster keys list` shows all")
+    return _view(record)
+
+
+async def find_caller(keys: ApiKeyStore, key: str) -> ApiKeyRecord:
+    """Return the record of a key that may be used; raise `ApiKeyRejected` otherwise, without the reason."""
+    match = await keys.find(digest_of(key)) if _KEY.fullmatch(key) else None
+    if match is not None:
+        record, now = match
+        if record.is_valid(now):
+            return record
+    raise ApiKeyRejected("the key is unknown, revoked or expired")
+
+
+def digest_of(key: str) -> str:
+    """Return what is stored of a key. It is random, so that a plain digest cannot be reversed."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def allows(scopes: Collection[Scope], needed: Scope) -> bool:
+    """Return whether a caller with these scopes may do something. `admin` includes all but `work`."""
+    return needed in scopes or (Scope.ADMIN in scopes and needed is not Scope.WORK)
+
+
+def _view(record: ApiKeyRecord) -> ApiKeyView:
+    return ApiKeyView(
+        key_id=record.key_id,
+        name=record.name,
+        scopes=tuple(sorted(record.scopes)),
+        created_at=record.created_at,
+        created_by=record.created_by,
+        expires_at=record.expires_at,
+        revoked_at=record.revoked_at,
+        last_used_at=record.last_used_at,
+    )

@@ -1,0 +1,103 @@
+"""Wires the HTTP server and the store of keys."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import time
+from typing import TYPE_CHECKING
+
+from dagmaster.atomic_files import write_private
+from dagmaster.bootstrap import ensure_schema, wire_application
+
+if TYPE_CHECKING:
+    import pathlib
+    import socket
+    from collections.abc import AsyncIterator
+
+    from dagmaster.http.server import HttpServer
+    from dagmaster.ports.api_keys import ApiKeyStore
+    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.settings import Settings
+
+
+@contextlib.asynccontextmanager
+async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[ApiKeyStore]:
+    """Open the store of keys on a database whose schema is current."""
+    from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
+
+    await ensure_schema(config, migrate=migrate)
+    async with contextlib.AsyncExitStack() as stack:
+        store = PostgresApiKeyStore(config)
+        stack.push_async_callback(store.close)
+        yield store
+
+
+async def ensure_local_key(config: DatabaseConfig, settings: Settings, data_dir: pathlib.Path | None) -> pathlib.Path:
+    """Return the file with the key of this machine's user for a data directory; create both if they are missing."""
+    from dagmaster.application.api_keys import create_key, find_caller
+    from dagmaster.errors import ApiKeyRejected
+    from dagmaster.ports.api_keys import Scope
+    from dagmaster.store.embedded.server import default_data_dir
+
+    data_dir = data_dir or settings.data_dir or default_data_dir()
+    path = data_dir.with_name(f"{data_dir.name}-api-key")
+    async with open_keys(config) as keys:
+        with contextlib.suppress(ApiKeyRejected, FileNotFoundError):
+            await find_caller(keys, path.read_text(encoding="utf-8").strip())
+            return path
+        view = await create_key(keys, getpass.getuser(), list(Scope), created_by="dagmaster dev", now=time.time())
+    write_private(path, f"{view.key}\n".encode())
+    return path
+
+
+class ServerService:
+    """The HTTP API on one database, as a service. Its stores connect when they are first used."""
+
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        settings: Settings,
+        blob_dir: pathlib.Path,
+        listener: socket.socket,
+        *,
+        certificate: str | None = None,
+        key_file: str | None = None,
+        trusted_proxies: str | None = None,
+    ) -> None:
+        self.ready = asyncio.Event()
+        self._config, self._settings, self._blob_dir = config, settings, blob_dir
+        self._listener = listener
+        self._tls = {"certificate": certificate, "key_file": key_file}
+        self._trusted_proxies = trusted_proxies
+        self._server: HttpServer | None = None
+        self._is_stopped = False
+
+    async def run(self) -> None:
+        """Serve until stopped."""
+        from dagmaster.http.app import create_app
+        from dagmaster.http.server import HttpServer
+        from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
+        from dagmaster.store.postgres.client_store import PostgresClientStore
+
+        async with contextlib.AsyncExitStack() as stack:
+            client = PostgresClientStore(self._config, "dagmaster server")
+            stack.push_async_callback(client.close)
+            keys = PostgresApiKeyStore(self._config)
+            stack.push_async_callback(keys.close)
+            application = await stack.enter_async_context(
+                wire_application(self._config, self._settings, self._blob_dir, client=client)
+            )
+            self._server = HttpServer(
+                create_app(application, keys), self._listener, **self._tls, trusted_proxies=self._trusted_proxies
+            )
+            self._server.ready = self.ready
+            if not self._is_stopped:
+                await self._server.run_until_stopped()
+
+    def stop(self) -> None:
+        """Finish the requests that run, and end."""
+        self._is_stopped = True
+        if self._server is not None:
+            self._server.stop()

@@ -1,0 +1,121 @@
+"""`dagmaster keys`: the keys of callers of the HTTP API."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from dagmaster.application.api_keys import create_key, list_keys, revoke_key
+from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.database import database_session
+from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.ports.api_keys import Scope
+from dagmaster.text_format import format_rfc3339
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.ports.api_keys import ApiKeyStore
+
+T = TypeVar("T")
+
+
+@click.group()
+def keys() -> None:
+    """Manage the keys of callers of the HTTP API."""
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    required=True,
+    type=click.Choice([scope.value for scope in Scope]),
+    help="What the caller may do (repeatable). admin includes all but work.",
+)
+@click.option("--days", type=float, help="How long the key is valid.  [default: until it is revoked]")
+@json_option
+@data_dir_option
+def create(
+    name: str, *, scopes: tuple[str, ...], days: float | None, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
+    """Create a key for the caller NAME. It is shown once: only its digest is stored.
+
+    \b
+    Examples:
+      dagmaster keys create ops --scope admin
+      export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
+    """
+    chosen = [Scope(scope) for scope in scopes]
+    view = _run(
+        data_dir,
+        lambda store: create_key(store, name, chosen, created_by=sender(), now=time.time(), days=days),
+        migrate=True,
+    )
+    if as_json:
+        click.echo(json.dumps(view.to_dict()))
+    else:
+        click.echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
+        click.echo(view.key)
+    return COMPLETED
+
+
+@keys.command("list")
+@json_option
+@data_dir_option
+def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """List all keys, without their secrets."""
+    views = _run(data_dir, list_keys)
+    if as_json:
+        click.echo(json.dumps([view.to_dict() for view in views]))
+        return COMPLETED
+    if not views:
+        click.echo("no keys yet: dagmaster keys create NAME --scope read", err=True)
+        return COMPLETED
+    table = Table(box=None, pad_edge=False)
+    for column in ("key", "name", "scopes", "created", "last used", "state"):
+        table.add_column(column)
+    for view in views:
+        state = "valid" if view.expires_at is None else f"until {format_rfc3339(view.expires_at)}"
+        state = state if view.revoked_at is None else "revoked"
+        used = "never" if view.last_used_at is None else format_rfc3339(view.last_used_at)
+        table.add_row(view.key_id, view.name, ", ".join(view.scopes), format_rfc3339(view.created_at), used, state)
+    Console().print(table)
+    return COMPLETED
+
+
+@keys.command()
+@click.argument("key_id")
+@json_option
+@data_dir_option
+def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Revoke a key. Requests with it are rejected within 5 seconds."""
+    view = _run(data_dir, lambda store: revoke_key(store, key_id))
+    if as_json:
+        click.echo(json.dumps(view.to_dict()))
+    else:
+        click.echo(f"revoked key {view.key_id} of {view.name}", err=True)
+    return COMPLETED
+
+
+def _run(data_dir: pathlib.Path | None, work: Callable[[ApiKeyStore], Awaitable[T]], *, migrate: bool = False) -> T:
+    import asyncio
+
+    from dagmaster.bootstrap.http_server import open_keys
+
+    with database_session(data_dir) as session:
+
+        async def run() -> T:
+            async with open_keys(session.config, migrate=migrate and session.config.is_embedded) as store:
+                return await work(store)
+
+        return asyncio.run(run())

@@ -1,0 +1,98 @@
+"""`dagmaster server`: the HTTP API."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dagmaster.cli.commands.services import serve, with_parent_option
+from dagmaster.cli.log_options import LogOptions, log_options
+from dagmaster.cli.options import data_dir_option
+
+if TYPE_CHECKING:
+    import pathlib
+
+    from dagmaster.cli.commands.services import Service
+    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.settings import Settings
+    from dagmaster.telemetry.logs import LogFormat, LogLevel
+
+PORT: Final = 8420
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
+@click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="A TLS certificate (PEM).")
+@click.option("--certificate-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
+@click.option("--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed.")
+@data_dir_option
+@log_options
+@with_parent_option
+def server(
+    *,
+    host: str,
+    port: int,
+    certificate: str | None,
+    certificate_key: str | None,
+    trusted_proxies: str | None,
+    data_dir: pathlib.Path | None,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
+    with_parent: bool,
+) -> int:
+    """Run the HTTP API, under /api/v1; its description is /openapi.json.
+
+    It keeps no state: any number may run behind a balancer. Every request needs a key (`dagmaster keys create`), except
+    /livez, /readyz and /openapi.json.
+
+    \b
+    Examples:
+      dagmaster keys create ops --scope admin
+      dagmaster server --port 8420
+      curl -H "Authorization: Bearer $DAGMASTER_KEY" http://127.0.0.1:8420/api/v1/jobs
+    """
+    from dagmaster.bootstrap import blob_directory
+    from dagmaster.bootstrap.http_server import ServerService
+
+    if (certificate is None) != (certificate_key is None):
+        raise click.UsageError("--certificate and --certificate-key go together")
+    listener = bind(host, port)
+    scheme = "http" if certificate is None else "https"
+    address = f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+    def make(config: DatabaseConfig, _blobs: OutputBlobs, settings: Settings) -> Service:
+        return ServerService(
+            config,
+            settings,
+            blob_directory(settings, data_dir),
+            listener,
+            certificate=certificate,
+            key_file=certificate_key,
+            trusted_proxies=trusted_proxies,
+        )
+
+    return serve(f"server at {address}", make, data_dir, LogOptions(log_format, log_level), with_parent=with_parent)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; raise a usage error if the address is taken."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+
+def find_port(preferred: int = PORT) -> int:
+    """Return the preferred port of this machine if it is free, else another one."""
+    for port in (preferred, 0):
+        try:
+            with socket.create_server(("127.0.0.1", port)) as listener:
+                return int(listener.getsockname()[1])
+        except OSError:
+            continue
+    raise click.ClickException("no port of 127.0.0.1 is free")

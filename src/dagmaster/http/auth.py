@@ -1,0 +1,78 @@
+"""Who calls, and whether they may: API keys and the scope of each route."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+
+from dagmaster.application.api_keys import allows, digest_of, find_caller
+from dagmaster.errors import ApiKeyRejected, ScopeMissing
+from dagmaster.ports.api_keys import ApiKeyRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.ports.api_keys import ApiKeyStore, Scope
+
+CACHE_SECONDS: Final = 5.0
+"""How long a key is used without asking the store: a revoked one is rejected after this time."""
+USED_SECONDS: Final = 60.0
+MAX_CACHED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Cached:
+    record: ApiKeyRecord
+    checked_at: float
+    marked_at: float = field(default=float("-inf"))
+
+
+class KeyChecker:
+    """Finds the caller of a request by its key. Keys are cached for some seconds, by their digest."""
+
+    def __init__(self, keys: ApiKeyStore) -> None:
+        self._keys = keys
+        self._cache: dict[str, _Cached] = {}
+
+    async def caller(self, request: Request) -> ApiKeyRecord:
+        """Return the caller; raise `ApiKeyRejected` if the request has no valid key."""
+        key = _key_of(request)
+        digest, now = digest_of(key), time.monotonic()
+        cached = self._cache.get(digest)
+        if cached is None or now - cached.checked_at > CACHE_SECONDS:
+            self._cache.pop(digest, None)
+            record = await find_caller(self._keys, key)
+            if len(self._cache) >= MAX_CACHED:
+                self._cache.clear()
+            marked_at = float("-inf") if cached is None else cached.marked_at
+            cached = self._cache[digest] = _Cached(record, now, marked_at)
+        if now - cached.marked_at > USED_SECONDS:
+            cached.marked_at = now
+            await self._keys.mark_used([cached.record.key_id])
+        return cached.record
+
+
+def _key_of(request: Request) -> str:
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key:
+        return key.strip()
+    key = request.headers.get("x-api-key", "")
+    if not key:
+        raise ApiKeyRejected("the request has no key: send `Authorization: Bearer dm_…`")
+    return key
+
+
+def require(scope: Scope) -> Callable[[Request], Awaitable[ApiKeyRecord]]:
+    """Return a dependency that admits callers with this scope."""
+
+    async def check(request: Request) -> ApiKeyRecord:
+        caller: ApiKeyRecord = await request.app.state.keys.caller(request)
+        if not allows(caller.scopes, scope):
+            granted = ", ".join(sorted(caller.scopes))
+            raise ScopeMissing(f"this needs the scope `{scope}`; the key of {caller.name} has: {granted}")
+        return caller
+
+    return check

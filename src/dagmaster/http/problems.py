@@ -1,0 +1,124 @@
+"""Errors as RFC 9457 problem documents: `type`, `title`, `status`, `detail`, `code`, and `errors` with paths."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from dagmaster.errors import OUTCOMES, Category, DagmasterError, RequestTooLarge
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MEDIA_TYPE: Final = "application/problem+json"
+RETRY_SECONDS: Final = 2
+MAX_ERRORS: Final = 50
+_LOGGER = logging.getLogger("dagmaster.http")
+
+SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "An error (RFC 9457). Programs match on `code`; see the reference of errors.",
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "code": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"path": {"type": "string"}, "message": {"type": "string"}},
+                "required": ["path", "message"],
+            },
+        },
+    },
+    "required": ["type", "title", "status", "detail", "code"],
+}
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of an application with a problem document."""
+    app.add_exception_handler(DagmasterError, _on_error)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.add_exception_handler(Exception, _on_bug)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    *,
+    errors: list[dict[str, Any]] | None = None,
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    """Return a problem document."""
+    document: dict[str, Any] = {
+        "type": f"urn:dagmaster:error:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    if errors is not None:
+        document["errors"] = errors
+    return JSONResponse(document, status, headers, MEDIA_TYPE)
+
+
+def of_error(error: DagmasterError) -> JSONResponse:
+    """Return the problem document of one of our errors."""
+    is_too_large = isinstance(error, RequestTooLarge)
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else OUTCOMES[error.category].http_status
+    headers: dict[str, str] = {}
+    if error.category is Category.UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_SECONDS)
+    elif error.category is Category.UNAUTHENTICATED:
+        headers["WWW-Authenticate"] = 'Bearer realm="dagmaster"'
+    document = error.to_dict()
+    errors = [{**item, "path": item["path"], "message": item["message"]} for item in document.get("problems", ())]
+    return problem(status, error.code, document["message"], errors=errors or None, headers=headers)
+
+
+async def _on_error(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, DagmasterError)  # noqa: S101 - for mypy
+    if error.category is Category.INTERNAL:
+        _LOGGER.error("internal error: %s", error)
+    return of_error(error)
+
+
+async def _on_invalid(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - for mypy
+    errors = [{"path": _path(item["loc"]), "message": item["msg"]} for item in error.errors()[:MAX_ERRORS]]
+    detail = f"{errors[0]['path']}: {errors[0]['message']}" if errors else "the request is not valid"
+    return problem(HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, errors=errors)
+
+
+async def _on_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - for mypy
+    if isinstance(error.__cause__, DagmasterError):
+        # FastAPI wraps what the parser of the body raises.
+        return of_error(error.__cause__)
+    code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    detail = str(error.detail)
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        detail = f"there is no route {request.method} {request.url.path[:200]}"
+    return problem(error.status_code, code, detail, headers=dict(error.headers or {}))
+
+
+async def _on_bug(_request: Request, error: Exception) -> Response:
+    # The message may contain a secret: it is logged, not sent.
+    _LOGGER.error("a request failed", exc_info=error)
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "dagmaster failed to answer; its log has the reason")
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    """Return the path of a bad field: `body.inputs.count`, `query.limit`."""
+    return ".".join(map(str, location))

@@ -1,0 +1,57 @@
+"""API keys: who calls, and what a caller may do. Only the digest of a key is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Scope(StrEnum):
+    """What a caller may do. `admin` includes all others but `work`, which is for workers only."""
+
+    SUBMIT = "submit"
+    READ = "read"
+    OPERATE = "operate"
+    WORK = "work"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyRecord:
+    """A key as it is stored. `name` is the submitter and sender of what it is used for."""
+
+    key_id: str
+    name: str
+    scopes: frozenset[Scope]
+    created_at: float
+    created_by: str
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    last_used_at: float | None = None
+
+    def is_valid(self, now: float) -> bool:
+        """Return whether the key may be used."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class ApiKeyStore(Protocol):
+    """Stores keys. Every method raises `DatabaseUnavailable` if the store cannot be reached."""
+
+    async def add(self, record: ApiKeyRecord, digest: str) -> None:
+        """Store a key."""
+
+    async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
+        """Return the key with this digest, valid or not, and the time of the store."""
+
+    async def all(self) -> Sequence[ApiKeyRecord]:
+        """Return all keys, newest first."""
+
+    async def revoke(self, key_id: str) -> ApiKeyRecord | None:
+        """Revoke a key, unless it is revoked already; return it, if it exists."""
+
+    async def mark_used(self, key_ids: Sequence[str]) -> None:
+        """Record that keys were used now."""

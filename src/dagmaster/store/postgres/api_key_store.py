@@ -1,0 +1,74 @@
+"""API keys on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import asyncpg
+
+    from dagmaster.ports.database_config import DatabaseConfig
+
+_SQL = queries("api_keys")
+
+
+class PostgresApiKeyStore:
+    """Keys in PostgreSQL, on a connection of their own."""
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        self._connection = Connection(config, "dagmaster keys")
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
+
+    async def add(self, record: ApiKeyRecord, digest: str) -> None:
+        """Store a key."""
+        await self._connection.fetch(
+            _SQL["add"],
+            {
+                "key_id": record.key_id,
+                "digest": digest,
+                "name": record.name,
+                "scopes": ",".join(sorted(record.scopes)),
+                "created_by": record.created_by,
+                "expires_at": record.expires_at,
+            },
+        )
+
+    async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
+        """Return the key with this digest, and the time of the store."""
+        row = await self._connection.row(_SQL["find"], {"digest": digest})
+        return None if row is None else (_record(row), row["now"])
+
+    async def all(self) -> Sequence[ApiKeyRecord]:
+        """Return all keys, newest first."""
+        return [_record(row) for row in await self._connection.fetch(_SQL["all"], {})]
+
+    async def revoke(self, key_id: str) -> ApiKeyRecord | None:
+        """Revoke a key; return it, if it exists."""
+        row = await self._connection.row(_SQL["revoke"], {"key_id": key_id})
+        return None if row is None else _record(row)
+
+    async def mark_used(self, key_ids: Sequence[str]) -> None:
+        """Record that keys were used now."""
+        await self._connection.fetch(_SQL["mark_used"], {"key_ids": list(key_ids)})
+
+
+def _record(row: asyncpg.Record) -> ApiKeyRecord:
+    return ApiKeyRecord(
+        key_id=row["key_id"],
+        name=row["name"],
+        scopes=frozenset(map(Scope, row["scopes"].split(","))),
+        created_at=row["created_at"],
+        created_by=row["created_by"],
+        expires_at=row["expires_at"],
+        revoked_at=row["revoked_at"],
+        last_used_at=row["last_used_at"],
+    )

@@ -1,0 +1,31 @@
+-- API keys. Only digests are stored.
+
+-- name: add
+-- Store a key.
+INSERT INTO dag_api_keys (key_id, digest, name, scopes, created_at, created_by, expires_at)
+VALUES (:key_id, :digest, :name, string_to_array(:scopes, ','), clock(), :created_by, to_timestamp(:expires_at::float8))
+
+-- name: find
+-- The key with a digest, valid or not.
+SELECT key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+       extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
+       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+FROM dag_api_keys WHERE digest = :digest
+
+-- name: all
+-- All keys, newest first.
+SELECT key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+       extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
+       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+FROM dag_api_keys ORDER BY created_at DESC, key_id
+
+-- name: revoke
+-- Revoke a key. One that is revoked already keeps its time.
+UPDATE dag_api_keys SET revoked_at = coalesce(revoked_at, clock()) WHERE key_id = :key_id
+RETURNING key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+          extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
+          extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+
+-- name: mark_used
+-- Record that keys were used.
+UPDATE dag_api_keys SET last_used_at = clock() WHERE key_id = ANY(:key_ids::text[])

@@ -1,0 +1,81 @@
+"""A client of the API over an application in memory: real routes and requests, without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from dagmaster.application.api_keys import create_key
+from dagmaster.application.job_watch import watch_job
+from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.http.app import create_app
+from dagmaster.ports.api_keys import Scope
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from tests.unit.application.memory_application import served_application
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dagmaster.application.context import Application
+
+FLOW = """
+workflow_id: hello
+version: 1
+inputs: {name: {type: string, default: world}}
+nodes:
+  greet: {handler: greet, queue: q, params: {name: "{{ inputs.name }}"}, next: ask}
+  ask: {type: approval, message: "go on?"}
+"""
+
+
+@handler("greet", queue="q")
+async def greet(name: str) -> dict[str, Any]:
+    return {"text": f"hello {name}"}
+
+
+class Api:
+    """Requests with a key of some scopes."""
+
+    def __init__(self, http: httpx.AsyncClient, keys: MemoryApiKeyStore, application: Application) -> None:
+        self.http = http
+        self.keys = keys
+        self.application = application
+        self.headers: dict[str, str] = {}
+
+    async def use_key(self, *scopes: Scope, name: str = "ada") -> str:
+        view = await create_key(self.keys, name, scopes, created_by="test", now=0.0)
+        self.headers = {"Authorization": f"Bearer {view.key}"}
+        return view.key
+
+    async def get(self, path: str, **params: Any) -> httpx.Response:
+        return await self.http.get(path, params=params, headers=self.headers)
+
+    async def post(self, path: str, json: Any = None, **options: Any) -> httpx.Response:
+        headers = {**self.headers, **options.pop("headers", {})}
+        return await self.http.post(path, json=json, headers=headers, **options)
+
+    async def until(self, job_id: str, status: str) -> None:
+        """Wait until a job has a status."""
+        async with asyncio.timeout(30):
+            async for view in watch_job(self.application, job_id):
+                if view.status == status:
+                    return
+
+    async def publish(self, text: str = FLOW) -> None:
+        answer = await self.post("/api/v1/workflows", {"text": text})
+        assert answer.status_code == 201, answer.text
+
+
+@contextlib.asynccontextmanager
+async def opened_api() -> AsyncIterator[Api]:
+    """Serve the API; an orchestrator and a worker run its jobs. The client has the scope admin."""
+    keys = MemoryApiKeyStore()
+    async with served_application(Registry([greet])) as application:
+        transport = httpx.ASGITransport(create_app(application, keys), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
+            api = Api(http, keys, application)
+            await api.use_key(Scope.ADMIN)
+            yield api

@@ -1,0 +1,112 @@
+"""Who may do what: every route with every scope, with none, and with bad keys."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dagmaster.application.api_keys import allows, create_key, revoke_key
+from dagmaster.http import auth
+from dagmaster.http.app import create_app, route_scopes
+from dagmaster.ports.api_keys import Scope
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from tests.unit.application.memory_application import memory_application
+from tests.unit.http.api_client import opened_api
+
+OPEN = {("GET", "/livez"), ("GET", "/readyz")}
+
+
+def url_of(path: str) -> str:
+    return (
+        path.replace("{job_id}", "1")
+        .replace("{node_id}", "a")
+        .replace("{answer}", "approve")
+        .replace("{", "")
+        .replace("}", "")
+    )
+
+
+def test_every_route_names_its_scope_and_no_other_route_exists():
+    app = create_app(memory_application(), MemoryApiKeyStore())
+    declared = set(route_scopes())
+    served = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+    assert served == declared
+    assert {route for route, scope in route_scopes().items() if scope is None} == OPEN
+
+
+def test_every_route_rejects_callers_without_its_scope():
+    async def main() -> None:
+        async with opened_api() as api:
+            for granted in (None, *Scope):
+                if granted is None:
+                    api.headers = {}
+                else:
+                    await api.use_key(granted)
+                for (method, path), needed in route_scopes().items():
+                    answer = await api.http.request(method, url_of(path), headers=api.headers)
+                    if needed is None:
+                        expected = answer.status_code not in (401, 403)
+                    elif granted is None:
+                        expected = answer.status_code == 401 and "www-authenticate" in answer.headers
+                    elif allows({granted}, needed):
+                        expected = answer.status_code not in (401, 403, 500)
+                    else:
+                        expected = (answer.status_code, answer.json()["code"]) == (403, "scope_missing")
+                    assert expected, (granted, method, path, answer.status_code, answer.text)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer nonsense"},
+        {"Authorization": "Basic dm_000000000000_" + "a" * 43},
+        {"Authorization": "Bearer dm_000000000000_" + "a" * 43},
+        {"X-API-Key": "dm_000000000000_" + "b" * 43},
+    ],
+)
+def test_a_request_without_a_known_key_is_rejected(header):
+    async def main() -> None:
+        async with opened_api() as api:
+            answer = await api.http.get("/api/v1/jobs", headers=header)
+            assert (answer.status_code, answer.json()["code"]) == (401, "api_key_rejected")
+
+    asyncio.run(main())
+
+
+def test_an_expired_or_revoked_key_is_rejected(monkeypatch):
+    monkeypatch.setattr(auth, "CACHE_SECONDS", -1.0)
+
+    async def main() -> None:
+        async with opened_api() as api:
+            expired = await create_key(api.keys, "old", [Scope.READ], created_by="test", now=0.0, days=1)
+            key = await api.use_key(Scope.READ)
+            assert (await api.get("/api/v1/jobs")).status_code == 200
+            await revoke_key(api.keys, key)
+            assert (await api.get("/api/v1/jobs")).status_code == 401
+            api.headers = {"Authorization": f"Bearer {expired.key}"}
+            assert (await api.get("/api/v1/jobs")).status_code == 401
+
+    asyncio.run(main())
+
+
+def test_a_key_is_shown_once_and_its_use_is_recorded():
+    async def main() -> None:
+        async with opened_api() as api:
+            created = (await api.post("/api/v1/keys", {"name": "ci", "scopes": ["read"]})).json()
+            listed = (await api.get("/api/v1/keys")).text
+            assert created["key"].startswith("dm_")
+            assert created["key"].split("_")[2] not in listed
+            api.headers = {"X-API-Key": created["key"]}
+            assert (await api.get("/api/v1/jobs")).status_code == 200
+            (record,) = [record for record in await api.keys.all() if record.name == "ci"]
+            assert record.last_used_at is not None
+            await api.use_key(Scope.ADMIN)
+            wrong = await api.post("/api/v1/keys", {"name": "x", "scopes": ["root"]})
+            assert (wrong.status_code, wrong.json()["code"]) == (400, "api_key_invalid")
+
+    asyncio.run(main())

@@ -1,0 +1,78 @@
+"""Bad input is answered with a problem document, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dagmaster.http.app import MAX_BODY_BYTES
+from tests.unit.http.api_client import opened_api
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"workflow_id": "hello", "inputs": {"name": NaN}}', 400),
+        (b'{"workflow_id": "hello", "workflow_id": "x"}', 400),
+        (b'{"workflow_id": "hello", "name": "\\ud800"}', 400),
+        (b'{"workflow_id": "hello", "name": "a\\u0000b"}', 400),
+        (b'{"workflow_id": "hello", "inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+        (b"\xff\xfe", 400),
+        (b"{", 400),
+        (b"[]", 422),
+        (b"", 422),
+        (b'{"workflow_id": 7}', 422),
+        (b'{"workflow_id": "hello", "priority": 11}', 422),
+        (b'{"workflow_id": "hello", "correlation_id": "' + b"x" * 65 + b'"}', 422),
+        (b'{"workflow_id": "hello", "unknown": 1}', 422),
+        (b'{"workflow_id": "hello", "inputs": {"nme": "x"}}', 400),
+        (b'{"workflow_id": "hello", "name": "' + b"x" * MAX_BODY_BYTES + b'"}', 413),
+    ],
+)
+def test_a_bad_body_is_a_problem_with_a_path(body, status):
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.publish()
+            answer = await api.http.post("/api/v1/jobs", content=body, headers={**api.headers, **JSON})
+            problem = answer.json()
+            assert answer.status_code == problem["status"] == status, answer.text
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert problem.keys() >= {"type", "title", "status", "detail", "code"}
+            assert status == 413 or all(error["path"] for error in problem["errors"])
+            assert (await api.get("/api/v1/stats")).json()["total"] == 0
+
+    asyncio.run(main())
+
+
+def test_an_unknown_route_and_a_wrong_method_are_problems():
+    async def main() -> None:
+        async with opened_api() as api:
+            unknown = await api.get("/api/v1/nothing")
+            assert (unknown.status_code, unknown.json()["code"]) == (404, "route_not_found")
+            wrong = await api.post("/api/v1/stats")
+            assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+            assert all("x-request-id" in answer.headers for answer in (unknown, wrong))
+
+    asyncio.run(main())
+
+
+def test_a_workflow_is_validated_with_the_places_of_its_problems():
+    async def main() -> None:
+        async with opened_api() as api:
+            text = "workflow_id: x\nnodes:\n  a: {handler: h, queue: q, timout_seconds: 3}\n"
+            checked = (await api.post("/api/v1/workflows/validate", {"text": text, "file": "flow.yaml"})).json()
+            assert checked["is_valid"] is False
+            (problem,) = [problem for problem in checked["problems"] if problem["severity"] == "error"]
+            assert (problem["file"], problem["line"], problem["hint"]) == (
+                "flow.yaml",
+                3,
+                "did you mean 'timeout_seconds'?",
+            )
+            rejected = await api.post("/api/v1/workflows", {"text": text})
+            assert (rejected.status_code, rejected.json()["code"]) == (400, "workflow_invalid")
+            assert (await api.get("/api/v1/workflows")).json()["items"] == []
+
+    asyncio.run(main())
