@@ -137,7 +137,8 @@ def left_status(status: NodeStatus) -> str:
 
 def orchestrator_record(registration: Registration, jobs: int, left_statuses: Mapping[str, int]) -> OrchestratorRecord:
     """Describe an orchestrator that owns `jobs`. `left_statuses`: where the open jobs are that it left."""
-    counters = {name: value for name, value in registration.counters.items() if name not in ("last_heartbeat_at", "left")}
+    internal = ("last_heartbeat_at", "left")
+    counters = {name: value for name, value in registration.counters.items() if name not in internal}
     left: dict[str, int] | None = None
     if not registration.is_alive:
         owned, unowned = left_statuses.get("owned", 0), left_statuses.get("unowned", 0)
