@@ -18,10 +18,10 @@ import pytest
 import rasterio
 
 from dagmaster.adapters.byte_streams import CHUNK_BYTES
+from dagmaster.blob_uris import UNFINISHED, BlobUri
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
 from dagmaster.handlers.gdal import gdal_env, open_raster
 from dagmaster.ports.handler_services import Share
-from dagmaster.ports.storage import UNFINISHED, BlobUri
 from tests.conformance.storages import BACKENDS, Place, place_of, served
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from dagmaster.ports.output_blobs import check_plain
 
 if TYPE_CHECKING:
-    from dagmaster.ports.storage import BlobUri, Storage
+    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.storage import Storage
 
 
 class StoredBlobs:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.storage import BlobInfo, BlobUri, Storage
+    from dagmaster.ports.storage import BlobInfo, Storage
 
 
 def open_services(data_dir: pathlib.Path | None) -> Services:

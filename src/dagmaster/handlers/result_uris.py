@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 UNDATED_ID: Final = "dagmaster:undated_id"
 """A property of an item whose id comes from its content alone: once its datetime is known, that joins the id."""

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 CHUNK_BYTES = 8 * 1024 * 1024
 MAX_FILE_NAME_BYTES = 200

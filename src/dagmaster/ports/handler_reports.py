@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from dagmaster.ports.storage import BlobInfo, BlobUri
+from dagmaster.blob_uris import BlobUri
+from dagmaster.ports.storage import BlobInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from dagmaster.blob_uris import BlobUri
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
-from dagmaster.ports.storage import BlobUri
 from dagmaster.settings.database_urls import check_url
 from dagmaster.telemetry.logs import LogFormat, LogLevel
 

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
+from dagmaster.blob_uris import without_keys
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress
-from dagmaster.ports.storage import without_keys
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.text_format import storable_text
 from dagmaster.worker.error_truncation import CUT, describe, truncate_details, type_name

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dagmaster.adapters.storage.router import ObjectStorage
 from dagmaster.authoring.handler_context import HandlerContext
+from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobsUnavailable, PermanentError
 from dagmaster.handlers.raster.cog_handlers import CompleteParams
 from dagmaster.handlers.raster.tile_handlers import TileOptions
@@ -18,7 +19,6 @@ from dagmaster.handlers.result_uris import publish_file, result_uri
 from dagmaster.handlers.source_files import CrsName, SourceParams, local_file
 from dagmaster.handlers.vector.models import PrepareParams
 from dagmaster.ports.handler_services import Share
-from dagmaster.ports.storage import BlobUri
 
 if TYPE_CHECKING:
     from pathlib import Path

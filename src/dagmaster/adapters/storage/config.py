@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import re
 from datetime import timedelta
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from dagmaster.errors import BlobNameInvalid, BlobsUnavailable
-from dagmaster.ports.storage import IN_PLACE, BlobUri, GdalPath
+from dagmaster.ports.storage import IN_PLACE, GdalPath
+
+if TYPE_CHECKING:
+    from dagmaster.blob_uris import BlobUri
 
 # Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task later.
 _RETRY: Final[Any] = {

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dagmaster.adapters.storage.files import BlobFiles
+from dagmaster.blob_uris import BlobUri, check_name
 from dagmaster.errors import BlobNameInvalid
-from dagmaster.ports.storage import BlobInfo, BlobUri, GdalPath, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dagmaster.adapters.storage.object_stores import BlobStores
+    from dagmaster.ports.storage import BlobInfo, GdalPath
 
 
 class ObjectStorage:

@@ -22,7 +22,8 @@ from dagmaster.adapters.tables.postgres_copy import encode_copy
 from dagmaster.errors import DagmasterError, PermanentError, TablesUnavailable
 from dagmaster.geo import arrow_features
 from dagmaster.geo.bounding_boxes import bbox_union
-from dagmaster.ports.tables import CHUNK_COLUMN, ColumnType, TableInfo, TableSpec, check_chunk, check_table
+from dagmaster.ports.tables import TableInfo
+from dagmaster.table_schemas import CHUNK_COLUMN, ColumnType, TableSpec, check_chunk, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

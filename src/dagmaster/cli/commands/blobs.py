@@ -26,8 +26,9 @@ from dagmaster.text_format import format_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.storage import BlobInfo, BlobUri, Storage
+    from dagmaster.ports.storage import BlobInfo, Storage
 
 
 @click.group()

@@ -29,8 +29,9 @@ from dagmaster.text_format import format_count
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.handler_services import Services
-    from dagmaster.ports.storage import BlobInfo, BlobUri, Storage
+    from dagmaster.ports.storage import BlobInfo, Storage
 
 MAX_SHOWN: Final = 10
 """How many blobs are listed before the confirmation of a delete."""

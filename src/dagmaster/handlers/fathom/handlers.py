@@ -54,8 +54,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.handlers.fathom.planning import Cell, TileFiles
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 STACK_HANDLER: Final = ("fathom.band_stack", "1")
 MERGE_HANDLER: Final = ("fathom.spatial_merge", "2")

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.handlers.formats.driver_rules import FileType
-    from dagmaster.ports.storage import BlobUri
 
 MAX_FILES: Final = 10_000
 

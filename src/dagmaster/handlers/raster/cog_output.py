@@ -33,8 +33,8 @@ from dagmaster.handlers.result_uris import (
 from dagmaster.handlers.source_files import LocalFile, local_file
 
 if TYPE_CHECKING:
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.handlers.raster.cog_writer import CogOptions
-    from dagmaster.ports.storage import BlobUri
 
 MAX_DEFLATE_LEVEL = 12
 _TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dagmaster.blob_uris import BlobUri
 from dagmaster.handlers.formats.archives import extract_dataset, extract_siblings
 from dagmaster.handlers.formats.directories import fetch_directory, is_directory
 from dagmaster.handlers.formats.raster_files import FILE_TYPES, ZIP_SUFFIX
@@ -13,7 +14,6 @@ from dagmaster.handlers.gdal import SIDECAR_OPTIONS
 from dagmaster.handlers.raster.raster_sources import RasterSource
 from dagmaster.handlers.raster.sidecars import RasterPart, StagedRaster, check_text_size, sidecar_names, stage_raster
 from dagmaster.handlers.source_files import local_file, name_in_errors
-from dagmaster.ports.storage import BlobUri
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext

@@ -8,12 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import BlobNotFound, invalid_input
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY, LIGHT
 from dagmaster.handlers.raster.shared_cache import KEEP_HOURS, copy_to_mount
 from dagmaster.handlers.source_files import SourceParams
-from dagmaster.ports.storage import ZONES, BlobUri
+from dagmaster.ports.storage import ZONES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

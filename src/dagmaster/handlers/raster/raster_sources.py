@@ -19,8 +19,9 @@ from dagmaster.handlers.source_files import SourceParams, check_file_size, file_
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.handlers.raster.sidecars import RasterPart
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 
 class RasterParams(SourceParams):

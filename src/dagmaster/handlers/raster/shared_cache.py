@@ -22,7 +22,8 @@ from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 FOLDER = "mount"
 KEEP_HOURS = 72.0

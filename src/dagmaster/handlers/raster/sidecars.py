@@ -34,7 +34,8 @@ from dagmaster.handlers.source_files import MAX_FILE_NAME_BYTES, check_file_size
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobInfo, BlobUri
+    from dagmaster.blob_uris import BlobUri
+    from dagmaster.ports.storage import BlobInfo
 
 MAX_TEXT_BYTES: Final = 16_000_000
 """Of a sidecar that is text or XML: GDAL reads it as a whole."""

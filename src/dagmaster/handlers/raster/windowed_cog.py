@@ -27,7 +27,7 @@ from dagmaster.handlers.result_uris import publish_file
 from dagmaster.handlers.source_files import LocalFile, local_file
 
 if TYPE_CHECKING:
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.blob_uris import BlobUri
 
 WINDOW_PIXELS: Final = 2048
 """Width and height of a window: 16 MB of a float32 band. Smaller ones are more files, larger ones more to repeat."""

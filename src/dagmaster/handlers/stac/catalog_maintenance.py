@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import PermanentError, invalid_input
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.queues import HEAVY
@@ -15,7 +16,7 @@ from dagmaster.handlers.stac.asset_references import asset_blobs, iterate_items,
 from dagmaster.handlers.stac.item_builder import RASTER_SUFFIXES, assign_collection, stored_raster_item
 from dagmaster.handlers.stac.item_repair import find_missing_assets, repair_item
 from dagmaster.handlers.stac.registration import Counts, register_valid_items
-from dagmaster.ports.storage import ZONES, BlobInfo, BlobUri
+from dagmaster.ports.storage import ZONES, BlobInfo
 
 MAX_REPORTED = 100
 """Failures that an output lists; the others are only counted."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.blob_uris import BlobUri
 
 DEFAULT_COLLECTION: Final = "default-collection"
 """The name that existing workflows use."""

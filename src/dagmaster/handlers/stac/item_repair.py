@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Set as AbstractSet
 
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.blob_uris import BlobUri
 
 ROUNDING_DEGREES: Final = 1e-6
 """The rounding difference between a bbox and its geometry that is accepted."""

@@ -23,8 +23,8 @@ from dagmaster.handlers.vector.content_checks import check_content
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.blob_uris import BlobUri
     from dagmaster.handlers.formats.driver_rules import FileType
-    from dagmaster.ports.storage import BlobUri
 
 _RULES: Final = {**ARROW_FORMATS, **{name: rule for name, rule in VECTOR_DRIVERS.items() if rule.is_read}}
 FILE_TYPES: Final = file_types(_RULES)

@@ -17,7 +17,7 @@ from dagmaster.handlers.vector import columns
 from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner
 from dagmaster.handlers.vector.models import GeometryRules
 from dagmaster.handlers.vector.preparation import choose_source_crs
-from dagmaster.ports.tables import MAX_DECIMAL_DIGITS, ColumnType
+from dagmaster.table_schemas import MAX_DECIMAL_DIGITS, ColumnType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

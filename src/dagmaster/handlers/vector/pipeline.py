@@ -26,7 +26,7 @@ from dagmaster.handlers.vector.models import (
     TableSchema,
     VectorSource,
 )
-from dagmaster.ports.tables import TableSpec, check_table
+from dagmaster.table_schemas import TableSpec, check_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable

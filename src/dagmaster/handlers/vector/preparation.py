@@ -19,7 +19,7 @@ from dagmaster.errors import invalid_input
 from dagmaster.geo import arrow_features
 from dagmaster.handlers.vector import columns
 from dagmaster.handlers.vector.geometry_cleaning import GeometryCleaner, crs_label, find_srid
-from dagmaster.ports.tables import SINGLE, TableSpec
+from dagmaster.table_schemas import SINGLE, TableSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagmaster.blob_uris import BlobUri
 from dagmaster.errors import PermanentError
 from dagmaster.geo.bounding_boxes import bbox_union
 from dagmaster.handlers.fathom.filename_grammar import (
@@ -19,7 +20,7 @@ from dagmaster.handlers.fathom.filename_grammar import (
     tile_name,
 )
 from dagmaster.handlers.fathom.planning import find_cells, find_tiles, is_selected
-from dagmaster.ports.storage import BlobInfo, BlobUri
+from dagmaster.ports.storage import BlobInfo
 
 tiles = st.builds(tile_name, st.integers(-180, 179), st.integers(-90, 89))
 facets = st.fixed_dictionaries(

@@ -13,7 +13,7 @@ from tests.unit.handlers.raster.raster_context import numbers
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.ports.storage import BlobUri
+    from dagmaster.blob_uris import BlobUri
     from tests.unit.handlers.raster.raster_context import Bed
 
 
