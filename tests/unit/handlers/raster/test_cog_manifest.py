@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tests.unit.handlers.raster.raster_context import Bed
     from tests.unit.handlers.raster.raster_manifest import RasterCase
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_two_properties_of_a_raster_meet_in_the_manifest():
     assert uncovered_pairs(read_manifest()) == []

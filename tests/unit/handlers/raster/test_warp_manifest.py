@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from tests.unit.handlers.raster.raster_context import Bed
 
+pytestmark = pytest.mark.slow
+
 HEIGHT, WIDTH = 90, 130
 
 
