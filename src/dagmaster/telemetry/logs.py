@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -108,9 +109,9 @@ class TextFormatter(_Formatter):
         """Return the line; a traceback follows on lines of its own."""
         message = self._redact(record.getMessage())
         fields = [
-            f"{name}={_format_field(value)}"
+            f"{name}={','.join(values)}"
             for name, value in fields_of(record).items()
-            if str(value) not in message and _format_field(value) not in message
+            if not _names_all(message, values := [str(one) for one in (value if isinstance(value, list) else [value])])
         ]
         line = " ".join([_time_of(record), record.levelname, f"{record.name}:", message, *fields])
         trace = self.traceback_of(record)
@@ -142,8 +143,9 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
 
 
-def _format_field(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+def _names_all(message: str, values: list[str]) -> bool:
+    words = set(re.findall(r"\w+", message))
+    return all(value in words for value in values)
 
 
 def _time_of(record: logging.LogRecord) -> str:

@@ -58,6 +58,11 @@ def test_text_appends_the_fields_that_the_sentence_does_not_name():
     assert TextFormatter(redact).format(record) == line
 
 
+def test_a_number_inside_another_word_does_not_name_a_field():
+    record = a_record("killed after 120 s, task 97", **task_fields(TASK))
+    assert TextFormatter(redact).format(record).endswith("task 97 job_id=7 node_id=tile attempt=2 task_id=9")
+
+
 @pytest.mark.parametrize("formatter", [TextFormatter(redact), JsonFormatter(redact)])
 def test_secrets_are_redacted_in_the_sentence_and_in_the_traceback(formatter):
     record = a_record("cannot connect with %s", CANARY)
