@@ -11,11 +11,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
+
+    from dagmaster.ports.task_messages import Outcome
 
 REDACTED = "***"
 MIN_SECRET_DIGITS = 4
@@ -30,6 +31,9 @@ def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
     redact = _text_redactor(secrets)
     if redact is None:
         return outcome
+    # Here: readers redact values only, and the schema of messages imports pydantic.
+    from dagmaster.ports.task_messages import Failed, Released, Succeeded
+
     match outcome:
         case Succeeded():
             output, metrics = _redact_json(outcome.output, redact), _redact_json(outcome.metrics, redact)

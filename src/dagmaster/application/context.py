@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dagmaster.orchestrator.graph_cache import GraphCache
+from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,9 @@ class Application:
     """What expressions of new jobs may read as env.NAME."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
+    outlines: OutlineCache = field(init=False, compare=False, repr=False)
+    """Graphs without expressions, for all that only shows jobs or looks nodes up: to compile one takes longer."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "graphs", GraphCache(self.read))
+        object.__setattr__(self, "outlines", OutlineCache(self.read))

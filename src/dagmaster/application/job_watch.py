@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.job_snapshot import load_snapshot
-from dagmaster.application.queries.jobs import detail_view, snapshot_view
+from dagmaster.application.queries.job_detail import detail_view, snapshot_view
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
 
@@ -38,7 +38,7 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncIterator[JobDe
     An outage of the database is waited out.
     """
     record = await find_job(app, job_id)
-    graph = await app.graphs.get(record.content_hash)
+    graph = await app.outlines.get(record.content_hash)
     backoff = ConnectionBackoff(logging.getLogger("dagmaster"))
     snapshot: JobSnapshot | None = None
     read_at = 0.0

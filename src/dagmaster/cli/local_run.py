@@ -97,7 +97,7 @@ class LocalRun:
     async def _run(
         self, services: LocalServices, inputs: Mapping[str, Any], signals: Mapping[str, Any]
     ) -> JobDetailView:
-        from dagmaster.application.queries.jobs import job_detail
+        from dagmaster.application.queries.job_detail import job_detail
         from dagmaster.bootstrap import allowed_env
         from dagmaster.local.runner import LocalRunner
 

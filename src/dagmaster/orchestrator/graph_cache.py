@@ -1,4 +1,4 @@
-"""Compiled graphs by content hash."""
+"""Graphs by content hash: compiled, or their outlines."""
 
 from __future__ import annotations
 
@@ -29,20 +29,32 @@ class GraphCache:
     def __init__(self, store: Definitions, limits: DefaultLimits | None = None) -> None:
         self._store = store
         self._limits = limits
-        self._compiled: OrderedDict[str, Graph] = OrderedDict()
+        self._graphs: OrderedDict[str, Graph] = OrderedDict()
 
     async def get(self, content_hash: str) -> Graph:
         """Return the graph with this hash."""
-        graph = self._compiled.get(content_hash)
+        graph = self._graphs.get(content_hash)
         if graph is None:
             definition = await self._store.definition(content_hash)
             if definition is None:
                 raise GraphNotFound(f"the graph {content_hash} is not stored")
-            from dagmaster.authoring.compiler.compile import compile_definition
-
-            graph = self._compiled[content_hash] = compile_definition(definition, self._limits)
-            if len(self._compiled) > MAX_GRAPHS:
-                self._compiled.popitem(last=False)
+            graph = self._graphs[content_hash] = self._read(definition, content_hash)
+            if len(self._graphs) > MAX_GRAPHS:
+                self._graphs.popitem(last=False)
         else:
-            self._compiled.move_to_end(content_hash)
+            self._graphs.move_to_end(content_hash)
         return graph
+
+    def _read(self, definition: Mapping[str, JsonValue], _content_hash: str) -> Graph:
+        from dagmaster.authoring.compiler.compile import compile_definition
+
+        return compile_definition(definition, self._limits)
+
+
+class OutlineCache(GraphCache):
+    """The same for outlines: graphs without expressions, which are not compiled."""
+
+    def _read(self, definition: Mapping[str, JsonValue], content_hash: str) -> Graph:
+        from dagmaster.authoring.graph_outline import outline_graph
+
+        return outline_graph(definition, content_hash)

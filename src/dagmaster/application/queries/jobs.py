@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.blocking_reasons import blocking_reasons
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.application.job_lookup import find_job, load_value
-from dagmaster.application.job_snapshot import NodeViews, load_snapshot
-from dagmaster.application.node_lookup import dependencies_of
+from dagmaster.application.job_lookup import find_job
 from dagmaster.application.secret_inputs import RedactorCache
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
-from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressView, JobView, OwnerView
+from dagmaster.application.views.jobs import CountsView, JobProgressView, JobView, OwnerView
 from dagmaster.application.views.page import Page
 from dagmaster.application.views.view import as_member
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.read_store import JobFilter
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from dagmaster.application.context import Application
-    from dagmaster.application.job_snapshot import JobSnapshot
-    from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_store import JobRecord, NodeRecord, PendingCommand
+    from dagmaster.ports.read_store import JobRecord, PendingCommand
 
 MAX_FOOTPRINTS: Final = 10_000
 """The most footprints of a page: each page reads the lists of items of the job's fan-outs."""
-_ALL_NODES_BATCH: Final = 5_000
 
 
 async def list_jobs(
@@ -47,47 +40,6 @@ async def list_jobs(
         views.append(job_view(record, redact))
     return Page(
         items=tuple(views), next_cursor=next_cursor(CursorKind.JOBS, records, limit, lambda record: (record.id,))
-    )
-
-
-async def job_detail(app: Application, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
-    """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too."""
-    record = await find_job(app, job_id)
-    snapshot = await load_snapshot(app, record, await app.graphs.get(record.content_hash))
-    return await detail_view(app, snapshot, with_children=with_children)
-
-
-async def detail_view(app: Application, snapshot: JobSnapshot, *, with_children: bool = False) -> JobDetailView:
-    """Return the view of a snapshot, with the result and the number of attempts."""
-    job = snapshot.job
-    result = await load_value(app, job.result, job.result_ref)
-    children = await _load_children(app, job.id) if with_children else {}
-    attempts = await app.read.attempt_count(job.id)
-    return snapshot_view(snapshot, result=result, attempts=attempts, children=children)
-
-
-def snapshot_view(
-    snapshot: JobSnapshot,
-    *,
-    result: JsonValue = None,
-    attempts: int = 0,
-    children: Mapping[str, NodeRecord] | None = None,
-) -> JobDetailView:
-    """Return the view of a snapshot."""
-    job, redact = snapshot.job, snapshot.redact
-    base = job_view(job, redact)
-    return JobDetailView(
-        **{field.name: getattr(base, field.name) for field in fields(base)},
-        inputs=redact.inputs(job.inputs),
-        result=redact(result),
-        attempts=attempts,
-        counts=snapshot.counts(),
-        blocking_reasons=tuple(blocking_reasons(snapshot)),
-        pending_commands=tuple(map(_command_view, snapshot.commands)),
-        nodes=NodeViews(snapshot, children),
-        dependencies=dependencies_of(snapshot.graph),
-        statuses={node_id: node.status for node_id, node in snapshot.nodes.items()},
-        fan_outs=tuple(snapshot.children),
     )
 
 
@@ -119,7 +71,7 @@ async def list_pending_commands(
     record = await find_job(app, job_id)
     commands = await app.read.pending_commands(record.id, after=after, limit=limit)
     return Page(
-        items=tuple(map(_command_view, commands)),
+        items=tuple(map(command_view, commands)),
         next_cursor=next_cursor(CursorKind.COMMANDS, commands, limit, lambda command: (command.command_id,)),
     )
 
@@ -197,20 +149,8 @@ def job_view(record: JobRecord, redact: Callable[[Any], Any] | None = None) -> J
     )
 
 
-async def _load_children(app: Application, job_id: str) -> dict[str, NodeRecord]:
-    """Read all children of a job's fan-outs, page by page."""
-    children: dict[str, NodeRecord] = {}
-    after = None
-    while True:
-        records = await app.read.list_nodes(NodeFilter(job_id=job_id), after=after, limit=_ALL_NODES_BATCH)
-        children |= {record.node_id: record for record in records if record.parent_node_id is not None}
-        if len(records) < _ALL_NODES_BATCH:
-            return children
-        last = records[-1]
-        after = (last.parent_node_id or "", last.fan_out_index, last.node_id)
-
-
-def _command_view(command: PendingCommand) -> CommandView:
+def command_view(command: PendingCommand) -> CommandView:
+    """Return the view of a command that no orchestrator has processed."""
     return CommandView(
         command_id=command.command_id,
         kind=as_member(CommandKind, command.kind),

@@ -62,7 +62,7 @@ async def list_children(
 ) -> Page[NodeView]:
     """List the children of a fan-out by index."""
     job = await find_job(app, job_id)
-    graph = await app.graphs.get(job.content_hash)
+    graph = await app.outlines.get(job.content_hash)
     await find_node(app, job, graph, fan_out)
     children = NodeFilter(job_id=job.id, parent_node_id=fan_out, statuses=statuses)
     return await list_nodes(app, children, cursor=cursor, limit=limit)
@@ -71,7 +71,7 @@ async def list_children(
 async def node_detail(app: Application, job_id: str | None, node_id: str) -> NodeDetailView:
     """Return one node, or one child of a fan-out, with its attempts and values."""
     job = await find_job(app, job_id)
-    graph = await app.graphs.get(job.content_hash)
+    graph = await app.outlines.get(job.content_hash)
     record = await find_node(app, job, graph, node_id)
     redact = JobRedactor(graph.inputs, job.inputs)
     place = None if record.parent_node_id is None else child_of(node_id)
@@ -112,7 +112,7 @@ async def list_attempts(
     """List the attempts at a node, newest first."""
     after = start_page(CursorKind.ATTEMPTS, cursor, limit)
     job = await find_job(app, job_id)
-    graph = await app.graphs.get(job.content_hash)
+    graph = await app.outlines.get(job.content_hash)
     await find_node(app, job, graph, node_id)
     records = await app.read.attempts(job.id, node_id, after=after, limit=limit)
     values = await app.read.node_values(job.id, node_id)

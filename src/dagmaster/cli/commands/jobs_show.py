@@ -48,7 +48,7 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
         return COMPLETED
 
     async def query(app: Application) -> tuple[JobDetailView, dict[str, Sequence[NodeView]]]:
-        from dagmaster.application.queries.jobs import job_detail
+        from dagmaster.application.queries.job_detail import job_detail
 
         job = await job_detail(app, job_id, with_children=with_children)
         return job, {} if as_json else await _failed_children(app, job)

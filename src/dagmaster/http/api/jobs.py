@@ -14,7 +14,8 @@ from dagmaster.application.commands.resume import ResumeRequest, plan_resume, pl
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.queries.events_and_logs import list_events, list_logs
-from dagmaster.application.queries.jobs import count_jobs, job_detail, job_footprints, job_progress, list_jobs
+from dagmaster.application.queries.job_detail import job_detail
+from dagmaster.application.queries.jobs import count_jobs, job_footprints, job_progress, list_jobs
 from dagmaster.application.queries.nodes import list_children, list_nodes, node_detail
 from dagmaster.application.submission import (
     MAX_BATCH,

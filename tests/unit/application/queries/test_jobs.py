@@ -6,14 +6,13 @@ import json
 
 import pytest
 
+from dagmaster.application.queries.job_detail import job_detail, snapshot_view
 from dagmaster.application.queries.jobs import (
     count_jobs,
-    job_detail,
     job_footprints,
     job_progress,
     list_jobs,
     list_pending_commands,
-    snapshot_view,
 )
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CursorInvalid, JobNotFound

@@ -14,7 +14,7 @@ from dagmaster.application import submission, views
 from dagmaster.application.commands import control, publication, resume, validation
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
-from dagmaster.application.queries import events_and_logs, fleet, jobs, nodes, workflows
+from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus, SkipReason
@@ -97,7 +97,7 @@ def app() -> Application:
 
 QUERIES: dict[str, Any] = {
     "JobViewPage": jobs.list_jobs,
-    "JobDetailView": lambda app: jobs.job_detail(app, "7", with_children=True),
+    "JobDetailView": lambda app: job_detail.job_detail(app, "7", with_children=True),
     "JobProgressView": lambda app: jobs.job_progress(app, "7"),
     "CountsView": jobs.count_jobs,
     "FootprintsView": lambda app: jobs.job_footprints(app, "7"),

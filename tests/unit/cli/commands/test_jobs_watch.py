@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dagmaster.application.job_watch import pause_after, watch_job
 from dagmaster.application.queries.events_and_logs import event_view
-from dagmaster.application.queries.jobs import snapshot_view
+from dagmaster.application.queries.job_detail import snapshot_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, WatchScreen, grouped_sentences
 from dagmaster.engine.status import JobStatus, NodeStatus

@@ -8,7 +8,8 @@ from typing import Any
 
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries.fleet import fleet
-from dagmaster.application.queries.jobs import list_jobs, snapshot_view
+from dagmaster.application.queries.job_detail import snapshot_view
+from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.application.queries.workflows import workflow_detail
 from dagmaster.cli.render.fleet_page import fleet_page
