@@ -1,4 +1,7 @@
-"""The composition root: the only place where components are wired."""
+"""The composition root: the only place where components are wired.
+
+A component is imported where it is wired: a command that lists jobs imports no handler and no service.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +13,13 @@ import tempfile
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dagmaster.authoring.handler_registry import Registry, discover
-from dagmaster.handlers import SHIPPED_HANDLERS
-from dagmaster.ports.storage import ZONES
-from dagmaster.scratch_dirs import ensure_private_dir
-from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
-from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
-
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.local.runner import LocalServices
     from dagmaster.orchestrator.service import Orchestrator, TurnObserver
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_messages import Outcome, TaskMessage
+    from dagmaster.settings import Settings
+    from dagmaster.worker.lazy_services import ServicesConfig
     from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
     from dagmaster.worker.task_reports import TaskReports
@@ -39,24 +39,33 @@ T = TypeVar("T")
 
 def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = None) -> Registry:
     """Return the built-in handlers, those of the settings, of installed packages and of these modules."""
+    from dagmaster.authoring.handler_registry import discover
+    from dagmaster.settings import load_settings
+
     settings = settings or load_settings()
     return discover(handler_modules(modules, settings), default_queue=settings.default_queue)
 
 
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     """Return the modules to search for handlers."""
+    from dagmaster.handlers import SHIPPED_HANDLERS
+
     return (*SHIPPED_HANDLERS, *settings.handlers, *modules)
 
 
 @contextlib.contextmanager
-def database(settings: Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
+def database(settings: ClientSettings | Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
     """Yield the URL of the database: the operator's server, or the embedded one while in use."""
-    with open_database(settings or load_settings(), data_dir) as config:
+    from dagmaster.bootstrap.client_settings import load_client_settings
+
+    with open_database(settings or load_client_settings(), data_dir) as config:
         yield config.dsn
 
 
 @contextlib.contextmanager
-def open_database(settings: Settings, data_dir: pathlib.Path | None = None) -> Iterator[DatabaseConfig]:
+def open_database(
+    settings: ClientSettings | Settings, data_dir: pathlib.Path | None = None
+) -> Iterator[DatabaseConfig]:
     """Yield the database configuration; an embedded server that dies is restarted."""
     from dagmaster.ports.database_config import DatabaseConfig
 
@@ -91,7 +100,7 @@ async def ensure_schema(config: DatabaseConfig, *, migrate: bool) -> None:
         await schema.require_current(config.dsn)
 
 
-def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
+def blob_directory(settings: ClientSettings | Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:
     """Return the directory of large outputs."""
     if settings.blob_dir is not None:
         return settings.blob_dir
@@ -101,7 +110,7 @@ def blob_directory(settings: Settings, data_dir: pathlib.Path | None = None) -> 
     return data_dir.with_name(f"{data_dir.name}-blobs")
 
 
-def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
+def large_outputs(settings: ClientSettings | Settings, folder: pathlib.Path) -> OutputBlobs:
     """Return the store of large outputs: an object store if configured, else this folder."""
     if settings.outputs_url is None:
         from dagmaster.adapters.output_blobs_local import LocalBlobs
@@ -116,25 +125,37 @@ def large_outputs(settings: Settings, folder: pathlib.Path) -> OutputBlobs:
 
 @contextlib.asynccontextmanager
 async def open_application(
-    config: DatabaseConfig, settings: Settings, data_dir: pathlib.Path | None = None, *, migrate: bool = False
+    config: DatabaseConfig,
+    settings: ClientSettings | Settings,
+    data_dir: pathlib.Path | None = None,
+    *,
+    migrate: bool = False,
 ) -> AsyncIterator[Application]:
     """Open the application layer on a database whose schema is current; with `migrate`, migrate it first.
 
-    Its stores connect when they are first used.
+    Its stores connect when they are first used; the reader does to check the schema, and one connection serves both.
     """
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
-    await ensure_schema(config, migrate=migrate)
+    if migrate:
+        await ensure_schema(config, migrate=True)
     async with contextlib.AsyncExitStack() as stack:
         client = PostgresClientStore(config)
         stack.push_async_callback(client.close)
         blob_dir = blob_directory(settings, data_dir)
-        yield await stack.enter_async_context(wire_application(config, settings, blob_dir, client=client))
+        yield await stack.enter_async_context(
+            wire_application(config, settings, blob_dir, client=client, checks_schema=not migrate)
+        )
 
 
 @contextlib.asynccontextmanager
 async def wire_application(
-    config: DatabaseConfig, settings: Settings, blob_dir: pathlib.Path, *, client: ClientStore
+    config: DatabaseConfig,
+    settings: ClientSettings | Settings,
+    blob_dir: pathlib.Path,
+    *,
+    client: ClientStore,
+    checks_schema: bool = False,
 ) -> AsyncIterator[Application]:
     """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
     from dagmaster.application.context import Application
@@ -152,6 +173,8 @@ async def wire_application(
             statement_timeout_seconds=settings.read_timeout_seconds,
         )
         stack.push_async_callback(read.close)
+        if checks_schema:
+            await read.require_schema()
         connection = Connection(config, "dagmaster dry run")
         stack.push_async_callback(connection.close)
         yield Application(
@@ -165,7 +188,7 @@ async def wire_application(
 
 async def audit_database(
     config: DatabaseConfig,
-    settings: Settings,
+    settings: ClientSettings | Settings,
     job_id: str | None = None,
     *,
     on_progress: Callable[[int, int], None] | None = None,
@@ -256,6 +279,7 @@ def make_worker(
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+    from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.service import Worker
 
     concurrency = concurrency or settings.concurrency
@@ -286,7 +310,9 @@ async def execute_task(
     task: TaskMessage, registry: Registry, reports: TaskReports, *, modules: tuple[str, ...] = ()
 ) -> Outcome:
     """Execute one task without a job, as a worker does: a plain function runs in a child process."""
+    from dagmaster.settings import load_settings
     from dagmaster.worker.executor import Executor
+    from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.task_log_capture import capture
 
     processes, services = _handler_processes(load_settings(), modules, concurrency=1, blob_dir=None, is_alone=True)
@@ -359,6 +385,7 @@ def ephemeral_services(
 ) -> LocalServices:
     """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes, too."""
     from dagmaster.local.memory_services import memory_services
+    from dagmaster.worker.lazy_services import LazyServices
 
     concurrency = concurrency or settings.concurrency
     processes, services = _handler_processes(
@@ -384,6 +411,11 @@ def handler_services_config(
     `blob_dir` is the directory of large outputs. `is_alone`: only this machine uses the database, so handlers may read
     files of the working directory.
     """
+    from dagmaster.ports.storage import ZONES
+    from dagmaster.scratch_dirs import ensure_private_dir
+    from dagmaster.settings import PARAM_DEFAULTS
+    from dagmaster.worker.lazy_services import ServicesConfig
+
     blob_dir = blob_dir or blob_directory(settings)
     roots = settings.file_roots or ((pathlib.Path.cwd(),) if is_alone else ())
     scratch = settings.scratch_dir
@@ -443,6 +475,6 @@ def secret(name: str) -> str | None:
     return os.environ.get(f"DAGMASTER_SECRET_{name}")
 
 
-def allowed_env(settings: Settings) -> dict[str, str]:
+def allowed_env(settings: ClientSettings | Settings) -> dict[str, str]:
     """Return the variables that expressions may read as env.NAME."""
     return {name: os.environ[name] for name in settings.allowed_env if name in os.environ}

@@ -8,6 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.database_facts import DatabaseFact
     from dagmaster.settings import Settings
@@ -43,7 +44,7 @@ def schema_history(dsn: str) -> list[Version]:
     return schema_version.history(asyncio.run(schema_version.current(dsn)))
 
 
-async def expire_process(config: DatabaseConfig, settings: Settings, pid: int) -> None:
+async def expire_process(config: DatabaseConfig, settings: ClientSettings | Settings, pid: int) -> None:
     """End the leases of a process of this host that died, so that its jobs and tasks are reclaimed at once."""
     from dagmaster.store.postgres.client_store import PostgresClientStore
 

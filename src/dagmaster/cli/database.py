@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from dagmaster.application.context import Application
+    from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
 
@@ -28,7 +29,7 @@ class DatabaseSession:
     """A database that can be used for as long as a command runs."""
 
     config: DatabaseConfig
-    settings: Settings
+    settings: ClientSettings | Settings
     data_dir: pathlib.Path | None
 
     def run(self, work: Callable[[Application], Awaitable[T]], *, migrate: bool = False) -> T:
@@ -46,10 +47,10 @@ class DatabaseSession:
 def database_session(data_dir: pathlib.Path | None) -> Iterator[DatabaseSession]:
     """Open the database of DAGMASTER_DATABASE_URL, else the embedded one; report errors as a command does."""
     from dagmaster.bootstrap import open_database
-    from dagmaster.settings import load_settings
+    from dagmaster.bootstrap.client_settings import load_client_settings
 
     with command_errors():
-        settings = load_settings()
+        settings = load_client_settings()
         with open_database(settings, data_dir) as config:
             yield DatabaseSession(config, settings, data_dir)
 

@@ -22,6 +22,7 @@ from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
 from dagmaster.errors import DagmasterError
+from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
     from dagmaster.application.commands.publication import WorkflowSource
@@ -88,13 +89,14 @@ def dev(
     commands = [["orchestrator"]] * orchestrators + [worker] * workers + [["server", f"--port={port}"]]
     common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
     with database_session(data_dir) as session:
+        settings = load_settings()
         click.echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
         supervisor = ServiceSupervisor(
             [Service(command[0], [*command, *common]) for command in commands],
             partial(_expire_process, session),
-            log_format=log_format or session.settings.log_format,
-            stop_seconds=session.settings.drain_seconds + STOP_SECONDS,
+            log_format=log_format or settings.log_format,
+            stop_seconds=settings.drain_seconds + STOP_SECONDS,
         )
         sources = compile_folder(folder, registry)
         return asyncio.run(_run(supervisor, session, folder, sources, started=started, port=port))

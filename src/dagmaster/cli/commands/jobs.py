@@ -58,11 +58,11 @@ def watch_to_end(
     config: DatabaseConfig, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None
 ) -> int:
     """Watch a job of a database that is open until it has finished, and return the exit code."""
+    from dagmaster.bootstrap.client_settings import load_client_settings
     from dagmaster.cli.commands import jobs_watch
     from dagmaster.cli.database import DatabaseSession
-    from dagmaster.settings import load_settings
 
-    session = DatabaseSession(config, load_settings(), data_dir)
+    session = DatabaseSession(config, load_client_settings(), data_dir)
     return jobs_watch.interruptible(
         job_id, lambda: session.run(lambda app: jobs_watch.watch_to_end(app, job_id, as_json=as_json))
     )

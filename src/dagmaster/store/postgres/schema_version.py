@@ -59,11 +59,15 @@ def is_usable(revision: str | None, compatible_from: str | None) -> bool:
 
 
 async def require_current(dsn: str) -> None:
-    """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database.
+    """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database."""
+    check_compatible(*await versions(dsn))
+
+
+def check_compatible(revision: str | None, compatible_from: str | None) -> None:
+    """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use a schema of this version.
 
     In a rolling upgrade the schema is migrated first: it may be newer than this code, if it is compatible.
     """
-    revision, compatible_from = await versions(dsn)
     if revision is None:
         raise SchemaVersionMismatch("the database has no dagmaster schema yet: run `dagmaster migrate`")
     if needs_upgrade(revision):

@@ -2,6 +2,14 @@
 -- Lists of jobs are in job_list.sql, the fleet in fleet.sql, the facts of a diagnosis in diagnosis.sql.
 -- Tasks are looked up one by one, here and there: statistics of the queue say nothing (see the head of worker.sql).
 
+-- name: schema_version
+-- The version of the schema.
+SELECT version_num FROM dagapp.alembic_version
+
+-- name: compatible_from
+-- The oldest version of the code that can use the schema.
+SELECT dag_compatible_from() AS revision
+
 -- name: newest_job
 -- The newest job that is not a child job.
 SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
