@@ -43,9 +43,8 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     if as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
         return COMPLETED
-    from rich.console import Console, Group
-
     from dagmaster.cli.render.fleet_page import fleet_page
+    from dagmaster.cli.render.text import print_page
 
-    Console().print(Group(*fleet_page(view)))
+    print_page(fleet_page(view))
     return COMPLETED

@@ -77,11 +77,10 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
         return COMPLETED
     if page.items:
-        from rich.console import Console
-
         from dagmaster.cli.render.jobs_table import jobs_table
+        from dagmaster.cli.render.text import print_page
 
-        Console().print(jobs_table(page.items))
+        print_page([jobs_table(page.items)])
     elif cursor is not None:
         click.echo("no more jobs", err=True)
     elif any(filters.values()):

@@ -57,11 +57,10 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
     if as_json:
         click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
         return COMPLETED
-    from rich.console import Console, Group
-
     from dagmaster.cli.render.job_page import job_page
+    from dagmaster.cli.render.text import print_page
 
-    Console().print(Group(*job_page(job, failed_children)))
+    print_page(job_page(job, failed_children))
     return COMPLETED
 
 
@@ -75,11 +74,10 @@ def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(node.to_dict(), ensure_ascii=False))
         return
-    from rich.console import Console, Group
-
     from dagmaster.cli.render.node_page import node_page
+    from dagmaster.cli.render.text import print_page
 
-    Console().print(Group(*node_page(node)))
+    print_page(node_page(node))
 
 
 async def _failed_children(app: Application, job: JobDetailView) -> dict[str, Sequence[NodeView]]:

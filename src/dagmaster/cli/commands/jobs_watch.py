@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import click
-from rich.console import Console
 from rich.json import JSON
 from rich.live import Live
 
@@ -25,7 +24,7 @@ from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
-from dagmaster.cli.render.text import duration
+from dagmaster.cli.render.text import duration, open_console, print_page
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.suggested_commands import format_blocking_reasons
 from dagmaster.ports.audit_events import EventType
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator, Sequence
 
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from dagmaster.application.context import Application
     from dagmaster.application.views import EventView, JobDetailView
@@ -91,7 +90,7 @@ def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
 
 async def watch_to_end(app: Application, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
     """Watch a job until it has finished, print how it ended, and return the exit code."""
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     watched = WatchScreen()
     if as_json:
         job = await watched.follow(app, job_id)
@@ -315,6 +314,6 @@ def print_result(result: JsonValue, job_id: str) -> None:
     if sys.stdout.isatty() and len(text) > _MAX_RESULT_LENGTH:
         click.echo(f"the result has {len(text):,} characters: dagmaster jobs show {job_id} --json")
     elif sys.stdout.isatty():
-        Console().print(JSON(text))
+        print_page([JSON(text)])
     else:
         click.echo(text)

@@ -45,11 +45,10 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
     if as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
         return COMPLETED
-    from rich.console import Console, Group
-
     from dagmaster.application.views import JobWhyView
+    from dagmaster.cli.render.text import print_page
     from dagmaster.cli.render.why_page import job_why_page, node_why_page
 
     page = job_why_page(view) if isinstance(view, JobWhyView) else node_why_page(view)
-    Console().print(Group(*page))
+    print_page(page)
     return COMPLETED

@@ -12,7 +12,6 @@ import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from rich.console import Console
 from rich.json import JSON
 
 from dagmaster.application.node_lookup import actions_of, approvals_of, dependencies_of
@@ -39,7 +38,7 @@ from dagmaster.cli.options import (
     read_pairs,
 )
 from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
-from dagmaster.cli.render.text import duration
+from dagmaster.cli.render.text import duration, open_console
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.settings import load_settings
 from dagmaster.text_format import format_count
@@ -229,7 +228,7 @@ def _display(graph: Graph, *, watch: bool | None, quiet: bool) -> Display:
     if quiet:
         return NoDisplay()
     # A pipe has no cursor to move: there the tree is printed once, at the end.
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     if console.is_terminal if watch is None else watch:
         return LiveDisplay(dependencies_of(graph), actions_of(graph), console)
     return PlainDisplay()
@@ -263,7 +262,7 @@ def _print_result(view: JobDetailView, stdout: TextIO, *, as_json: bool, note: s
     if note:
         click.echo(click.style(note, fg="yellow"), err=True)
     if view.result is not None:
-        console = Console(file=stdout)
+        console = open_console(stdout)
         text = _json(view.result, indent=2)
         if console.is_terminal:
             console.print(JSON(text))

@@ -319,13 +319,13 @@ def _data_file(item: dict[str, Any]) -> str:
 
 def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optional: Sequence[str]) -> None:
     """Print a table. If it is too wide for the terminal, optional columns are left out: no cell is truncated."""
-    from rich.console import Console
-    from rich.markup import escape
     from rich.table import Table
 
-    console = Console()
+    from dagmaster.cli.render.text import open_console
+
+    console = open_console()
     if not console.is_terminal:
-        console = Console(width=UNLIMITED_WIDTH)
+        console = open_console(width=UNLIMITED_WIDTH)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in optional:
         if sum(max(len(cell) for cell in (head, *cells)) + 2 for head, cells in columns.items()) > console.width + 2:
@@ -336,7 +336,7 @@ def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optio
             name, no_wrap=True, justify="right" if name == "items" else "left", style="" if number else "bold"
         )
     for cells in zip(*columns.values(), strict=True):
-        table.add_row(*map(escape, cells))
+        table.add_row(*cells)
     console.print(table)
 
 

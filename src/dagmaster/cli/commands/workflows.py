@@ -7,7 +7,6 @@ import pathlib
 
 import click
 
-from dagmaster.authoring.compiler.compile import compile_file
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
 from dagmaster.cli.options import handlers_option, json_option, load_registry, print_problems
 from dagmaster.errors import WorkflowInvalid
@@ -86,6 +85,7 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
       dagmaster workflows diagram flow.yaml
       dagmaster workflows diagram flow.yaml -o flow.svg
     """
+    from dagmaster.authoring.compiler.compile import compile_file
     from dagmaster.authoring.diagram import diagram as draw
 
     try:

@@ -46,11 +46,10 @@ def list_workflows(
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
         return COMPLETED
     if page.items:
-        from rich.console import Console
-
+        from dagmaster.cli.render.text import print_page
         from dagmaster.cli.render.workflow_page import workflows_table
 
-        Console().print(workflows_table(page.items))
+        print_page([workflows_table(page.items)])
     elif tag is not None:
         click.echo(f"no published workflow has the tag {tag!r}", err=True)
     else:
@@ -92,9 +91,8 @@ def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool,
     elif as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
     else:
-        from rich.console import Console, Group
-
+        from dagmaster.cli.render.text import print_page
         from dagmaster.cli.render.workflow_page import workflow_page
 
-        Console().print(Group(*workflow_page(view)))
+        print_page(workflow_page(view))
     return COMPLETED

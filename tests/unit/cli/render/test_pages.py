@@ -118,6 +118,16 @@ def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
     assert "◌ cancelling" in text
 
 
+def test_names_that_look_like_markup_or_an_emoji_are_printed_as_they_are():
+    record = a_record(name="[/x] :warning:", submitted_by="[red]ada", correlation_id=":x:")
+    listed = drawn(jobs_table(run(list_jobs(an_application(FakeReadStore([record])))).items))
+    shown = page(name=record.name, submitted_by=record.submitted_by, correlation_id=record.correlation_id)
+    for text in (listed, shown):
+        assert "[/x] :warning:" in text
+        assert "[red]ada" in text
+    assert "correlation :x:" in shown
+
+
 def test_a_node_page_has_attempts_errors_and_values():
     attempt = AttemptRecord(
         node_id="fetch", attempt=1, task_id="5", status=AttemptStatus.FAILED, queue="q", worker_id="3", worker="h:1",
