@@ -26,7 +26,7 @@ RESULTS = Path(__file__).with_name("results.json")
 PARTS = {
     "engine": "the engine alone: events per second, memory of a node (1 min)",
     "language": "expressions, loading and validating workflow files (1 min)",
-    "commands": "CLI commands as whole processes, `run` in one process (3 min)",
+    "commands": "CLI commands as whole processes, on a database, `run` in one process (4 min)",
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
     "raster": "COGs of large rasters against GDAL's COG driver (10 min)",
     "vector": "polygons into PostGIS against a bare COPY (1 min; needs PostGIS)",

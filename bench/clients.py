@@ -35,6 +35,9 @@ FROM (SELECT extract(epoch FROM at - lag(at) OVER (PARTITION BY job_id ORDER BY 
       FROM dag_job_events WHERE type = 'NodeDispatched' AND job_id = ANY($1::bigint[])) AS hops
 WHERE hop IS NOT NULL
 """
+_TABLES_OF_JOB = {
+    "dag_jobs": "id", "dag_node_states": "job_id", "dag_task_attempts": "job_id", "dag_job_events": "job_id",
+}  # fmt: skip
 _OPEN = "SELECT count(*) FROM dag_jobs WHERE status IN ('PENDING', 'RUNNING') AND workflow_id = $1"
 
 
@@ -132,6 +135,20 @@ async def client(dsn: str) -> AsyncIterator[Client]:
     finally:
         await reader.close()
         await store.close()
+
+
+async def copy_job(connection: asyncpg.Connection[Any], job_id: int, count: int) -> None:
+    """Copy the rows of a finished job `count` times, under the ids that follow its own."""
+    for table, key in _TABLES_OF_JOB.items():
+        rows = await connection.prepare(f"TABLE {table}")
+        columns = [attribute.name for attribute in rows.get_attributes()]
+        copied = {key: f"{key} + number", "task_id": "task_id + 16 * number"}
+        values = ", ".join(copied.get(column, column) for column in columns)
+        await connection.execute(
+            f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM {table}"  # noqa: S608 - our own names
+            f" CROSS JOIN generate_series(1, {count}) AS number WHERE {key} = {job_id}"
+        )
+    await connection.execute("VACUUM ANALYZE")
 
 
 @dataclass(frozen=True, slots=True)

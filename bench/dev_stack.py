@@ -42,8 +42,12 @@ def folder() -> Iterator[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment without dagmaster settings: the defaults are measured."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("DAGMASTER_")}
+    """Return the environment without dagmaster settings: the defaults are measured, compiled as an installer does."""
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if not key.startswith("DAGMASTER_") and key != "PYTHONDONTWRITEBYTECODE"
+    }
 
 
 class Stack:
