@@ -14,10 +14,9 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views import AuditView
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.engine.graph import DefaultLimits
@@ -159,6 +158,7 @@ async def wire_application(
 ) -> AsyncIterator[Application]:
     """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
     from dagmaster.application.context import Application
+    from dagmaster.store.postgres import schema_version
     from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.read_store import PostgresReadStore
     from dagmaster.store.postgres.reusable_results import PostgresReusableResults
@@ -174,7 +174,7 @@ async def wire_application(
         )
         stack.push_async_callback(read.close)
         if checks_schema:
-            await read.require_schema()
+            await schema_version.require_current_of(read.pool)
         connection = Connection(config, "dagmaster dry run")
         stack.push_async_callback(connection.close)
         yield Application(
@@ -184,43 +184,6 @@ async def wire_application(
             blobs=blobs,
             env=allowed_env(settings),
         )
-
-
-async def audit_database(
-    config: DatabaseConfig,
-    settings: ClientSettings | Settings,
-    job_id: str | None = None,
-    *,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> AuditView:
-    """Check the invariants of all jobs of a database, or of one. `on_progress`: the jobs checked so far, and all."""
-    from dagmaster.application.views import AuditView, ViolationView
-    from dagmaster.store.postgres.audit import audit_at
-
-    audit = await audit_at(
-        config,
-        job_id=job_id,
-        lease_seconds=settings.orchestrator_lease_seconds,
-        worker_lease_seconds=settings.worker_lease_seconds,
-        on_progress=on_progress,
-    )
-    return AuditView(
-        is_valid=not audit.violations,
-        jobs_total=audit.jobs,
-        nodes_total=audit.nodes,
-        events_total=audit.events,
-        invariants_total=audit.invariants,
-        violations=tuple(
-            ViolationView(
-                invariant=violation.invariant,
-                rule=violation.rule,
-                job_id=violation.job_id,
-                node_id=violation.node_id,
-                message=violation.message,
-            )
-            for violation in audit.violations
-        ),
-    )
 
 
 def make_orchestrator(

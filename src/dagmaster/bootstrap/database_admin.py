@@ -1,4 +1,4 @@
-"""Administration of the database: its schema, the leases of dead processes, and what the doctor inspects."""
+"""Administration of the database: its schema, its audit, the leases of dead processes, and what the doctor inspects."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pathlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.application.views import AuditView
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.database_facts import DatabaseFact
@@ -42,6 +45,43 @@ def schema_history(dsn: str) -> list[Version]:
     from dagmaster.store.postgres import schema_version
 
     return schema_version.history(asyncio.run(schema_version.current(dsn)))
+
+
+async def audit_database(
+    config: DatabaseConfig,
+    settings: ClientSettings | Settings,
+    job_id: str | None = None,
+    *,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> AuditView:
+    """Check the invariants of all jobs of a database, or of one. `on_progress`: the jobs checked so far, and all."""
+    from dagmaster.application.views import AuditView, ViolationView
+    from dagmaster.store.postgres.audit import audit_at
+
+    audit = await audit_at(
+        config,
+        job_id=job_id,
+        lease_seconds=settings.orchestrator_lease_seconds,
+        worker_lease_seconds=settings.worker_lease_seconds,
+        on_progress=on_progress,
+    )
+    return AuditView(
+        is_valid=not audit.violations,
+        jobs_total=audit.jobs,
+        nodes_total=audit.nodes,
+        events_total=audit.events,
+        invariants_total=audit.invariants,
+        violations=tuple(
+            ViolationView(
+                invariant=violation.invariant,
+                rule=violation.rule,
+                job_id=violation.job_id,
+                node_id=violation.node_id,
+                message=violation.message,
+            )
+            for violation in audit.violations
+        ),
+    )
 
 
 async def expire_process(config: DatabaseConfig, settings: ClientSettings | Settings, pid: int) -> None:

@@ -48,7 +48,7 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
 
         async def query(app: Application) -> AuditView:
             from dagmaster.application.job_lookup import find_job
-            from dagmaster.bootstrap import audit_database
+            from dagmaster.bootstrap.database_admin import audit_database
 
             if job_id is not None:
                 return await audit_database(session.config, session.settings, (await find_job(app, job_id)).id)

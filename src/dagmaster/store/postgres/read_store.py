@@ -1,7 +1,4 @@
-"""The read port on PostgreSQL. Queries run on a pool of read-only connections, each with a time limit.
-
-What only some reads need is imported by them: most commands are one read, and half of their time is imports.
-"""
+"""The read port on PostgreSQL. Queries run on a pool of read-only connections, each with a time limit."""
 
 from __future__ import annotations
 
@@ -9,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.read_store import (
     ChildCounts,
     FleetCounts,
@@ -21,9 +17,11 @@ from dagmaster.ports.read_store import (
     WaitInfo,
     WorkflowRecord,
 )
+from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
-from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
+from dagmaster.store.postgres.fleet import read_fleet, read_workers
 from dagmaster.store.postgres.job_list import (
     LAST_SECOND,
     MAX_BIGINT,
@@ -99,19 +97,6 @@ class PostgresReadStore:
         """Close every connection."""
         await self.subscriptions.close()
         await self.pool.close()
-
-    async def require_schema(self) -> None:
-        """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database."""
-        try:
-            row = await self.pool.row(_SQL["schema_version"], {})
-        except SchemaVersionMismatch:
-            # There is no such table.
-            row = None
-        revision = None if row is None else row["version_num"]
-        compatible = None
-        if revision is not None and revision > schema_version.HEAD:
-            compatible = await self.pool.row(_SQL["compatible_from"], {})
-        schema_version.check_compatible(revision, None if compatible is None else compatible["revision"])
 
     @property
     def lease_seconds(self) -> float:
@@ -421,8 +406,6 @@ class PostgresReadStore:
 
     async def fleet(self) -> FleetRecord:
         """Return orchestrators, workers and queues."""
-        from dagmaster.store.postgres.fleet import read_fleet
-
         return await read_fleet(
             self.pool, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
         )
@@ -431,8 +414,6 @@ class PostgresReadStore:
 
     async def diagnosis(self, job_id: str) -> DiagnosisFacts | None:
         """Return the facts that explain why a job and its nodes are where they are."""
-        from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
-
         number = bigint(job_id)
         if number is None:
             return None

@@ -9,6 +9,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
+from dagmaster.store.postgres.job_rows import claimed_job, node_row
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -92,8 +93,6 @@ class PostgresReusableResults:
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
 
     async def _load_rows(self, rows: list[asyncpg.Record]) -> list[ClaimedJob]:
-        from dagmaster.store.postgres.job_rows import claimed_job, node_row
-
         # A job that never started has no nodes yet.
         begun = [row["id"] for row in rows if row["status"] != JobStatus.PENDING]
         nodes: dict[int, list[NodeRow]] = {}

@@ -9,12 +9,16 @@ import asyncpg
 from asyncpg.exceptions import InterfaceError, PostgresError
 
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
+from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
+    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0004"
+_SQL = queries("read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +64,23 @@ def is_usable(revision: str | None, compatible_from: str | None) -> bool:
 
 async def require_current(dsn: str) -> None:
     """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use the schema of the database."""
-    check_compatible(*await versions(dsn))
+    _check_usable(*await versions(dsn))
 
 
-def check_compatible(revision: str | None, compatible_from: str | None) -> None:
+async def require_current_of(pool: ReadOnlyPool) -> None:
+    """Do the same on a connection of a pool: a command needs no other one then."""
+    try:
+        row = await pool.row(_SQL["schema_version"], {})
+    except SchemaVersionMismatch:
+        # There is no such table.
+        row = None
+    revision, compatible = None if row is None else row["version_num"], None
+    if revision is not None and revision > HEAD:
+        compatible = await pool.row(_SQL["compatible_from"], {})
+    _check_usable(revision, None if compatible is None else compatible["revision"])
+
+
+def _check_usable(revision: str | None, compatible_from: str | None) -> None:
     """Raise `SchemaVersionMismatch`, with the remedy, unless this code can use a schema of this version.
 
     In a rolling upgrade the schema is migrated first: it may be newer than this code, if it is compatible.
