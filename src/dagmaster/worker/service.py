@@ -50,7 +50,7 @@ CLAIM_SECONDS: Final = 1.0
 
 EXCLUSIVE_DRAIN_SECONDS: Final = 60.0
 """How long a worker claims nothing so that an exclusive task can run. Then its long tasks have other tasks beside them
-again, and another worker may take the exclusive one."""
+again until they have ended, and another worker may take the exclusive one."""
 
 
 class Worker:
@@ -109,6 +109,8 @@ class Worker:
         self._has_more = False
         # An exclusive task waits for this worker.
         self._has_exclusive = False
+        # The tasks that had not ended when this worker last waited for that. It does not wait for them again.
+        self._outlasting: frozenset[str] = frozenset()
         self._delivery = ReportDelivery(
             ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
@@ -238,7 +240,7 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
-            if self._has_exclusive:
+            if self._has_exclusive and self._outlasting.isdisjoint(self.held):
                 await self._run_exclusive()
             self._has_capacity.clear()
             capacity, process_slots = self.held.capacity()
@@ -270,6 +272,7 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(EXCLUSIVE_DRAIN_SECONDS):
                     await self._until_held(0)
+            self._outlasting = frozenset(self.held)
         while not self.held and not self._stopping.is_set():
             try:
                 task = await self.source.claim_exclusive()

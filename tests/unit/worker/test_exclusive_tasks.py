@@ -136,6 +136,37 @@ def test_a_worker_whose_tasks_take_long_goes_on_claiming(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_worker_does_not_stop_claiming_again_for_a_task_that_outlasted_the_last_pause(monkeypatch, caplog):
+    monkeypatch.setattr(service, "EXCLUSIVE_DRAIN_SECONDS", 0.05)
+    caplog.set_level("INFO", logger="dagmaster.worker")
+    announced = 0
+    heartbeat = MemoryWorkerStore.heartbeat
+
+    async def counted(self: MemoryWorkerStore, *args: Any) -> Any:
+        nonlocal announced
+        answer = await heartbeat(self, *args)
+        announced += answer is not None and answer.has_exclusive
+        return answer
+
+    monkeypatch.setattr(MemoryWorkerStore, "heartbeat", counted)
+
+    async def main() -> None:
+        world = World()
+        world.add("long")
+        async with world.worker(concurrency=4):
+            assert await world.next_start() == "long"
+            world.add("alone", Isolation.EXCLUSIVE)
+            while announced < 12:
+                world.add("short")
+                assert await world.next_start() == "short"
+                await world.end("short")
+            assert sum("claiming nothing" in record.message for record in caplog.records) == 1
+            await world.end("long")
+            assert await world.next_start() == "alone"
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("is_busy", [False, True])
 def test_a_worker_can_be_stopped_while_an_exclusive_task_waits_or_runs(is_busy):
     async def main() -> None:
