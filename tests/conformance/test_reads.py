@@ -15,8 +15,8 @@ from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.queries.fleet import list_queues
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.events import Approved, TimerFired
-from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
+from dagmaster.engine.events import Approved, TaskLost, TimerFired
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode, StoredWorkflow
@@ -594,6 +594,30 @@ async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
     assert {each.queue: each.workers for each in await reader.backlog(played.job_id)} == {"q": 0, "other": 1}
     await played.worker.claim(100)
     assert await reader.backlog(played.job_id) == []
+
+
+async def test_a_task_that_must_run_alone_is_told_apart_everywhere(world):
+    reader = await world.reader()
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    for attempt in (1, 2, 3):
+        await played.worker.claim(1 if attempt == 1 else 100)
+        await played.turn(TaskLost("a", attempt, "h:1", alone=False))
+    (alone,) = await reader.tasks(TaskFilter(is_claimed=False, job_id=played.job_id, handler="h", queue="q"))
+    assert (alone.node_id, alone.isolation) == ("a", Isolation.EXCLUSIVE)
+    records = {record.node_id: record for record in await reader.list_nodes(NodeFilter(job_id=played.job_id))}
+    assert {node: (record.shared_losses, record.lost_attempts) for node, record in records.items()} == {
+        "a": (3, 0),
+        "b": (0, 0),
+    }
+    (backlog,) = await reader.backlog(played.job_id)
+    assert (backlog.tasks, backlog.is_exclusive) == (1, True)
+    (queue,) = (await reader.fleet()).queues
+    assert (queue.waiting, queue.waiting_exclusive) == (1, 1)
+    facts = await reader.diagnosis(played.job_id)
+    assert facts is not None
+    assert facts.tasks["a"].queue_position is None, "it is not claimed in the order of the queue"
+    dispatched = [event.data for event in await reader.events(played.job_id) if event.type == "NodeDispatched"]
+    assert dispatched == [{}, {}, {"isolation": "process"}, {"isolation": "process"}, {"isolation": "exclusive"}]
 
 
 async def test_footprints_are_those_of_items_or_outputs(world):

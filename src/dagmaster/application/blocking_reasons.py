@@ -84,7 +84,7 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
 def _queue_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     for backlog in snapshot.backlog:
         state = QueueState(workers=backlog.workers, slots=backlog.slots, busy=backlog.busy)
-        reason = queued(backlog.queue, state, backlog.oldest_seconds)
+        reason = queued(backlog.queue, state, backlog.oldest_seconds, is_exclusive=backlog.is_exclusive)
         if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > REPORT_AFTER_SECONDS:
             sentence = reason.group_sentence if backlog.tasks > 1 else reason.sentence
             yield _of_reason(reason, f"{format_count(backlog.tasks, 'task')} {sentence}")

@@ -82,9 +82,12 @@ def _submitted(event: StoredEvent) -> str:
     return f"submitted by {event.by}" + (f", resumed from job {resumed}" if resumed else "")
 
 
+_ISOLATIONS: Final = {"process": ", to run in a child process of its own", "exclusive": ", to run alone on it"}
+
+
 def _dispatched(event: StoredEvent) -> str:
     attempt = f", attempt {event.attempt}" if (event.attempt or 0) > 1 else ""
-    return f"{event.node} waits for a worker{attempt}"
+    return f"{event.node} waits for a worker{attempt}{_ISOLATIONS.get(str(event.data.get('isolation')), '')}"
 
 
 def _checkpoint_saved(event: StoredEvent) -> str:
@@ -127,7 +130,7 @@ def _attempt_lost(event: StoredEvent) -> str:
         else f"the worker of attempt {event.attempt} died"
     )
     if event.data.get("alone") is False:
-        lost += ", one of several tasks; it is not charged, and runs isolated"
+        lost += ", one of several tasks; the loss is not charged"
     return f"{event.node}: {lost}"
 
 

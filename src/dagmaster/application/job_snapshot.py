@@ -10,7 +10,7 @@ from dagmaster.application.node_lookup import describe_action, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, isolation_after
 from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
 
 if TYPE_CHECKING:
@@ -181,6 +181,9 @@ def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | No
         branch=record.branch,
         attempt=record.attempt,
         failed_attempts=record.failed_attempts,
+        lost_attempts=record.lost_attempts,
+        shared_losses=record.shared_losses,
+        isolation=isolation_after(record.shared_losses),
         is_reused=False,
         parent_node_id=record.parent_node_id,
         fan_out_index=None if record.parent_node_id is None else record.fan_out_index,

@@ -130,7 +130,8 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
-    error = failure("lost", f"its worker died {times} while it ran nothing else (max_lost {limit})")
+    when = "while it ran nothing else" if event.alone else f"after {node.shared_losses} times beside other tasks"
+    error = failure("lost", f"its worker died {times} {when} (max_lost {limit})")
     if _is_stopping(step.job, node):
         step.cancel(node, error)
     elif node.lost_attempts > limit or step.job.ending:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from dagmaster.engine import decisions as d
 from dagmaster.engine import events as ev
 from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import NodeStatus, isolation_after
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.text_format import format_rfc3339
@@ -180,7 +180,9 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
         audit_events.append(AuditEvent(EventType.NODE_COMPLETED, node.id, attempt, data))
     elif kind is d.Dispatch:
         if decision.node not in context.reused:  # type: ignore[union-attr, operator]
-            audit_events.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt))  # type: ignore[union-attr]
+            losses = job.nodes[decision.node].shared_losses  # type: ignore[union-attr, index]
+            data = _json({"isolation": isolation_after(losses).name.lower()}) if losses else None
+            audit_events.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt, data))  # type: ignore[union-attr]
     elif kind is not d.Need and kind is not d.Ignore:
         audit_event = _of_decision(job, decision, context)
         if audit_event is not None:

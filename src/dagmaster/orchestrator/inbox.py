@@ -98,7 +98,7 @@ class PendingEvents:
             if events[0].alone:
                 message = "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
             else:
-                message = "worker %s died with several tasks: %s of job %s are not charged, and run isolated"
+                message = "worker %s died with several tasks; the losses of %s of job %s are not charged"
             fields = {"job_id": job_id, "node_ids": [event.node for event in events[:MAX_IDS]]}
             _LOGGER.warning(message, worker, nodes, job_id, extra=fields)
 

@@ -44,7 +44,8 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.JOB_CLAIMED: "The job has an owner, at `where`. `epoch` counts owners; `after`: the owner `before` died"
     " or released it.",
     EventType.JOB_STARTED: "The first nodes may start.",
-    EventType.NODE_DISPATCHED: "The attempt is queued for a worker.",
+    EventType.NODE_DISPATCHED: "The attempt is queued for a worker. `isolation`, after workers died that ran it beside"
+    " other tasks: it runs in a child `process`, or as the only task of its worker (`exclusive`).",
     EventType.ATTEMPT_STARTED: "The handler of the attempt started, at `started_at`. Written with the end of the"
     " attempt, if it took at least a second or saved a checkpoint.",
     EventType.CHECKPOINT_SAVED: "The attempt saved the checkpoint `checkpoint_name`, `after_seconds`. Written with the"

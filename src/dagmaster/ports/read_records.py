@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,6 +140,7 @@ class NodeRecord:
     attempt: int = 0
     failed_attempts: int = 0
     lost_attempts: int = 0
+    shared_losses: int = 0
     branch: str | None = None
     parent_node_id: str | None = None
     fan_out_index: int = -1
@@ -224,6 +225,7 @@ class TaskRecord:
     queue: str
     priority: int
     handler: str
+    isolation: Isolation
     dispatched_at: float
     status: NodeStatus
     worker_id: str | None
@@ -324,7 +326,10 @@ class FleetCounts(NamedTuple):
 
 
 class QueueBacklog(NamedTuple):
-    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue."""
+    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue.
+
+    `is_exclusive`: those that wait for a worker without other tasks.
+    """
 
     queue: str
     tasks: int
@@ -332,14 +337,16 @@ class QueueBacklog(NamedTuple):
     workers: int = 0
     slots: int = 0
     busy: int = 0
+    is_exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRecord:
-    """A queue with tasks."""
+    """A queue with tasks. `waiting_exclusive`: those that wait for a worker without other tasks."""
 
     queue: str
     waiting: int
+    waiting_exclusive: int
     claimed: int
     oldest_seconds: float | None
 

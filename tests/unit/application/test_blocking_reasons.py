@@ -37,6 +37,15 @@ def test_a_queue_that_no_worker_serves_is_named():
     assert heavy.startswith("1 task has been queued on heavy for 1 min; 2 live workers, 7 of 8")
 
 
+def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
+    backlog = (QueueBacklog("heavy", 1, 70.0, 2, 8, 7), QueueBacklog("heavy", 2, 9.0, 2, 8, 7, is_exclusive=True))
+    _, alone = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
+    assert alone == (
+        "2 tasks wait for a worker of heavy that runs nothing else, since workers died that ran them beside other tasks; "
+        "2 live workers, 7 of 8 slots busy"
+    )
+
+
 def test_a_job_without_a_live_orchestrator_says_so():
     around = {"fleet": FleetCounts(0, 1)}
     (sentence,) = blocking_reasons(a_snapshot(around=around, owner=None, status=JobStatus.PENDING))

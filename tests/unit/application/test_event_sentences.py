@@ -38,6 +38,18 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
     [
         (event("NodeDispatched", attempt=1), "fetch waits for a worker"),
         (event("NodeDispatched", attempt=2), "fetch waits for a worker, attempt 2"),
+        (
+            event("NodeDispatched", attempt=2, isolation="process"),
+            "fetch waits for a worker, attempt 2, to run in a child process of its own",
+        ),
+        (
+            event("NodeDispatched", attempt=4, isolation="exclusive"),
+            "fetch waits for a worker, attempt 4, to run alone on it",
+        ),
+        (
+            event("AttemptLost", attempt=1, worker="h:7", alone=False),
+            "fetch: worker h:7 died with attempt 1, one of several tasks; the loss is not charged",
+        ),
         (event("NodeCompleted", branch="large"), "fetch completed and took branch large"),
         (
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),

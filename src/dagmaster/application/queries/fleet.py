@@ -18,6 +18,7 @@ from dagmaster.application.views.fleet import (
 from dagmaster.application.views.page import Page
 from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -77,6 +78,12 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
     note = None
     if record.waiting and not claiming:
         note = f"no live worker serves {queue}"
+    elif record.waiting_exclusive:
+        tasks = format_count(record.waiting_exclusive, "task waits", "tasks wait")
+        them = "it" if record.waiting_exclusive == 1 else "them"
+        note = (
+            f"{tasks} for a worker of {queue} that runs nothing else: workers died that ran {them} beside other tasks"
+        )
     elif record.waiting:
         note = _process_shortage(queue, alive)
     return _from_record(QueueView, record, workers=claiming, note=note)

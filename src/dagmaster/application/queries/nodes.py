@@ -176,6 +176,7 @@ def _task_view(record: TaskRecord) -> TaskView:
         queue=record.queue,
         priority=record.priority,
         handler=record.handler,
+        isolation=record.isolation,
         status=record.status,
         dispatched_at=record.dispatched_at,
         worker_id=record.worker_id,

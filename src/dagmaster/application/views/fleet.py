@@ -87,10 +87,14 @@ class WorkerView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView(View):
-    """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known."""
+    """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known.
+
+    `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks.
+    """
 
     queue: str
     waiting: int
+    waiting_exclusive: int
     claimed: int
     oldest_seconds: float | None
     workers: int

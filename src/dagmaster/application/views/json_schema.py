@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Mapping
 from dataclasses import fields
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, Final, Union, get_args, get_origin
 
 from dagmaster.application import views
@@ -67,6 +67,8 @@ def _schema(hint: Any) -> dict[str, Any]:
         return {"type": "object", "additionalProperties": _schema(arguments[1]) or True}
     if issubclass(hint, StrEnum):
         return {"enum": [member.value for member in hint]}
+    if issubclass(hint, IntEnum):
+        return {"enum": [member.name.lower() for member in hint]}
     return {"$ref": f"#/$defs/{hint.__name__}"}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.engine.graph import Kind
-from dagmaster.engine.status import TERMINAL_NODE, AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import TERMINAL_NODE, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.json_types import JsonObject, JsonValue
 
 
@@ -43,7 +43,9 @@ class NodeView(View):
 
     `status`: DISPATCHED while its task is in a queue, CLAIMED when a worker has claimed the task, RUNNING when the
     handler has been running for a moment. `started_at`: when the handler started. `attempt`: the number of the last
-    attempt. `message` is that of an approval that waits. `is_reused`: its result comes from another job.
+    attempt. `lost_attempts`: how often its worker died while it ran nothing else. `shared_losses`: how often beside
+    other tasks, which is not charged; because of these, the last attempt runs with this `isolation`. `message` is that
+    of an approval that waits. `is_reused`: its result comes from another job.
     """
 
     job_id: str
@@ -55,6 +57,9 @@ class NodeView(View):
     branch: str | None
     attempt: int
     failed_attempts: int
+    lost_attempts: int
+    shared_losses: int
+    isolation: Isolation
     is_reused: bool
     parent_node_id: str | None
     fan_out_index: int | None
@@ -119,7 +124,10 @@ class NodeDetailView(NodeView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView(View):
-    """A task that waits in a queue or that a worker has claimed. `status`: that of its node."""
+    """A task that waits in a queue or that a worker has claimed. `status`: that of its node.
+
+    `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it beside others.
+    """
 
     task_id: str
     job_id: str
@@ -128,6 +136,7 @@ class TaskView(View):
     queue: str
     priority: int
     handler: str
+    isolation: Isolation
     status: NodeStatus
     dispatched_at: Timestamp
     worker_id: str | None

@@ -1,14 +1,14 @@
 """The base of all views: a frozen dataclass whose `to_dict()` is JSON.
 
 Keys are the names of the fields. Times are `Timestamp`: seconds since the epoch in Python, RFC 3339 in UTC in JSON.
-A number has its unit in its name. Ids are text, enums their values. Values of jobs (inputs, outputs) are JSON already
-and are passed through.
+A number has its unit in its name. Ids are text, enums their values, numbered enums their names. Values of jobs
+(inputs, outputs) are JSON already and are passed through.
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args, get_type_hints
 
 from dagmaster.errors import Problem
@@ -72,7 +72,8 @@ def _converter(hint: Any) -> Callable[[Any], Any] | None:
     types = {hint, *arguments}
     if Timestamp in types:
         return format_rfc3339
-    if any(isinstance(type_, type) and issubclass(type_, View | StrEnum) for type_ in types) or tuple in _origins(hint):
+    classes = [type_ for type_ in types if isinstance(type_, type)]
+    if any(issubclass(type_, View | StrEnum | IntEnum) for type_ in classes) or tuple in _origins(hint):
         return _to_json
     return None
 
@@ -86,6 +87,8 @@ def _to_json(value: Any) -> Any:
         return value.to_dict()
     if isinstance(value, StrEnum):
         return value.value
+    if isinstance(value, IntEnum):
+        return value.name.lower()
     if isinstance(value, tuple):
         return [_to_json(item) for item in value]
     if isinstance(value, dict) or hasattr(value, "items"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.graph import OnTimeout
+from dagmaster.engine.status import Isolation, isolation_after
 from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _CHILD_WORDS: Final = {
     ReasonCode.RUNNING: "running",
     ReasonCode.CLAIMED: "claimed",
     ReasonCode.QUEUED: "queued",
+    ReasonCode.EXCLUSIVE: "waiting to run alone",
     ReasonCode.NO_WORKER: "queued without a live worker",
     ReasonCode.RETRY: "waiting for a retry",
     ReasonCode.CHILD_JOB: "waiting for child jobs",
@@ -227,6 +229,7 @@ def task_in_flight(
             out.queue,
             context.queues.get(out.queue),
             context.now - out.dispatched_at,
+            is_exclusive=isolation_after(node.shared_losses) is Isolation.EXCLUSIVE,
             position=out.queue_position,
             timeout_seconds=None if node.wake_at is None else node.wake_at - context.now,
         )
@@ -238,11 +241,12 @@ def queued(
     state: QueueState | None,
     seconds: float,
     *,
+    is_exclusive: bool = False,
     position: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Reason:
-    """Return the reason of a task that waits in a queue for a worker."""
-    data = {"queue": queue, "seconds": seconds, "position": position}
+    """Return the reason of a task that waits in a queue for a worker, or for one without other tasks."""
+    data: JsonObject = {"queue": queue, "seconds": seconds, "position": position}
     end = "" if timeout_seconds is None else f"; times out in {age(timeout_seconds)}"
     if state is None or state.workers == 0:
         return Reason(
@@ -253,6 +257,15 @@ def queued(
         )
     workers = format_count(state.workers, "live worker")
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
+    data |= {"workers": state.workers, "slots": state.slots, "busy": state.busy}
+    if is_exclusive:
+        needs, alone = f"a worker of {queue} that runs nothing else", "workers died that ran"
+        return Reason(
+            code=ReasonCode.EXCLUSIVE,
+            sentence=f"has been waiting {age(seconds)} for {needs}, since {alone} it beside other tasks; {load}",
+            group_sentence=f"wait for {needs}, since {alone} them beside other tasks; {load}",
+            data=data,
+        )
     if state.lacks_processes:
         whose = "its" if state.workers == 1 else "their"
         load += f", and {format_busy_processes(whose, state.processes)}"
@@ -261,11 +274,8 @@ def queued(
         code=ReasonCode.QUEUED,
         sentence=f"has been queued on {queue} for {age(seconds)}{place}; {load}{end}",
         group_sentence=f"are queued on {queue}; {load}",
-        data={
-            **data, "workers": state.workers, "slots": state.slots, "busy": state.busy,
-            "processes": state.processes or None, "processes_busy": state.processes_busy or None,
-        },
-    )  # fmt: skip
+        data={**data, "processes": state.processes or None, "processes_busy": state.processes_busy or None},
+    )
 
 
 def format_busy_processes(whose: str, count: int) -> str:

@@ -50,6 +50,7 @@ class ReasonCode(StrEnum):
     RUNNING = "running"
     CLAIMED = "claimed"
     QUEUED = "queued"
+    EXCLUSIVE = "exclusive"
     REPORTED = "reported"
     DECIDING = "deciding"
     WAIT_UNTIL = "wait_until"
@@ -84,7 +85,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.APPROVAL: "The node waits for an approval: by one of `approvers`, or by anyone.",
     ReasonCode.SIGNAL: "The node waits for a signal: `signal`.",
     ReasonCode.FAILED: "The last attempt failed: `error`. No retries are left, or the failure is permanent.",
-    ReasonCode.LOST: "More attempts were lost with their workers than `max_lost` allows.",
+    ReasonCode.LOST: "Its workers died while they ran nothing else, more often than `max_lost` allows: `lost`.",
     ReasonCode.DISPATCH_TIMEOUT: "No worker claimed the task within its dispatch timeout.",
     ReasonCode.REJECTED: "A person rejected the approval.",
     ReasonCode.NO_ANSWER: "The approval timed out.",
@@ -100,6 +101,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.RUNNING: "A worker runs the handler: `worker`, `seconds`, `progress`.",
     ReasonCode.CLAIMED: "A worker claimed the task and has not started its handler: `worker`, `seconds`.",
     ReasonCode.QUEUED: "The task waits in its queue for a worker: `position`, `slots`, `busy`.",
+    ReasonCode.EXCLUSIVE: "Workers died that ran the task beside others: it waits for a worker without other tasks.",
     ReasonCode.REPORTED: "The attempt was reported. The job's owner processes the report next.",
     ReasonCode.DECIDING: "The job's owner advances the node within a moment.",
     ReasonCode.WAIT_UNTIL: "The node waits until `at`.",

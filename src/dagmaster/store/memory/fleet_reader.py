@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
@@ -111,10 +111,12 @@ def _left_nodes(database: MemoryDatabase, worker: Registration) -> dict[str, int
 
 def _queue_record(database: MemoryDatabase, queue: str) -> QueueRecord:
     tasks = [task for task in database.queue.values() if task.queue == queue]
-    waiting = [task.dispatched_at for task in tasks if task.worker_id is None]
+    unclaimed = [task for task in tasks if task.worker_id is None]
+    waiting = [task.dispatched_at for task in unclaimed]
     return QueueRecord(
         queue=queue,
         waiting=len(waiting),
+        waiting_exclusive=sum(task.isolation is Isolation.EXCLUSIVE for task in unclaimed),
         claimed=len(tasks) - len(waiting),
         oldest_seconds=database.clock.now() - min(waiting) if waiting else None,
     )
@@ -189,7 +191,8 @@ def _in_flight_task(
 
 def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:
     def waits(other: StoredTask) -> bool:
-        return other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
+        is_unclaimed = other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
+        return is_unclaimed and other.isolation is not Isolation.EXCLUSIVE
 
     if not waits(task):
         return None

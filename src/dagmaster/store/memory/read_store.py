@@ -6,7 +6,7 @@ import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
@@ -234,19 +234,21 @@ class MemoryReadStore:
     async def backlog(self, job_id: str) -> list[QueueBacklog]:
         """Return the unclaimed tasks of a job by queue."""
         job, now = self._database.jobs.get(job_id), self._database.clock.now()
-        dispatched: dict[str, list[float]] = {}
+        dispatched: dict[tuple[str, bool], list[float]] = {}
         for node in () if job is None else job.nodes.values():
             task = task_in_flight(self._database, node)
             if task is not None and task.worker_id is None and task.stop_requested_at is None:
-                dispatched.setdefault(task.queue, []).append(task.dispatched_at)
+                is_exclusive = task.isolation is Isolation.EXCLUSIVE
+                dispatched.setdefault((task.queue, is_exclusive), []).append(task.dispatched_at)
         workers = fleet_reader.workers(self._database, self._worker_lease_seconds).values()
-        states = {queue: queue_state(workers, queue) for queue in sorted(dispatched)}
+        states = {queue: queue_state(workers, queue) for queue, _ in dispatched}
         return [
             QueueBacklog(
-                queue, len(dispatched[queue]), now - min(dispatched[queue]), state.workers, state.slots, state.busy
+                queue, len(times), now - min(times), states[queue].workers, states[queue].slots, states[queue].busy,
+                is_exclusive,
             )
-            for queue, state in states.items()
-        ]
+            for (queue, is_exclusive), times in sorted(dispatched.items())
+        ]  # fmt: skip
 
     async def footprints(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_store import (
@@ -92,7 +92,7 @@ def task_record(row: Record) -> TaskRecord:
     for name in ("task_id", "job_id", "worker_id"):
         fields[name] = _id(fields[name])
     fields["progress"] = from_json(fields["progress"])
-    fields["status"] = NodeStatus(fields["status"])
+    fields["status"], fields["isolation"] = NodeStatus(fields["status"]), Isolation(fields["isolation"])
     return TaskRecord(**fields)
 
 

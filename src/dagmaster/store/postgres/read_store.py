@@ -251,14 +251,13 @@ class PostgresReadStore:
         rows = await self._fetch(_SQL["backlog"], job_id)
         if not rows:
             return []
-        from dagmaster.store.fleet_state import queue_state
-        from dagmaster.store.postgres.fleet import read_workers
-
         workers = await read_workers(self.pool, (), self._worker_lease_seconds)
         states = {row["queue"]: queue_state(workers.values(), row["queue"]) for row in rows}
         return [
-            QueueBacklog(queue, tasks, oldest, states[queue].workers, states[queue].slots, states[queue].busy)
-            for queue, tasks, oldest in rows
+            QueueBacklog(
+                queue, tasks, oldest, states[queue].workers, states[queue].slots, states[queue].busy, is_exclusive
+            )
+            for queue, is_exclusive, tasks, oldest in rows
         ]
 
     async def footprints(

@@ -9,7 +9,7 @@ from dagmaster.application.queries.fleet import fleet, list_queues, list_workers
 from dagmaster.ports.read_store import FleetRecord, QueueRecord, WorkerRecord
 from tests.unit.application.world import FakeReadStore, an_application, run
 
-A_QUEUE = QueueRecord(queue="light", waiting=3, claimed=1, oldest_seconds=65.0)
+A_QUEUE = QueueRecord(queue="light", waiting=3, waiting_exclusive=0, claimed=1, oldest_seconds=65.0)
 
 
 def a_worker(*queues: str, **changes: Any) -> WorkerRecord:
@@ -47,6 +47,15 @@ def test_a_queue_that_waits_for_processes_says_so():
         note
         == "light waits although there are free slots: the worker's 6 processes for plain functions are busy (DAGMASTER_PROCESSES)"
     )
+
+
+def test_a_queue_with_tasks_that_must_run_alone_says_so():
+    (queue,) = queues_of(a_worker("light"), queues=(replace(A_QUEUE, waiting_exclusive=1),))
+    assert queue.note == (
+        "1 task waits for a worker of light that runs nothing else: workers died that ran it beside other tasks"
+    )
+    (queue,) = queues_of(a_worker("heavy"), queues=(replace(A_QUEUE, waiting_exclusive=1),))
+    assert queue.note == "no live worker serves light"
 
 
 def test_services_and_queues_are_paged_by_their_ids():

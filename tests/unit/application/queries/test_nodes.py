@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
-from dagmaster.engine.status import AttemptStatus, NodeStatus
+from dagmaster.engine.status import AttemptStatus, Isolation, NodeStatus
 from dagmaster.errors import CursorInvalid, NodeNotFound
 from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeFilter, NodeRecord, NodeValues, TaskRecord
 from tests.unit.application.world import DONE, SECRET, TILES, FakeReadStore, a_record, an_application, run
@@ -107,7 +107,7 @@ def test_tasks_across_jobs_are_paged_and_redacted():
     tasks = [
         TaskRecord(
             task_id=str(number), job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo",
-            status=NodeStatus.DISPATCHED, dispatched_at=100.0, worker_id=None, claimed_at=None, started_at=None,
+            isolation=Isolation.SHARED, status=NodeStatus.DISPATCHED, dispatched_at=100.0, worker_id=None, claimed_at=None, started_at=None,
             stop_requested_at=None,
             progress={"current": 1, "total": 4, "message": SECRET},
         )

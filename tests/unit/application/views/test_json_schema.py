@@ -17,7 +17,7 @@ from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_registry import Registry
-from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import JobNotFound
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -58,7 +58,7 @@ def app() -> Application:
     )  # fmt: skip
     task = TaskRecord(
         task_id="5", job_id="7", node_id="fetch", attempt=1, queue="q", priority=5, handler="echo", dispatched_at=1.0,
-        status=NodeStatus.DISPATCHED, worker_id=None, claimed_at=None, started_at=None, stop_requested_at=None,
+        isolation=Isolation.EXCLUSIVE, status=NodeStatus.DISPATCHED, worker_id=None, claimed_at=None, started_at=None, stop_requested_at=None,
         progress=None,
     )  # fmt: skip
     footprint = FootprintRecord(
@@ -69,7 +69,7 @@ def app() -> Application:
         owner_id="1", host="h", pid=4, version="1", is_alive=False, has_died=True, lease_seconds=15.0,
         silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left=LEFT_JOBS,
     )  # fmt: skip
-    queue = QueueRecord(queue="light", waiting=3, claimed=1, oldest_seconds=65.0)
+    queue = QueueRecord(queue="light", waiting=3, waiting_exclusive=1, claimed=1, oldest_seconds=65.0)
     child_job = a_record(id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1})
     return an_application(
         FakeReadStore(
@@ -210,6 +210,7 @@ def test_every_view_is_validated_by_some_query():
 
 def test_every_number_has_its_unit_and_every_time_its_name():
     counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
+    counts |= {"lost_attempts", "shared_losses", "waiting_exclusive"}
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
     counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
     counts |= {

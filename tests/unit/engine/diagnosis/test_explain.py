@@ -17,7 +17,7 @@ from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import MEANING, ReasonCode
 from dagmaster.engine.events import DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
 from dagmaster.engine.retry import RetryPolicy
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import EXCLUSIVE_AFTER, NodeStatus
 from dagmaster.testing import Driver, a_job, all_of, any_of, approval, conditional, fan_out, task, wait, workflow
 
 OWNER = Service(id="1", where="h:1", silent_seconds=1.0, lease_seconds=15.0)
@@ -93,6 +93,20 @@ def test_a_task_in_a_queue_that_no_worker_serves():
     driver = started(a="")
     code, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})
     assert (code, sentence) == ("no_worker", "has been queued on light for 10 min; no live worker serves this queue")
+
+
+def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
+    driver = started(a="")
+    for _ in range(EXCLUSIVE_AFTER):
+        driver.lose("a", alone=False)
+    state = QueueState(workers=1, slots=8, busy=3)
+    code, sentence = said(driver, "a", tasks={"a": a_task()}, queues={"light": state})
+    assert code == "exclusive"
+    assert sentence == (
+        "has been waiting 10 min for a worker of light that runs nothing else, since workers died that ran it beside "
+        "other tasks; 1 live worker, 3 of 8 slots busy"
+    )
+    assert said(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})[0] == "no_worker"
 
 
 def test_a_task_behind_others_in_its_queue():

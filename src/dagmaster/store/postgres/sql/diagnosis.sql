@@ -49,10 +49,11 @@ WHERE r.job_id = :job_id
 SELECT by FROM dag_job_events WHERE job_id = :job_id AND type = 'CancelRequested' ORDER BY seq DESC LIMIT 1
 
 -- name: queue_positions
--- The position of each of a job's tasks in its queue; the first is 1.
+-- The position of each of a job's tasks in its queue; the first is 1. Those that must run alone have none.
 SELECT task_id, position FROM (
     SELECT task_id, job_id, row_number() OVER (PARTITION BY queue ORDER BY priority DESC, task_id) AS position
     FROM dag_task_queue
     WHERE worker_id IS NULL AND stop_requested_at IS NULL AND queue = ANY(:queues::text[])
+      AND isolation IS DISTINCT FROM 2
 ) AS n
 WHERE job_id = :job_id

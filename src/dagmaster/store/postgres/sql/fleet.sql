@@ -61,6 +61,7 @@ SELECT worker_id, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NOT N
 -- name: queues
 -- How many tasks of each queue wait, and how many are claimed.
 SELECT queue, count(*) FILTER (WHERE worker_id IS NULL) AS waiting,
+       count(*) FILTER (WHERE worker_id IS NULL AND isolation = 2) AS waiting_exclusive,
        count(*) FILTER (WHERE worker_id IS NOT NULL) AS claimed,
        extract(epoch FROM clock() - min(dispatched_at) FILTER (WHERE worker_id IS NULL))::float8 AS oldest_seconds
 FROM dag_task_queue GROUP BY queue ORDER BY queue

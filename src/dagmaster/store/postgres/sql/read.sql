@@ -120,8 +120,8 @@ ORDER BY e.node_id, e.seq DESC
 -- name: tasks
 -- Tasks in flight across jobs, newest first.
 SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
-       extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at, extract(epoch FROM q.claimed_at)::float8 AS claimed_at,
-       extract(epoch FROM q.started_at)::float8 AS started_at,
+       coalesce(q.isolation, 0) AS isolation, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
        dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
 FROM dag_task_queue q
@@ -135,15 +135,16 @@ ORDER BY q.task_id DESC
 LIMIT :limit
 
 -- name: backlog
--- The unclaimed tasks of a job by queue. An array of ids leaves one plan only, the primary key: for a join the
+-- The unclaimed tasks of a job by queue, those that must run alone apart. An array of ids leaves one plan only, the primary key: for a join the
 -- planner once chose a bad join order, at 10 s for 10,000 tasks.
-SELECT q.queue, count(*) AS tasks, extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds
+SELECT q.queue, q.isolation IS NOT DISTINCT FROM 2 AS is_exclusive, count(*) AS tasks,
+       extract(epoch FROM clock() - min(q.dispatched_at))::float8 AS oldest_seconds
 FROM dag_task_queue q
 WHERE q.task_id = ANY(array(SELECT n.task_id FROM dag_node_states n
                             WHERE n.job_id = :job_id AND n.status = 'DISPATCHED' AND n.task_id IS NOT NULL))
   AND coalesce(q.worker_id, 0) = 0 AND q.stop_requested_at IS NULL
-GROUP BY q.queue
-ORDER BY q.queue
+GROUP BY 1, 2
+ORDER BY 1, 2
 
 -- name: pending_commands
 -- The commands to a job that no owner has processed, oldest first.
