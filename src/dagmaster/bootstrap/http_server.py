@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import AsyncIterator
 
+    from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
     from dagmaster.ports.database_config import DatabaseConfig
@@ -34,7 +35,9 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
         yield store
 
 
-async def ensure_local_key(config: DatabaseConfig, settings: Settings, data_dir: pathlib.Path | None) -> pathlib.Path:
+async def ensure_local_key(
+    config: DatabaseConfig, settings: ClientSettings | Settings, data_dir: pathlib.Path | None
+) -> pathlib.Path:
     """Return the file with the key of this machine's user for a data directory; create both if they are missing."""
     from dagmaster.application.api_keys import create_key, find_caller
     from dagmaster.errors import ApiKeyRejected

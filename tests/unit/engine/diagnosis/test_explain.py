@@ -100,13 +100,13 @@ def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
     for _ in range(EXCLUSIVE_AFTER):
         driver.lose("a", alone=False)
     state = QueueState(workers=1, slots=8, busy=3)
-    code, sentence = said(driver, "a", tasks={"a": a_task()}, queues={"light": state})
+    code, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": state})
     assert code == "exclusive"
     assert sentence == (
         "has been waiting 10 min for a worker of light that runs nothing else, since workers died that ran it beside "
         "other tasks; 1 live worker, 3 of 8 slots busy"
     )
-    assert said(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})[0] == "no_worker"
+    assert reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})[0] == "no_worker"
 
 
 def test_a_task_behind_others_in_its_queue():
