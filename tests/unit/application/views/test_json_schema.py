@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from dagmaster.application import submission, views
+from dagmaster.application import api_keys, submission, views
 from dagmaster.application.commands import control, publication, resume, validation
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
@@ -19,6 +19,7 @@ from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import JobNotFound
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
@@ -33,6 +34,7 @@ from dagmaster.ports.read_store import (
     QueueRecord,
     TaskRecord,
 )
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from tests.unit.application.queries.test_fleet import a_worker
 from tests.unit.application.queries.test_workflows import a_version, a_workflow
 from tests.unit.application.test_diagnosis import in_queue
@@ -118,7 +120,19 @@ QUERIES: dict[str, Any] = {
     "FleetView": fleet.fleet,
     "JobWhyView": lambda app: why_job(app, "7"),
     "NodeWhyView": lambda app: why_node(app, "7", "after"),
+    "NewApiKeyView": lambda _: new_key(),
+    "ApiKeyView": lambda _: revoked_key(),
 }
+
+
+async def new_key(keys: MemoryApiKeyStore | None = None) -> views.NewApiKeyView:
+    keys = keys or MemoryApiKeyStore()
+    return await api_keys.create_key(keys, "ada", list(Scope), created_by="bob", now=1_800_000_000.0, days=1)
+
+
+async def revoked_key() -> views.ApiKeyView:
+    keys = MemoryApiKeyStore()
+    return await api_keys.revoke_key(keys, (await new_key(keys)).key_id)
 
 
 REJECTED = run(events_and_logs.recent_events(app())).items[0]
