@@ -26,14 +26,17 @@ from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.raster_files import installed_drivers
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 from dagmaster.http.app import create_app
+from dagmaster.http.services import HttpServices
 from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.settings import GROUPS, Settings
 from dagmaster.settings_aliases import ALIASES
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
+from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,7 +79,10 @@ def _openapi() -> dict[str, Any]:
         results=MemoryReusableResults(database),
         blobs=database.blobs,
     )
-    return create_app(application, MemoryApiKeyStore()).openapi()
+    services = HttpServices(
+        application=application, keys=MemoryApiKeyStore(), audit=MemoryAuditTrail(), schema=MemorySchemaAdmin()
+    )
+    return create_app(services).openapi()
 
 
 def _workflow_file() -> str:
@@ -268,7 +274,10 @@ def _errors() -> str:
         f"| `{category.value}` | {outcome.exit_code} | {outcome.http_status} |"
         for category, outcome in OUTCOMES.items()
     )
-    rows = "\n".join(f"| `{cls.code}` | `{cls.category.value}` | {_sentence(cls)} |" for cls in error_types())
+    rows = "\n".join(
+        f"| `{cls.code}` | `{cls.category.value}` | {cls.http_status or OUTCOMES[cls.category].http_status} | {_sentence(cls)} |"
+        for cls in error_types()
+    )
     return f"""{GENERATED}# Errors
 
 Every error has a stable `code`, a `category` and a message. A command with `--json` prints them on standard output as
@@ -282,8 +291,8 @@ HTTP response.
 
 Other exit codes: 0 completed or accepted, 1 the job failed, 130 interrupted.
 
-| code | category | meaning |
-|---|---|---|
+| code | category | HTTP status | meaning |
+|---|---|---|---|
 {rows}
 """
 

@@ -56,6 +56,11 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
         assert not expired[0].is_valid(expired[1])
         assert await store.find("digest") is None
         assert [record.key_id for record in await store.all()] == ["two", "one"]
+        await store.expire("one", now + 60)
+        await store.expire("one", now + 120)
+        expiring = await store.find("digest one")
+        assert expiring is not None
+        assert expiring[0].expires_at == pytest.approx(now + 60)
         await store.mark_used(["one", "unknown"])
         revoked = await store.revoke("one")
         assert revoked is not None

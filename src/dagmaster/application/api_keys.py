@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 PREFIX: Final = "dm_"
 MAX_NAME: Final = 64
 MAX_DAYS: Final = 36_500
+MAX_OVERLAP_HOURS: Final = 720.0
 _KEY: Final = re.compile(r"dm_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
@@ -57,10 +58,31 @@ async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
 
 async def revoke_key(keys: ApiKeyStore, key_id: str) -> ApiKeyView:
     """Revoke a key: requests with it are rejected within seconds."""
-    record = await keys.revoke(key_id.removeprefix(PREFIX).split("_", 1)[0])
+    record = await keys.revoke(_id_of(key_id))
     if record is None:
         raise ApiKeyNotFound(f"there is no key {key_id[:40]!r}; `dagmaster keys list` shows all")
     return _view(record)
+
+
+async def rotate_key(
+    keys: ApiKeyStore, key_id: str, *, created_by: str, now: float, overlap_hours: float = 24.0
+) -> NewApiKeyView:
+    """Create a key with the name, scopes and life of another, which is valid for some more hours."""
+    old = next((record for record in await keys.all() if record.key_id == _id_of(key_id)), None)
+    if old is None or not old.is_valid(now):
+        raise ApiKeyNotFound(f"there is no valid key {key_id[:40]!r}; `dagmaster keys list` shows all")
+    days = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
+    view = await create_key(keys, old.name, old.scopes, created_by=created_by, now=now, days=days)
+    await keys.expire(old.key_id, now + overlap_hours * 3_600)
+    return view
+
+
+def parse_scopes(names: Collection[str]) -> list[Scope]:
+    """Return scopes by their names; raise `ApiKeyInvalid` for another word."""
+    try:
+        return [Scope(name) for name in names]
+    except ValueError:
+        raise ApiKeyInvalid(f"unknown scope; the scopes are: {', '.join(Scope)}") from None
 
 
 async def find_caller(keys: ApiKeyStore, key: str) -> ApiKeyRecord:
@@ -81,6 +103,11 @@ def digest_of(key: str) -> str:
 def allows(scopes: Collection[Scope], needed: Scope) -> bool:
     """Return whether a caller with these scopes may do something. `admin` includes all but `work`."""
     return needed in scopes or (Scope.ADMIN in scopes and needed is not Scope.WORK)
+
+
+def _id_of(text: str) -> str:
+    """Return the id of a key from itself, or from the beginning of its text."""
+    return text.removeprefix(PREFIX).split("_", 1)[0]
 
 
 def _view(record: ApiKeyRecord) -> ApiKeyView:

@@ -47,6 +47,7 @@ class CursorKind(StrEnum):
     ORCHESTRATORS = "orchestrators"
     WORKERS = "workers"
     QUEUES = "queues"
+    AUDIT_TRAIL = "audit_trail"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -65,6 +66,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.ORCHESTRATORS: (str,),
     CursorKind.WORKERS: (str,),
     CursorKind.QUEUES: (str,),
+    CursorKind.AUDIT_TRAIL: (int,),
 }
 """The types of the parts of a position."""
 

@@ -89,7 +89,7 @@ async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[Subm
     jobs: list[NewJob | DagmasterError] = []
     for request in requests:
         try:
-            submission = await _to_submission(app, request)
+            submission = await to_submission(app, request)
             jobs.append(submitter.make_job(submission))
         except DagmasterError as error:
             if error.category in _FATAL:
@@ -103,7 +103,8 @@ async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[Subm
     return [_to_answer(job, next(accepted)) if isinstance(job, NewJob) else job for job in jobs]
 
 
-async def _to_submission(app: Application, request: JobRequest) -> Submission:
+async def to_submission(app: Application, request: JobRequest) -> Submission:
+    """Return the job that a request asks for; raise `WorkflowNotFound` or `InputsInvalid`."""
     graph = request.graph
     if graph is None:
         graph = await find_published_graph(app, request.workflow_id, request.version)
@@ -201,7 +202,7 @@ class JobSubmitter:
 
     def make_job(self, submission: Submission) -> NewJob:
         """Check a submission and return the job to store."""
-        _check_fields(submission)
+        check_fields(submission)
         graph = submission.graph
         key = submission.idempotency_key
         inputs = json.dumps(accept_inputs(graph, submission.inputs))
@@ -232,7 +233,7 @@ class JobSubmitter:
         )
 
 
-def _check_fields(submission: Submission) -> None:
+def check_fields(submission: Submission) -> None:
     """Raise `SubmissionRejected` about the first field that is not valid."""
     if submission.priority not in PRIORITIES:
         raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {submission.priority}")

@@ -81,19 +81,26 @@ class ServerService:
         """Serve until stopped."""
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer
+        from dagmaster.http.services import HttpServices
         from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
+        from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
         from dagmaster.store.postgres.client_store import PostgresClientStore
+        from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
 
         async with contextlib.AsyncExitStack() as stack:
             client = PostgresClientStore(self._config, "dagmaster server")
             stack.push_async_callback(client.close)
-            keys = PostgresApiKeyStore(self._config)
+            keys, audit = PostgresApiKeyStore(self._config), PostgresAuditTrail(self._config)
             stack.push_async_callback(keys.close)
+            stack.push_async_callback(audit.close)
             application = await stack.enter_async_context(
                 wire_application(self._config, self._settings, self._blob_dir, client=client)
             )
+            services = HttpServices(
+                application=application, keys=keys, audit=audit, schema=PostgresSchemaAdmin(self._config)
+            )
             self._server = HttpServer(
-                create_app(application, keys), self._listener, **self._tls, trusted_proxies=self._trusted_proxies
+                create_app(services), self._listener, **self._tls, trusted_proxies=self._trusted_proxies
             )
             self._server.ready = self.ready
             if not self._is_stopped:

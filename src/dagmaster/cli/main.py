@@ -121,7 +121,10 @@ class LazyGroup(click.Group):
         "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
         "serve": ("dagmaster.cli.commands.services:serve_mode", "Run the service that DAGMASTER_RUN_MODE names."),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
-        "keys": ("dagmaster.cli.commands.keys:keys", "Create, list and revoke the keys of callers of the HTTP API."),
+        "keys": (
+            "dagmaster.cli.commands.keys:keys",
+            "Create, list, rotate and revoke keys for the HTTP API.",
+        ),
         "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),
         "config": ("dagmaster.cli.commands.config:config", "Show the settings, and the origin of each."),
         "doctor": (

@@ -22,6 +22,7 @@ class WorkflowInvalid(ProblemsError):
 
     code = "workflow_invalid"
     category = Category.INVALID
+    http_status = 422
 
 
 class InputsInvalid(ProblemsError):
@@ -29,6 +30,7 @@ class InputsInvalid(ProblemsError):
 
     code = "inputs_invalid"
     category = Category.INVALID
+    http_status = 422
 
 
 class ExpressionInvalid(DagmasterError):
@@ -266,6 +268,7 @@ class RequestTooLarge(DagmasterError):
 
     code = "request_too_large"
     category = Category.INVALID
+    http_status = 413
 
 
 # ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────

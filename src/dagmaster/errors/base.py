@@ -81,6 +81,8 @@ class DagmasterError(Exception):
 
     code: ClassVar[str] = "dagmaster_error"
     category: ClassVar[Category] = Category.INTERNAL
+    http_status: ClassVar[int | None] = None
+    """The status of an HTTP response, if it is not that of the category."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or (self.__doc__ or "").strip())

@@ -6,16 +6,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from starlette.requests import Request
-
 from dagmaster.application.api_keys import allows, digest_of, find_caller
-from dagmaster.errors import ApiKeyRejected, ScopeMissing
-from dagmaster.ports.api_keys import ApiKeyRecord
+from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, ScopeMissing
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from starlette.requests import Request
 
-    from dagmaster.ports.api_keys import ApiKeyStore, Scope
+    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, Scope
 
 CACHE_SECONDS: Final = 5.0
 """How long a key is used without asking the store: a revoked one is rejected after this time."""
@@ -44,7 +41,14 @@ class KeyChecker:
         cached = self._cache.get(digest)
         if cached is None or now - cached.checked_at > CACHE_SECONDS:
             self._cache.pop(digest, None)
-            record = await find_caller(self._keys, key)
+            try:
+                record = await find_caller(self._keys, key)
+            except DatabaseUnavailable:
+                if cached is None:
+                    raise
+                # A known caller can still ask for the health of the system.
+                self._cache[digest] = cached
+                return cached.record
             if len(self._cache) >= MAX_CACHED:
                 self._cache.clear()
             marked_at = float("-inf") if cached is None else cached.marked_at
@@ -65,14 +69,11 @@ def _key_of(request: Request) -> str:
     return key
 
 
-def require(scope: Scope) -> Callable[[Request], Awaitable[ApiKeyRecord]]:
-    """Return a dependency that admits callers with this scope."""
-
-    async def check(request: Request) -> ApiKeyRecord:
-        caller: ApiKeyRecord = await request.app.state.keys.caller(request)
-        if not allows(caller.scopes, scope):
-            granted = ", ".join(sorted(caller.scopes))
-            raise ScopeMissing(f"this needs the scope `{scope}`; the key of {caller.name} has: {granted}")
-        return caller
-
-    return check
+async def authorize(request: Request, scope: Scope) -> None:
+    """Find the caller of a request, for the route; raise `ApiKeyRejected` or `ScopeMissing`."""
+    checker: KeyChecker = request.app.state.keys
+    caller = await checker.caller(request)
+    if not allows(caller.scopes, scope):
+        granted = ", ".join(sorted(caller.scopes))
+        raise ScopeMissing(f"this needs the scope `{scope}`; the key of {caller.name} has: {granted}")
+    request.state.caller = caller

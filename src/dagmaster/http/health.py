@@ -3,55 +3,33 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
 
 from starlette.responses import JSONResponse
 
-from dagmaster.application.queries.fleet import fleet
-from dagmaster.errors import DagmasterError
-from dagmaster.http.routes import App, Routes
+from dagmaster.application.views import HealthState
+from dagmaster.http.routes import Routes
+from dagmaster.http.services import Services
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("health")
 
 
-@routes.get("/livez", None, "Health")
+@routes.get("/livez", None, "Liveness")
 async def livez() -> JSONResponse:
     """Answer while the process lives."""
-    return JSONResponse({"status": "OK"})
+    return JSONResponse({"status": "alive"})
 
 
-@routes.get("/readyz", None, "Health")
-async def readyz(app: App) -> JSONResponse:
-    """Answer 200 if the database is reachable and an orchestrator is alive, else 503."""
-    parts = await _parts(app)
-    is_ready = parts["database"]["healthy"] and parts["orchestrator"]["healthy"]
-    status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
-    return JSONResponse({"status": "OK" if is_ready else "UNAVAILABLE"}, status)
+@routes.get("/readyz", None, "ReadinessView")
+async def readyz(services: Services) -> JSONResponse:
+    """Answer 200 if the database is reachable, its schema current and an orchestrator alive, else 503."""
+    view = await services.health.check_readiness()
+    return JSONResponse(view.to_dict(), HTTPStatus.OK if view.is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
 
 
-@routes.get("/health", Scope.READ, "Health")
-async def health(app: App) -> JSONResponse:
-    """Show the state of each part."""
-    parts = await _parts(app)
-    is_healthy = all(part["healthy"] for part in parts.values())
-    status = HTTPStatus.OK if is_healthy else HTTPStatus.SERVICE_UNAVAILABLE
-    return JSONResponse({"status": "HEALTHY" if is_healthy else "UNHEALTHY", "parts": parts}, status)
-
-
-async def _parts(app: App) -> dict[str, dict[str, Any]]:
-    try:
-        view = await fleet(app)
-    except DagmasterError as error:
-        unknown = {"healthy": False, "detail": "unknown: the database is unavailable"}
-        return {"database": {"healthy": False, "detail": error.code}, "orchestrator": unknown, "queues": unknown}
-    alive = sum(orchestrator.is_alive for orchestrator in view.orchestrators)
-    unserved = sorted(queue.queue for queue in view.queues if queue.waiting and not queue.workers)
-    return {
-        "database": {"healthy": True, "detail": "reachable"},
-        "orchestrator": {"healthy": alive > 0, "detail": f"{alive} alive"},
-        "queues": {
-            "healthy": not unserved,
-            "detail": f"no live worker serves: {', '.join(unserved[:10])}" if unserved else "all are served",
-        },
-    }
+@routes.get("/health", Scope.READ, "HealthView")
+async def health(services: Services) -> JSONResponse:
+    """Show the state of each part, and since when; 503 if one is not healthy."""
+    view = await services.health.check()
+    is_healthy = view.status is HealthState.HEALTHY
+    return JSONResponse(view.to_dict(), HTTPStatus.OK if is_healthy else HTTPStatus.SERVICE_UNAVAILABLE)

@@ -10,7 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from dagmaster.errors import OUTCOMES, Category, DagmasterError, RequestTooLarge
+from dagmaster.errors import OUTCOMES, Category, DagmasterError
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -75,8 +75,7 @@ def problem(
 
 def of_error(error: DagmasterError) -> JSONResponse:
     """Return the problem document of one of our errors."""
-    is_too_large = isinstance(error, RequestTooLarge)
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else OUTCOMES[error.category].http_status
+    status = error.http_status or OUTCOMES[error.category].http_status
     headers: dict[str, str] = {}
     if error.category is Category.UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_SECONDS)
@@ -113,10 +112,12 @@ async def _on_http(request: Request, error: Exception) -> Response:
     return problem(error.status_code, code, detail, headers=dict(error.headers or {}))
 
 
-async def _on_bug(_request: Request, error: Exception) -> Response:
+async def _on_bug(request: Request, error: Exception) -> Response:
     # The message may contain a secret: it is logged, not sent.
-    _LOGGER.error("a request failed", exc_info=error)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", "dagmaster failed to answer; its log has the reason")
+    request_id = getattr(request.state, "request_id", "")
+    _LOGGER.error("request %s failed", request_id, exc_info=error, extra={"request_id": request_id})
+    detail = f"the server failed to answer; its log has the reason, under request {request_id}"
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Dry run of a resume as a new job: the job takes the turns of a real one as far as results are reused.
+"""Dry run of a new job: it takes the turns of a real one as far as no task has to run, because its result is reused.
 
 No task is dispatched and nothing is written; values that the turns make are kept in memory.
 """
@@ -38,15 +38,15 @@ async def dry_run_job(
     inputs: Mapping[str, JsonValue],
     env: Mapping[str, str],
     workflows: Mapping[str, str],
-    source: SourceJob,
+    source: SourceJob | None = None,
     now: float,
     redo: tuple[str, ...] = (),
 ) -> Job:
-    """Return the new job as it is when nothing more of the source job can be reused."""
+    """Return the new job as it is when tasks have to run. `source`: the job whose results are reused."""
     claimed = ClaimedJob(
         row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
         inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0, queue=None, workflows=workflows, parent=None,
-        resumed_from=source.job_id, redo=redo,
+        resumed_from=None if source is None else source.job_id, redo=redo,
     )  # fmt: skip
     values = _DryRunValues(results)
     owned = OwnedJob(claimed, _without_limits(graph), values, source=source, reusable=results)

@@ -70,10 +70,9 @@ class Orchestrator:
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
     ) -> None:
-        self.store, self.timing = store, timing or Timing()
-        self.queue, self.observer = queue, observer
+        self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
         self.jobs: dict[str, OwnedJob] = {}
-        self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_finished": 0}
+        self.counters = {"turns": 0, "results": 0, "jobs_claimed": 0, "jobs_reclaimed": 0, "jobs_finished": 0}
         self.ready = asyncio.Event()
         self._blobs, self._redact = blobs, redact
         self._graphs = GraphCache(store, limits)
@@ -170,6 +169,7 @@ class Orchestrator:
 
     async def _reclaim(self) -> None:
         if released := await self.store.reclaim():
+            self.counters["jobs_reclaimed"] += len(released)
             job_log.log_reclaimed(released)
             self._wake("jobs")
         # The response to a claim may have been lost: a job that is owned but not loaded in two scans is loaded.

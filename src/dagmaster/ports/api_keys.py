@@ -53,5 +53,8 @@ class ApiKeyStore(Protocol):
     async def revoke(self, key_id: str) -> ApiKeyRecord | None:
         """Revoke a key, unless it is revoked already; return it, if it exists."""
 
+    async def expire(self, key_id: str, expires_at: float) -> None:
+        """Let a key expire at a time, unless it expires before."""
+
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""

@@ -12,8 +12,11 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.application.job_watch import watch_job
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.http.app import create_app
+from dagmaster.http.services import HttpServices
 from dagmaster.ports.api_keys import Scope
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from tests.unit.application.memory_application import served_application
 
 if TYPE_CHECKING:
@@ -39,10 +42,10 @@ async def greet(name: str) -> dict[str, Any]:
 class Api:
     """Requests with a key of some scopes."""
 
-    def __init__(self, http: httpx.AsyncClient, keys: MemoryApiKeyStore, application: Application) -> None:
+    def __init__(self, http: httpx.AsyncClient, services: HttpServices) -> None:
         self.http = http
-        self.keys = keys
-        self.application = application
+        self.keys = services.keys
+        self.application = services.application
         self.headers: dict[str, str] = {}
 
     async def use_key(self, *scopes: Scope, name: str = "ada") -> str:
@@ -69,13 +72,20 @@ class Api:
         assert answer.status_code == 201, answer.text
 
 
+def memory_services(application: Application) -> HttpServices:
+    """Return the services of a server whose stores are in memory."""
+    return HttpServices(
+        application=application, keys=MemoryApiKeyStore(), audit=MemoryAuditTrail(), schema=MemorySchemaAdmin()
+    )
+
+
 @contextlib.asynccontextmanager
 async def opened_api() -> AsyncIterator[Api]:
     """Serve the API; an orchestrator and a worker run its jobs. The client has the scope admin."""
-    keys = MemoryApiKeyStore()
     async with served_application(Registry([greet])) as application:
-        transport = httpx.ASGITransport(create_app(application, keys), raise_app_exceptions=False)
+        services = memory_services(application)
+        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            api = Api(http, keys, application)
+            api = Api(http, services)
             await api.use_key(Scope.ADMIN)
             yield api

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from dagmaster.http.app import MAX_BODY_BYTES
+from dagmaster.http.request_limits import MAX_BODY_BYTES
 from tests.unit.http.api_client import opened_api
 
 JSON = {"Content-Type": "application/json"}
@@ -28,7 +28,7 @@ JSON = {"Content-Type": "application/json"}
         (b'{"workflow_id": "hello", "priority": 11}', 422),
         (b'{"workflow_id": "hello", "correlation_id": "' + b"x" * 65 + b'"}', 422),
         (b'{"workflow_id": "hello", "unknown": 1}', 422),
-        (b'{"workflow_id": "hello", "inputs": {"nme": "x"}}', 400),
+        (b'{"workflow_id": "hello", "inputs": {"nme": "x"}}', 422),
         (b'{"workflow_id": "hello", "name": "' + b"x" * MAX_BODY_BYTES + b'"}', 413),
     ],
 )
@@ -72,7 +72,7 @@ def test_a_workflow_is_validated_with_the_places_of_its_problems():
                 "did you mean 'timeout_seconds'?",
             )
             rejected = await api.post("/api/v1/workflows", {"text": text})
-            assert (rejected.status_code, rejected.json()["code"]) == (400, "workflow_invalid")
+            assert (rejected.status_code, rejected.json()["code"]) == (422, "workflow_invalid")
             assert (await api.get("/api/v1/workflows")).json()["items"] == []
 
     asyncio.run(main())

@@ -115,10 +115,12 @@ async def list_logs(
     *,
     node_id: str | None = None,
     attempt: int | None = None,
+    since: float | None = None,
+    until: float | None = None,
     cursor: str | None = None,
     limit: int = 1000,
 ) -> Page[LogView]:
-    """List chunks of a job's logs in the order in which they were written.
+    """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time.
 
     While the job runs, the pages end two seconds ago: what is still being written would come between earlier pages.
     """
@@ -126,8 +128,13 @@ async def list_logs(
     if node_id is not None:
         await _check_node(app, job, node_id)
     after = start_page(CursorKind.LOGS, cursor, limit)
-    until = None if job.is_finished else job.now - _LOG_OVERLAP_SECONDS
-    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, until=until, after=after, limit=limit)
+    if after is None and since is not None:
+        after = (since, "0", 0)
+    ends = [] if until is None else [until]
+    if not job.is_finished:
+        ends.append(job.now - _LOG_OVERLAP_SECONDS)
+    last = min(ends, default=None)
+    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, until=last, after=after, limit=limit)
     redact = await job_redactor(app, job)
     return Page(
         items=tuple(_log_view(job.id, record, redact) for record in records),

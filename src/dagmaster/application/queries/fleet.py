@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.fleet import (
     FleetView,
     LeftJobsView,
     LeftTasksView,
+    OrchestratorStatusView,
     OrchestratorView,
     QueueView,
     TaskNodeView,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import OrchestratorRecord, Position, QueueRecord, WorkerRecord
 
+_SUMMED: Final = ("jobs_claimed", "jobs_reclaimed", "jobs_finished", "turns", "results")
 V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
 
 
@@ -37,6 +39,25 @@ async def fleet(app: Application) -> FleetView:
         workers=tuple(map(_worker_view, record.workers)),
         queues=tuple(_queue_view(queue, record.workers) for queue in record.queues),
         unowned_jobs=record.unowned_jobs,
+    )
+
+
+async def orchestrator_status(app: Application) -> OrchestratorStatusView:
+    """Return what the orchestrators did that are alive or left lately, in sum."""
+    view = await fleet(app)
+    alive = [one for one in view.orchestrators if one.is_alive]
+    sums = dict.fromkeys(_SUMMED, 0)
+    for one in view.orchestrators:
+        for name in _SUMMED:
+            count = one.counters.get(name)
+            # An orchestrator of an older version does not count everything.
+            sums[name] += count if isinstance(count, int) else 0
+    return OrchestratorStatusView(
+        alive=len(alive),
+        jobs=sum(one.jobs for one in alive),
+        unowned_jobs=view.unowned_jobs,
+        orchestrators=view.orchestrators,
+        **sums,
     )
 
 

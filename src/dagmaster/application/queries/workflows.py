@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.secret_inputs import redact_definition
 from dagmaster.application.views.page import Page
-from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
+from dagmaster.application.views.workflows import (
+    ChangeKind,
+    DefinitionChangeView,
+    VersionDiffView,
+    VersionView,
+    WorkflowDetailView,
+    WorkflowView,
+)
 from dagmaster.application.workflow_lookup import find_version, load_versions, workflow_not_found
+from dagmaster.authoring.inputs import inputs_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dagmaster.application.context import Application
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.read_store import VersionRecord
 
 
@@ -68,6 +79,46 @@ async def workflow_detail(app: Application, workflow_id: str, version: int | Non
         definition=redact_definition(await app.read.definition(chosen.content_hash) or {}),
         versions=tuple(map(_version_view, versions)),
     )
+
+
+async def workflow_inputs_schema(app: Application, workflow_id: str, version: int | None = None) -> JsonObject:
+    """Return the JSON Schema of the inputs of a version; by default of the active one, else of the newest."""
+    definition: dict[str, Any] = (await workflow_detail(app, workflow_id, version)).definition
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": workflow_id,
+        **inputs_schema({name: declared or {} for name, declared in (definition.get("inputs") or {}).items()}),
+    }
+
+
+async def compare_versions(app: Application, workflow_id: str, before: int, after: int) -> VersionDiffView:
+    """Compare the definitions of two versions; raise `WorkflowNotFound` if one is not published."""
+    versions = await load_versions(app, workflow_id)
+    definitions = [
+        redact_definition(await app.read.definition(find_version(versions, version).content_hash) or {})
+        for version in (before, after)
+    ]
+    changes = tuple(
+        DefinitionChangeView(path=path, before=old, after=new, kind=_change_kind(old, new))
+        for path, old, new in _differences("", *definitions)
+    )
+    return VersionDiffView(workflow_id=workflow_id, before=before, after=after, changes=changes)
+
+
+def _differences(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what differs, key by key; a list is one value."""
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        if old != new:
+            yield path, old, new
+        return
+    for key in dict.fromkeys([*old, *new]):
+        yield from _differences(f"{path}.{key}" if path else str(key), old.get(key), new.get(key))
+
+
+def _change_kind(old: Any, new: Any) -> ChangeKind:
+    if old is None:
+        return ChangeKind.ADDED
+    return ChangeKind.REMOVED if new is None else ChangeKind.CHANGED
 
 
 def _version_view(record: VersionRecord) -> VersionView:

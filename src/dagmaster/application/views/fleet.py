@@ -61,6 +61,21 @@ class OrchestratorView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorStatusView(View):
+    """What the orchestrators did that are alive or left lately, in sum."""
+
+    alive: int
+    jobs: int
+    unowned_jobs: int
+    jobs_claimed: int
+    jobs_reclaimed: int
+    jobs_finished: int
+    turns: int
+    results: int
+    orchestrators: tuple[OrchestratorView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView(View):
     """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died."""
 

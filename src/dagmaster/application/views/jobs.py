@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dagmaster.application.views.events_and_logs import CommandView
-from dagmaster.application.views.nodes import NodeView
+from dagmaster.application.views.nodes import ChildrenView, NodeView
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
@@ -114,6 +114,62 @@ class JobProgressView(View):
     def is_finished(self) -> bool:
         """Return whether the job has ended."""
         return self.status in TERMINAL_JOB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateView(View):
+    """When a job or node may end, if it continues at the pace it had so far."""
+
+    remaining_seconds: float
+    finishes_at: Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCountsView(View):
+    """Nodes by what people ask: `running` with those in a queue, `pending` with those that wait, and so on."""
+
+    total: int
+    completed: int
+    running: int
+    pending: int
+    failed: int
+    skipped: int
+    cancelled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurrentTaskView(View):
+    """A task that a worker has claimed."""
+
+    node_id: str
+    task_id: str
+    attempt: int
+    progress_percent: float | None
+    progress_message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgressReportView(JobProgressView):
+    """How far a job is, what runs (`current_tasks`: the first 20), and when it may end, if it can be estimated."""
+
+    overall_percent: float
+    nodes: NodeCountsView
+    current_tasks: tuple[CurrentTaskView, ...]
+    estimate: EstimateView | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProgressReportView(View):
+    """How far a node is: what its handler reported, or how many of its children have finished."""
+
+    job_id: str
+    node_id: str
+    status: NodeStatus
+    attempt: int
+    percent: float | None
+    message: str
+    children: ChildrenView | None
+    estimate: EstimateView | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 from dagmaster.application.views.events_and_logs import EventView
 from dagmaster.application.views.view import INTERNAL, View
-from dagmaster.engine.graph import Graph
+from dagmaster.engine.graph import Graph, Kind
+from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import Problem
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.command_kinds import CommandKind
@@ -116,6 +117,45 @@ class ResumePlanView(View):
     reused: tuple[PlannedNodeView, ...]
     redone: tuple[PlannedNodeView, ...]
     impossible: tuple[PlannedNodeView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStepView(View):
+    """A node of a job that is not submitted. `status`: what it has before the first task ends.
+
+    PENDING: it depends on results. DISPATCHED: its task starts at once. `branch`: what a conditional decided.
+    `children`: how many a fan-out has, if that is known.
+    """
+
+    node_id: str
+    kind: Kind
+    action: str
+    depends_on: tuple[str, ...]
+    status: NodeStatus
+    branch: str | None
+    children: int | None
+    handler: str | None
+    queue: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedQueueView(View):
+    """A queue that a job needs, and the live workers that serve it."""
+
+    queue: str
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmissionPlanView(View):
+    """What a submit would do. Secret inputs are redacted."""
+
+    workflow_id: str
+    version: int
+    content_hash: str
+    inputs: JsonObject
+    nodes: tuple[PlannedStepView, ...]
+    queues: tuple[PlannedQueueView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from dagmaster.application.views.view import INTERNAL, Timestamp, View
-from dagmaster.json_types import JsonObject
+from dagmaster.json_types import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,3 +40,31 @@ class WorkflowDetailView(VersionView):
 
     definition: JsonObject
     versions: tuple[VersionView, ...]
+
+
+class ChangeKind(StrEnum):
+    """What became of a part of a definition."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionChangeView(View):
+    """A part of a definition that differs. `path`: its keys from the top, as `nodes.fetch.params.url`."""
+
+    path: str
+    kind: ChangeKind
+    before: JsonValue
+    after: JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionDiffView(View):
+    """What differs between two versions of a workflow."""
+
+    workflow_id: str
+    before: int
+    after: int
+    changes: tuple[DefinitionChangeView, ...]

@@ -15,8 +15,8 @@ import click
 
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_files
-from dagmaster.cli.commands.server import PORT, find_port
 from dagmaster.cli.database import database_session
+from dagmaster.cli.http_address import PORT, find_port
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from dagmaster.application.api_keys import create_key, list_keys, revoke_key
+from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
+    from dagmaster.application.views import NewApiKeyView
     from dagmaster.ports.api_keys import ApiKeyStore
 
 T = TypeVar("T")
@@ -61,12 +62,7 @@ def create(
         lambda store: create_key(store, name, chosen, created_by=sender(), now=time.time(), days=days),
         migrate=True,
     )
-    if as_json:
-        click.echo(json.dumps(view.to_dict()))
-    else:
-        click.echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
-        click.echo(view.key)
-    return COMPLETED
+    return _print_new(view, as_json=as_json)
 
 
 @keys.command("list")
@@ -104,6 +100,40 @@ def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
         click.echo(json.dumps(view.to_dict()))
     else:
         click.echo(f"revoked key {view.key_id} of {view.name}", err=True)
+    return COMPLETED
+
+
+@keys.command()
+@click.argument("key_id")
+@click.option(
+    "--overlap-hours",
+    type=click.FloatRange(0, MAX_OVERLAP_HOURS),
+    default=24.0,
+    show_default=True,
+    help="How long the old key stays valid.",
+)
+@json_option
+@data_dir_option
+def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Replace a key by a new one with the same name, scopes and life. It is shown once.
+
+    \b
+    Example:
+      dagmaster keys rotate 3f1c2a9b7d10 --overlap-hours 1
+    """
+    view = _run(
+        data_dir,
+        lambda store: rotate_key(store, key_id, created_by=sender(), now=time.time(), overlap_hours=overlap_hours),
+    )
+    return _print_new(view, as_json=as_json)
+
+
+def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
+    if as_json:
+        click.echo(json.dumps(view.to_dict()))
+    else:
+        click.echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
+        click.echo(view.key)
     return COMPLETED
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from dagmaster.cli.commands.services import serve, with_parent_option
+from dagmaster.cli.http_address import PORT, bind
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.options import data_dir_option
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.settings import Settings
     from dagmaster.telemetry.logs import LogFormat, LogLevel
-
-PORT: Final = 8420
 
 
 @click.command()
@@ -75,24 +73,5 @@ def server(
             trusted_proxies=trusted_proxies,
         )
 
-    return serve(f"server at {address}", make, data_dir, LogOptions(log_format, log_level), with_parent=with_parent)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raise a usage error if the address is taken."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-
-
-def find_port(preferred: int = PORT) -> int:
-    """Return the preferred port of this machine if it is free, else another one."""
-    for port in (preferred, 0):
-        try:
-            with socket.create_server(("127.0.0.1", port)) as listener:
-                return int(listener.getsockname()[1])
-        except OSError:
-            continue
-    raise click.ClickException("no port of 127.0.0.1 is free")
+    logs = LogOptions(log_format, log_level)
+    return serve(f"server at {address}", make, data_dir, logs, with_parent=with_parent, needs_schema=False)

@@ -50,11 +50,17 @@ with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, he
 
 
 @click.command()
+@click.option("--serve", "address", metavar="HOST:PORT", help="Run the HTTP API beside it, in the same process.")
 @data_dir_option
 @log_options
 @with_parent_option
 def orchestrator(
-    *, data_dir: pathlib.Path | None, log_format: LogFormat | None, log_level: LogLevel | None, with_parent: bool
+    *,
+    address: str | None,
+    data_dir: pathlib.Path | None,
+    log_format: LogFormat | None,
+    log_level: LogLevel | None,
+    with_parent: bool,
 ) -> int:
     """Run an orchestrator: it owns jobs and decides which nodes run next.
 
@@ -63,14 +69,27 @@ def orchestrator(
     its jobs at once.
 
     \b
-    Example:
+    Examples:
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster migrate
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator
+      DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator --serve 0.0.0.0:8420
     """
-    from dagmaster.bootstrap import make_orchestrator
+    from dagmaster.bootstrap import blob_directory, make_orchestrator
 
     logs = LogOptions(log_format, log_level)
-    return serve("orchestrator", make_orchestrator, data_dir, logs, with_parent=with_parent)
+    if address is None:
+        return serve("orchestrator", make_orchestrator, data_dir, logs, with_parent=with_parent)
+    from dagmaster.bootstrap.http_server import ServerService
+    from dagmaster.bootstrap.service_group import ServiceGroup
+    from dagmaster.cli.http_address import bind, parse_address
+
+    listener = bind(*parse_address(address))
+
+    def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
+        server = ServerService(config, settings, blob_directory(settings, data_dir), listener)
+        return ServiceGroup([make_orchestrator(config, blobs, settings), server])
+
+    return serve(f"orchestrator with the HTTP API at {address}", make, data_dir, logs, with_parent=with_parent)
 
 
 @click.command()
@@ -147,7 +166,7 @@ def serve_mode(context: click.Context, /, **options: Any) -> int:
         mode = load_settings(services=True).run_mode
     match mode:
         case "orchestrator":
-            return int(context.invoke(orchestrator, with_parent=False, **options))
+            return int(context.invoke(orchestrator, address=None, with_parent=False, **options))
         case "worker":
             return int(context.invoke(worker, queues=(), modules=(), with_parent=False, **options))
     raise click.UsageError("set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`")
@@ -160,8 +179,9 @@ def serve(
     logs: LogOptions,
     *,
     with_parent: bool,
+    needs_schema: bool = True,
 ) -> int:
-    """Run a service until it is stopped."""
+    """Run a service until it is stopped. Without `needs_schema` it starts before the database is migrated."""
     from dagmaster.bootstrap import (
         blob_directory,
         large_outputs,
@@ -186,6 +206,7 @@ def serve(
                     config,
                     max_backoff_seconds=settings.reconnect_max_seconds,
                     with_parent=with_parent,
+                    needs_schema=needs_schema or config.is_embedded,
                 )
             )
     except DagmasterError as error:
@@ -202,6 +223,7 @@ async def _run_until_stopped(
     *,
     max_backoff_seconds: float,
     with_parent: bool,
+    needs_schema: bool,
 ) -> int:
     from dagmaster.bootstrap import ensure_schema
 
@@ -227,7 +249,8 @@ async def _run_until_stopped(
     if with_parent:
         loop.add_reader(sys.stdin, lambda: _on_stdin(loop, stop))
     backoff = ConnectionBackoff(_LOGGER, max_seconds=max_backoff_seconds)
-    await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped)
+    if needs_schema:
+        await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped)
     if stopped.is_set():
         return COMPLETED
     service = make()

@@ -1,4 +1,4 @@
-"""Workflows: list, show, validate, publish, activate."""
+"""Workflows: list, show, compare, validate, publish, activate."""
 
 from __future__ import annotations
 
@@ -6,19 +6,28 @@ from typing import Annotated, Final
 
 from fastapi import Query
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.publication import activate_version, publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
-from dagmaster.application.queries.workflows import list_versions, list_workflows, workflow_detail
+from dagmaster.application.queries.workflows import (
+    compare_versions,
+    list_versions,
+    list_workflows,
+    workflow_detail,
+    workflow_inputs_schema,
+)
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.diagram.diagram import svg
 from dagmaster.authoring.handler_registry import Registry
-from dagmaster.http.routes import App, Body, Cursor, Limit, Routes
+from dagmaster.http.etags import with_etag
+from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Audit
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("workflows")
-Version = Annotated[int | None, Query(ge=1, description="Default: the active version.")]
 MAX_TEXT: Final = 1_000_000
 SVG_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
@@ -40,32 +49,55 @@ class PublishBody(SourceBody):
 class ActivateBody(Body):
     """The version that new jobs get."""
 
-    version: int = Field(ge=1)
+    version: int = Field(ge=1, le=2**31 - 1)
 
 
 @routes.get("/workflows", Scope.READ, "WorkflowViewPage")
-async def workflows(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
-    """List published workflows."""
-    return JSONResponse((await list_workflows(app, cursor=cursor, limit=limit)).to_dict())
+async def workflows(
+    app: App,
+    tag: Annotated[str | None, Query(max_length=200)] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List published workflows by id."""
+    return JSONResponse((await list_workflows(app, tag=tag, cursor=cursor, limit=limit)).to_dict())
 
 
 @routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView")
-async def show(app: App, workflow_id: str, version: Version = None) -> JSONResponse:
+async def show(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show a workflow with its definition."""
-    return JSONResponse((await workflow_detail(app, workflow_id, version)).to_dict())
+    return with_etag(request, (await workflow_detail(app, workflow_id, version)).to_dict())
 
 
 @routes.get("/workflows/{workflow_id}/versions", Scope.READ, "VersionViewPage")
-async def versions(app: App, workflow_id: str, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
-    """List the versions of a workflow."""
+async def versions(app: App, workflow_id: WorkflowId, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+    """List the versions of a workflow, oldest first."""
     return JSONResponse((await list_versions(app, workflow_id, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg")
-async def diagram(app: App, workflow_id: str, version: Version = None) -> Response:
+@routes.get("/workflows/{workflow_id}/schema", Scope.READ, "JsonSchema", media_type="application/schema+json")
+async def schema(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
+    """Return the JSON Schema of the inputs, for forms and clients."""
+    document = await workflow_inputs_schema(app, workflow_id, version)
+    return with_etag(request, document, media_type="application/schema+json")
+
+
+@routes.get("/workflows/{workflow_id}/diff", Scope.READ, "VersionDiffView")
+async def diff(
+    app: App,
+    workflow_id: WorkflowId,
+    before: Annotated[int, Query(ge=1, le=2**31 - 1, description="A version.")],
+    after: Annotated[int, Query(ge=1, le=2**31 - 1, description="Another version.")],
+) -> JSONResponse:
+    """Compare the definitions of two versions."""
+    return JSONResponse((await compare_versions(app, workflow_id, before, after)).to_dict())
+
+
+@routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml")
+async def diagram(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Draw a workflow as SVG."""
-    graph = await find_published_graph(app, workflow_id, version)
-    return Response(svg(graph), media_type="image/svg+xml", headers={"Content-Security-Policy": SVG_POLICY})
+    text = svg(await find_published_graph(app, workflow_id, version))
+    return with_etag(request, text, media_type="image/svg+xml", **{"Content-Security-Policy": SVG_POLICY})
 
 
 @routes.post("/workflows/validate", Scope.READ, "ValidationResult")
@@ -75,14 +107,20 @@ async def validate(body: SourceBody) -> JSONResponse:
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, body: PublishBody) -> JSONResponse:
+async def publish(app: App, audit: Audit, body: PublishBody) -> JSONResponse:
     """Publish a workflow. The same content again changes nothing."""
     result = validate_text(body.text, Registry(()), name=body.file, allow_missing_handlers=True)
     results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
+    for view in results:
+        await audit.record(
+            "workflow.publish", "workflow", view.workflow_id, version=view.version, outcome=view.outcome.value
+        )
     return JSONResponse([view.to_dict() for view in results], 201)
 
 
 @routes.post("/workflows/{workflow_id}/activate", Scope.ADMIN, "ActivateResult")
-async def activate(app: App, workflow_id: str, body: ActivateBody) -> JSONResponse:
+async def activate(app: App, audit: Audit, workflow_id: WorkflowId, body: ActivateBody) -> JSONResponse:
     """Choose the version that new jobs get."""
-    return JSONResponse((await activate_version(app, workflow_id, body.version)).to_dict())
+    result = await activate_version(app, workflow_id, body.version)
+    await audit.record("workflow.activate", "workflow", workflow_id, version=body.version)
+    return JSONResponse(result.to_dict())

@@ -43,6 +43,12 @@ class MemoryApiKeyStore:
             record = self._keys[key_id] = replace(record, revoked_at=self._clock.now())
         return record
 
+    async def expire(self, key_id: str, expires_at: float) -> None:
+        """Let a key expire at a time, unless it expires before."""
+        record = self._keys.get(key_id)
+        if record is not None and (record.expires_at is None or record.expires_at > expires_at):
+            self._keys[key_id] = replace(record, expires_at=expires_at)
+
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""
         for key_id in key_ids:

@@ -56,6 +56,10 @@ class PostgresApiKeyStore:
         row = await self._connection.row(_SQL["revoke"], {"key_id": key_id})
         return None if row is None else _record(row)
 
+    async def expire(self, key_id: str, expires_at: float) -> None:
+        """Let a key expire at a time, unless it expires before."""
+        await self._connection.fetch(_SQL["expire"], {"key_id": key_id, "expires_at": expires_at})
+
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""
         await self._connection.fetch(_SQL["mark_used"], {"key_ids": list(key_ids)})

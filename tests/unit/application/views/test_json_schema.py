@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator, FormatChecker
 
-from dagmaster.application import api_keys, submission, views
+from dagmaster.application import api_keys, progress, submission, submission_plan, views
+from dagmaster.application.audit_trail import list_changes
 from dagmaster.application.commands import control, publication, resume, validation
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
+from dagmaster.application.health import HealthMonitor
 from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_registry import Registry
@@ -21,6 +23,7 @@ from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeSta
 from dagmaster.errors import JobNotFound
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.audit_trail import AuditEntry, AuditFilter
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
     AttemptRecord,
@@ -35,6 +38,8 @@ from dagmaster.ports.read_store import (
     TaskRecord,
 )
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from tests.unit.application.queries.test_fleet import a_worker
 from tests.unit.application.queries.test_workflows import a_version, a_workflow
 from tests.unit.application.test_diagnosis import in_queue
@@ -122,6 +127,14 @@ QUERIES: dict[str, Any] = {
     "NodeWhyView": lambda app: why_node(app, "7", "after"),
     "NewApiKeyView": lambda _: new_key(),
     "ApiKeyView": lambda _: revoked_key(),
+    "JobProgressReportView": lambda app: progress.report_progress(app, "7"),
+    "NodeProgressReportView": lambda app: progress.report_node_progress(app, "7", "tiles"),
+    "OrchestratorStatusView": fleet.orchestrator_status,
+    "VersionDiffView": lambda app: workflows.compare_versions(app, "flow", 1, 1),
+    "HealthView": lambda app: HealthMonitor(app, MemorySchemaAdmin()).check(),
+    "ReadinessView": lambda app: HealthMonitor(app, MemorySchemaAdmin()).check_readiness(),
+    "SchemaView": lambda _app: a_schema(),
+    "AuditEntryViewPage": lambda _app: some_changes(),
 }
 
 
@@ -133,6 +146,16 @@ async def new_key(keys: MemoryApiKeyStore | None = None) -> views.NewApiKeyView:
 async def revoked_key() -> views.ApiKeyView:
     keys = MemoryApiKeyStore()
     return await api_keys.revoke_key(keys, (await new_key(keys)).key_id)
+
+
+async def a_schema() -> views.SchemaView:
+    return views.SchemaView(**(await MemorySchemaAdmin().state())._asdict())
+
+
+async def some_changes() -> views.Page[views.AuditEntryView]:
+    trail = MemoryAuditTrail()
+    await trail.append([AuditEntry(actor="ada", action="job.cancel", object_kind="job", object_id="7")])
+    return await list_changes(trail, AuditFilter())
 
 
 REJECTED = run(events_and_logs.recent_events(app())).items[0]
@@ -157,6 +180,16 @@ RESULTS: list[views.View] = [
         job_id="7", workflow_id="flow", version=2, is_new_job=False, run=2, has_workers=True, reused=(), redone=(PLANNED,),
         impossible=(),
     ),
+    views.SubmissionPlanView(
+        workflow_id="flow", version=2, content_hash="x", inputs={"size": 1},
+        nodes=(
+            views.PlannedStepView(
+                node_id="tiles", kind=views.Kind.FAN_OUT, action="for each tile", depends_on=("fetch",),
+                status=NodeStatus.PENDING, branch=None, children=None, handler="echo", queue="default",
+            ),
+        ),
+        queues=(views.PlannedQueueView(queue="default", workers=0),),
+    ),
     validate_text("nodes: {a: {handler: nothing}}", Registry()),
     validate_text("{name: n, nodes: {a: {type: wait, seconds: 1}}}", Registry()),
 ]  # fmt: skip
@@ -170,7 +203,7 @@ def test_what_a_command_returns_fits_its_schema(result):
 
 
 def test_every_result_of_a_command_is_in_the_schema():
-    commands = (control, publication, resume, submission, validation)
+    commands = (control, publication, resume, submission, submission_plan, validation)
     annotations = [
         str(inspect.signature(function).return_annotation)
         for module in commands
@@ -218,7 +251,7 @@ def test_every_view_is_validated_by_some_query():
     assert used
     # The audit has its own query, on a database: tests/integration.
     shown = {name for name in views.__all__ if name.endswith("View")} - {"View", "AuditView", "ViolationView"}
-    shown -= {name for name in shown if name.startswith(("Planned", "ResumePlan"))}
+    shown -= {name for name in shown if name.startswith(("Planned", "ResumePlan", "SubmissionPlan"))}
     assert shown <= reached, "add a query that returns it to QUERIES"
 
 
@@ -227,6 +260,8 @@ def test_every_number_has_its_unit_and_every_time_its_name():
     counts |= {"lost_attempts", "shared_losses", "waiting_exclusive"}
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
     counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
+    counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}
+    counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results"}
     counts |= {
         "previous_version",
         "attempts",
@@ -241,7 +276,7 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         for key, value in schema["properties"].items():
             kinds = [value, *value.get("anyOf", ())]
             if any(kind.get("type") in ("integer", "number") for kind in kinds) and key not in counts:
-                assert key.endswith(("_seconds", "_total", "_finished")), f"{name}.{key}"
+                assert key.endswith(("_seconds", "_total", "_finished", "percent")), f"{name}.{key}"
             if any(kind.get("format") == "date-time" for kind in kinds):
                 assert key.endswith("_at") or key in ("at", "since", "until"), f"{name}.{key}"
             if key.endswith("_id"):

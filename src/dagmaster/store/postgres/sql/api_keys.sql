@@ -26,6 +26,10 @@ RETURNING key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FR
           extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
           extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
 
+-- name: expire
+-- Let a key expire at a time, unless it expires before.
+UPDATE dag_api_keys SET expires_at = least(expires_at, to_timestamp(:expires_at::float8)) WHERE key_id = :key_id
+
 -- name: mark_used
 -- Record that keys were used.
 UPDATE dag_api_keys SET last_used_at = clock() WHERE key_id = ANY(:key_ids::text[])

@@ -1,0 +1,96 @@
+"""The health of the system as a server sees it: the state of each part, and since when."""
+
+from __future__ import annotations
+
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.queries.fleet import fleet
+from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView
+from dagmaster.errors import DagmasterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views.fleet import FleetView
+    from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
+
+READY_PARTS: Final = ("database", "schema", "orchestrators")
+"""What a submitted job needs in order to be stored and decided."""
+READY_SECONDS: Final = 1.0
+"""How long an answer about readiness is used: anyone may ask, and as often as they like."""
+_OK, _BAD = HealthState.HEALTHY, HealthState.UNHEALTHY
+_Part = tuple[str, HealthState, str]
+
+
+class HealthMonitor:
+    """Checks every part when it is asked, and remembers since when each is in its state."""
+
+    def __init__(self, app: Application, schema: SchemaAdmin) -> None:
+        self._app, self._schema = app, schema
+        self._readiness: tuple[float, ReadinessView] | None = None
+        self._since: dict[str, tuple[HealthState, float]] = {}
+
+    async def check(self) -> HealthView:
+        """Return the state of each part."""
+        now = time.time()
+        parts: dict[str, HealthPartView] = {}
+        for name, state, detail in await self._check_parts():
+            if self._since.get(name, (None,))[0] is not state:
+                self._since[name] = (state, now)
+            parts[name] = HealthPartView(state=state, since=self._since[name][1], detail=detail)
+        is_healthy = all(part.state is _OK for part in parts.values())
+        return HealthView(status=_OK if is_healthy else _BAD, version=version("dagmaster"), parts=parts)
+
+    async def check_readiness(self) -> ReadinessView:
+        """Return whether jobs can be submitted and decided."""
+        now = time.monotonic()
+        if self._readiness is None or now - self._readiness[0] > READY_SECONDS:
+            self._readiness = (now, await self._check_readiness())
+        return self._readiness[1]
+
+    async def _check_readiness(self) -> ReadinessView:
+        parts = (await self.check()).parts
+        failing = tuple(name for name in READY_PARTS if parts[name].state is not _OK)
+        return ReadinessView(is_ready=not failing, failing=failing)
+
+    async def _check_parts(self) -> list[_Part]:
+        try:
+            schema = await self._schema.state()
+        except DagmasterError as error:
+            return [("database", _BAD, error.code), *_unknown("schema", "orchestrators", "workers", "queues")]
+        parts = [("database", _OK, "reachable"), _check_schema(schema)]
+        if not schema.is_usable:
+            return [*parts, *_unknown("orchestrators", "workers", "queues")]
+        try:
+            return [*parts, *_check_fleet(await fleet(self._app))]
+        except DagmasterError as error:
+            return [("database", _BAD, error.code), parts[1], *_unknown("orchestrators", "workers", "queues")]
+
+
+def _unknown(*names: str) -> Iterator[_Part]:
+    for name in names:
+        yield name, HealthState.UNKNOWN, "it cannot be read from the database"
+
+
+def _check_schema(schema: SchemaState) -> _Part:
+    if schema.is_usable:
+        return "schema", _OK, f"version {schema.version}"
+    detail = f"version {schema.version or 'none'}, this code needs {schema.newest_version}: run `dagmaster migrate`"
+    return "schema", _BAD, detail
+
+
+def _check_fleet(view: FleetView) -> Iterator[_Part]:
+    orchestrators = sum(one.is_alive for one in view.orchestrators)
+    yield "orchestrators", _OK if orchestrators else _BAD, f"{orchestrators} alive"
+    workers = sum(one.is_alive for one in view.workers)
+    yield "workers", _OK if workers else _BAD, f"{workers} alive"
+    unserved = sorted(queue.queue for queue in view.queues if queue.waiting and not queue.workers)
+    if unserved:
+        yield "queues", _BAD, f"tasks wait, and no live worker serves: {', '.join(unserved[:10])}"
+    elif not workers:
+        yield "queues", _BAD, "no live worker serves any queue"
+    else:
+        yield "queues", _OK, "every queue with tasks is served"

@@ -1,0 +1,78 @@
+"""What a submit would do: nothing is stored, and no task runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from dagmaster.application.node_lookup import dependencies_of, describe_action
+from dagmaster.application.secret_inputs import JobRedactor
+from dagmaster.application.submission import check_fields, to_submission
+from dagmaster.application.views.results import PlannedQueueView, PlannedStepView, SubmissionPlanView
+from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.engine.graph import FanOutSpec, TaskSpec
+from dagmaster.engine.model import FanOut
+from dagmaster.orchestrator.dry_run import dry_run_job
+from dagmaster.ports.run_queues import is_served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.submission import JobRequest
+    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.engine.model import Job
+
+
+async def plan_submission(app: Application, request: JobRequest) -> SubmissionPlanView:
+    """Return what a job would do before its first task ends; raise what `submit_job` would raise about the request."""
+    submission = await to_submission(app, request)
+    check_fields(submission)
+    graph, inputs = submission.graph, accept_inputs(submission.graph, submission.inputs)
+    job = await dry_run_job(
+        app.results, graph, inputs=inputs, env=app.env, workflows=submission.workflows, now=time.time()
+    )
+    redact = JobRedactor(graph.inputs, inputs)
+    return SubmissionPlanView(
+        workflow_id=graph.workflow_id,
+        version=graph.version,
+        content_hash=graph.content_hash,
+        inputs=redact.inputs(inputs),
+        nodes=tuple(_steps(job, graph)),
+        queues=await _queues(app, graph),
+    )
+
+
+def _steps(job: Job, graph: Graph) -> Iterator[PlannedStepView]:
+    for node_id, dependencies in dependencies_of(graph).items():
+        node, spec = job.nodes[node_id], graph.specs[node_id]
+        task = _task_of(spec)
+        yield PlannedStepView(
+            node_id=node_id,
+            kind=spec.kind,
+            action=describe_action(spec),
+            depends_on=tuple(dependencies),
+            status=node.status,
+            branch=node.branch,
+            children=node.total if isinstance(node, FanOut) else None,
+            handler=None if task is None else task.handler,
+            queue=None if task is None else task.queue,
+        )
+
+
+async def _queues(app: Application, graph: Graph) -> tuple[PlannedQueueView, ...]:
+    names = sorted({task.queue for spec in graph.specs.values() if (task := _task_of(spec)) is not None})
+    workers = [worker for worker in (await app.read.fleet()).workers if worker.is_alive and not worker.is_draining]
+    return tuple(
+        PlannedQueueView(
+            queue=name, workers=sum(is_served(name, worker.queues, is_orphaned=False) for worker in workers)
+        )
+        for name in names
+    )
+
+
+def _task_of(spec: Spec) -> TaskSpec | None:
+    """Return the task of a node, or of the children of a fan-out."""
+    while isinstance(spec, FanOutSpec):
+        spec = spec.child
+    return spec if isinstance(spec, TaskSpec) else None

@@ -1,0 +1,22 @@
+"""Views of the audit trail of the API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import Timestamp, View
+from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntryView(View):
+    """A change that a caller of the API made."""
+
+    entry_id: str
+    at: Timestamp
+    actor: str
+    action: str
+    object_kind: str
+    object_id: str
+    request_id: str | None
+    details: JsonObject

@@ -1,0 +1,53 @@
+"""Views of the health of a server, and of the schema of its database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dagmaster.application.views.view import Timestamp, View
+
+
+class HealthState(StrEnum):
+    """The state of a part."""
+
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    UNKNOWN = "UNKNOWN"
+    """It is read from the database, which is unavailable."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthPartView(View):
+    """A part of the system. `since`: since when this server sees it in this state."""
+
+    state: HealthState
+    since: Timestamp
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthView(View):
+    """The health of the system: that of its worst part."""
+
+    status: HealthState
+    version: str
+    parts: Mapping[str, HealthPartView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadinessView(View):
+    """Whether jobs can be submitted and run. `failing`: the parts that prevent it."""
+
+    is_ready: bool
+    failing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaView(View):
+    """The version of the database's schema (null: it has none), and that of this code."""
+
+    version: str | None
+    newest_version: str
+    is_usable: bool

@@ -1,0 +1,111 @@
+"""Administration: keys of callers, the audit trail, the schema of the database."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import Path, Query
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from dagmaster.application.api_keys import (
+    MAX_DAYS,
+    MAX_NAME,
+    MAX_OVERLAP_HOURS,
+    create_key,
+    list_keys,
+    parse_scopes,
+    revoke_key,
+    rotate_key,
+)
+from dagmaster.application.audit_trail import list_changes
+from dagmaster.application.views import SchemaView
+from dagmaster.http.parameters import MAX_ID, Cursor, Limit
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import Audit, Caller, Services
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import AuditFilter
+
+routes = Routes("admin")
+KeyId = Annotated[str, Path(max_length=100, description="The id of a key, or its beginning `dm_…`.")]
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class KeyBody(Body):
+    """A key to create."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME, description="The submitter of what it is used for.")
+    scopes: list[str] = Field(min_length=1, max_length=5, examples=[["submit", "read"]])
+    days: float | None = Field(default=None, gt=0, le=MAX_DAYS, description="How long it is valid.")
+
+
+class RotateBody(Body):
+    """How a key is replaced."""
+
+    overlap_hours: float = Field(default=24.0, ge=0, le=MAX_OVERLAP_HOURS, description="How long the old one works.")
+
+
+@routes.post("/keys", Scope.ADMIN, "NewApiKeyView", 201)
+async def create(services: Services, caller: Caller, audit: Audit, body: KeyBody) -> JSONResponse:
+    """Create a key. Its text is shown only in this answer."""
+    scopes = parse_scopes(body.scopes)
+    view = await create_key(services.keys, body.name, scopes, created_by=caller.name, now=time.time(), days=body.days)
+    await audit.record("key.create", "key", view.key_id, name=view.name, scopes=list(view.scopes))
+    return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
+
+
+@routes.get("/keys", Scope.ADMIN, "[ApiKeyView]")
+async def keys(services: Services) -> JSONResponse:
+    """List all keys, without their secrets."""
+    return JSONResponse([view.to_dict() for view in await list_keys(services.keys)])
+
+
+@routes.post("/keys/{key_id}/revoke", Scope.ADMIN, "ApiKeyView")
+async def revoke(services: Services, audit: Audit, key_id: KeyId) -> JSONResponse:
+    """Revoke a key: requests with it are rejected within seconds."""
+    view = await revoke_key(services.keys, key_id)
+    await audit.record("key.revoke", "key", view.key_id, name=view.name)
+    return JSONResponse(view.to_dict())
+
+
+@routes.post("/keys/{key_id}/rotate", Scope.ADMIN, "NewApiKeyView", 201)
+async def rotate(
+    services: Services, caller: Caller, audit: Audit, key_id: KeyId, body: RotateBody | None = None
+) -> JSONResponse:
+    """Replace a key by a new one with the same name and scopes; the old one works for some more hours."""
+    hours = (body or RotateBody()).overlap_hours
+    view = await rotate_key(services.keys, key_id, created_by=caller.name, now=time.time(), overlap_hours=hours)
+    await audit.record("key.rotate", "key", view.key_id, name=view.name, replaces=key_id)
+    return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
+
+
+@routes.get("/audit", Scope.ADMIN, "AuditEntryViewPage")
+async def audit_trail(
+    services: Services,
+    actor: Annotated[str | None, Query(max_length=MAX_NAME)] = None,
+    action: Annotated[str | None, Query(max_length=100)] = None,
+    object_kind: Annotated[str | None, Query(max_length=100)] = None,
+    object_id: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List what callers changed, newest first."""
+    audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
+    return JSONResponse((await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/admin/schema", Scope.ADMIN, "SchemaView")
+async def schema(services: Services) -> JSONResponse:
+    """Show the version of the database's schema."""
+    return JSONResponse(SchemaView(**(await services.schema.state())._asdict()).to_dict())
+
+
+@routes.post("/admin/migrate", Scope.ADMIN, "SchemaView")
+async def migrate(services: Services, audit: Audit) -> JSONResponse:
+    """Upgrade the schema of the database to the version of this server. A current one stays as it is."""
+    before = await services.schema.state()
+    state = await services.schema.migrate()
+    if state != before:
+        await audit.record("schema.migrate", "schema", state.version or "", before=before.version)
+    return JSONResponse(SchemaView(**state._asdict()).to_dict())

@@ -1,0 +1,145 @@
+"""Control jobs: cancel, resume, retry, answer approvals, signal."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
+from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, resume_job
+from dagmaster.application.submission import MAX_KEY
+from dagmaster.http.parameters import MAX_ID, DryRun, JobId, NodeId, WaitSeconds
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Audit, Caller
+from dagmaster.ports.api_keys import Scope
+
+routes = Routes("control")
+
+
+class ResumeBody(Body):
+    """What to resume a job with. What is not named stays as it was."""
+
+    from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(default_factory=list, max_length=1_000)
+    inputs: dict[str, Any] = Field(default_factory=dict)
+    version: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
+
+
+class AnswerBody(Body):
+    """The comment of an approval or a rejection."""
+
+    comment: str = Field(default="", max_length=4_000)
+
+
+class SignalBody(Body):
+    """The payload of a signal."""
+
+    payload: Any = None
+
+
+@routes.post("/jobs/{job_id}/cancel", Scope.OPERATE, "CommandResult")
+async def cancel(
+    app: App, caller: Caller, audit: Audit, job_id: JobId, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
+    """Cancel a job: nothing new starts, and running tasks are asked to stop."""
+    result = await cancel_job(app, job_id, sent_by=caller.name, wait_seconds=wait_seconds)
+    await audit.record("job.cancel", "job", result.job_id, accepted=result.accepted)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/resume", Scope.OPERATE, "CommandResult|SubmitResult|ResumePlanView")
+async def resume(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    job_id: JobId,
+    body: ResumeBody | None = None,
+    dry_run: DryRun = False,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Run again what failed, in the same job; with new inputs or another version, as a new job."""
+    asked = body or ResumeBody()
+    request = ResumeRequest(
+        sent_by=caller.name,
+        from_nodes=tuple(asked.from_nodes),
+        inputs=asked.inputs,
+        version=asked.version,
+        idempotency_key=asked.idempotency_key,
+    )
+    if dry_run:
+        return JSONResponse((await plan_resume(app, job_id, request)).to_dict())
+    result = await resume_job(app, job_id, request, wait_seconds=wait_seconds)
+    await audit.record("job.resume", "job", result.job_id or job_id, from_nodes=list(asked.from_nodes))
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/{node_id}/retry", Scope.OPERATE, "CommandResult|ResumePlanView")
+async def retry(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    job_id: JobId,
+    node_id: NodeId,
+    dry_run: DryRun = False,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
+    if dry_run:
+        return JSONResponse((await plan_retry(app, job_id, node_id)).to_dict())
+    result = await retry_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)
+    await audit.record("node.retry", "job", result.job_id, node_id=node_id, accepted=result.accepted)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/{node_id}/approve", Scope.OPERATE, "CommandResult")
+async def approve(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    job_id: JobId,
+    node_id: NodeId,
+    body: AnswerBody | None = None,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Approve an approval that waits: the job continues."""
+    comment = (body or AnswerBody()).comment
+    result = await approve_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
+    await audit.record("node.approve", "job", result.job_id, node_id=node_id, accepted=result.accepted)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/{node_id}/reject", Scope.OPERATE, "CommandResult")
+async def reject(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    job_id: JobId,
+    node_id: NodeId,
+    body: AnswerBody | None = None,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Reject an approval that waits: its node fails."""
+    comment = (body or AnswerBody()).comment
+    result = await reject_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
+    await audit.record("node.reject", "job", result.job_id, node_id=node_id, accepted=result.accepted)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/signals/{name}", Scope.OPERATE, "CommandResult")
+async def signal(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    job_id: JobId,
+    name: Annotated[str, Path(max_length=MAX_ID)],
+    body: SignalBody | None = None,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
+    payload = (body or SignalBody()).payload
+    result = await send_signal(app, job_id, name, payload, sent_by=caller.name, wait_seconds=wait_seconds)
+    await audit.record("job.signal", "job", result.job_id, name=name, accepted=result.accepted)
+    return JSONResponse(result.to_dict())

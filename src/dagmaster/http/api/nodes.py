@@ -1,0 +1,100 @@
+"""Nodes, attempts and tasks: of one job, and across jobs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from starlette.responses import JSONResponse
+
+from dagmaster.application.diagnosis import why_node
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.progress import report_node_progress
+from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
+from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Statuses, parse_node_statuses
+from dagmaster.http.routes import Routes
+from dagmaster.http.services import App
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.read_store import NodeFilter, TaskFilter
+
+routes = Routes("nodes")
+TopLevel = Annotated[bool, Query(description="No children of fan-outs.")]
+
+
+@routes.get("/jobs/{job_id}/nodes", Scope.READ, "NodeViewPage")
+async def nodes_of_job(
+    app: App,
+    job_id: JobId,
+    status: Statuses = None,
+    top_level: TopLevel = False,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List the nodes of a job that have started, with children of fan-outs."""
+    job = await find_job(app, job_id)
+    node_filter = NodeFilter(job_id=job.id, statuses=parse_node_statuses(status), top_level=top_level)
+    return JSONResponse((await list_nodes(app, node_filter, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}", Scope.READ, "NodeDetailView")
+async def node(app: App, job_id: JobId, node_id: NodeId) -> JSONResponse:
+    """Show a node with its attempts and values."""
+    return JSONResponse((await node_detail(app, job_id, node_id)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}/children", Scope.READ, "NodeViewPage")
+async def children(
+    app: App, job_id: JobId, node_id: NodeId, status: Statuses = None, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
+    """List the children of a fan-out by index."""
+    page = await list_children(app, job_id, node_id, statuses=parse_node_statuses(status), cursor=cursor, limit=limit)
+    return JSONResponse(page.to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}/attempts", Scope.READ, "AttemptViewPage")
+async def attempts(app: App, job_id: JobId, node_id: NodeId, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+    """List the attempts at a node, newest first."""
+    return JSONResponse((await list_attempts(app, job_id, node_id, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}/progress", Scope.READ, "NodeProgressReportView")
+async def progress(app: App, job_id: JobId, node_id: NodeId) -> JSONResponse:
+    """Show how far a node is."""
+    return JSONResponse((await report_node_progress(app, job_id, node_id)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}/why", Scope.READ, "NodeWhyView")
+async def why(app: App, job_id: JobId, node_id: NodeId) -> JSONResponse:
+    """Explain the status of a node, down to its cause."""
+    return JSONResponse((await why_node(app, job_id, node_id)).to_dict())
+
+
+@routes.get("/nodes", Scope.READ, "NodeViewPage")
+async def nodes(
+    app: App,
+    status: Statuses = None,
+    workflow_id: Annotated[str | None, Query(max_length=64)] = None,
+    top_level: TopLevel = False,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List nodes across jobs, newest job first."""
+    statuses = parse_node_statuses(status)
+    node_filter = NodeFilter(statuses=statuses, workflow_id=workflow_id, top_level=top_level)
+    return JSONResponse((await list_nodes(app, node_filter, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/tasks", Scope.READ, "TaskViewPage")
+async def tasks(
+    app: App,
+    queue: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    worker_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
+    job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
+    handler: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    is_claimed: bool | None = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List tasks in flight across jobs, newest first."""
+    task_filter = TaskFilter(queue=queue, worker_id=worker_id, job_id=job_id, handler=handler, is_claimed=is_claimed)
+    return JSONResponse((await list_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())

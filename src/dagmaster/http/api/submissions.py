@@ -1,0 +1,88 @@
+"""Submit jobs, one by one or in batches; plan what a submit would do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Header
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from dagmaster.application.submission import (
+    MAX_BATCH,
+    MAX_CALLBACK_URL,
+    MAX_CORRELATION_ID,
+    MAX_KEY,
+    MAX_NAME,
+    JobRequest,
+    submit_job,
+    submit_jobs,
+)
+from dagmaster.application.submission_plan import plan_submission
+from dagmaster.errors import SubmissionRejected
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Audit, Caller
+from dagmaster.ports.api_keys import Scope
+
+routes = Routes("jobs")
+
+
+class SubmitBody(Body):
+    """A job of a published workflow."""
+
+    workflow_id: str = Field(min_length=1, max_length=64, examples=["fan_out"])
+    version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Default: the active version.")
+    inputs: dict[str, Any] = Field(default_factory=dict, examples=[{"count": 100}])
+    name: str = Field(default="", max_length=MAX_NAME, description="Default: the workflow's.")
+    priority: int = Field(default=5, ge=0, le=10, description="10 is the most urgent.")
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
+    correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID, description="Your own id.")
+    callback_url: str | None = Field(default=None, max_length=MAX_CALLBACK_URL)
+
+    def to_request(self, submitted_by: str, header_key: str | None = None) -> JobRequest:
+        """Return the request for the application; the key may come with a header instead."""
+        key = self.idempotency_key
+        if header_key is not None and key is not None and header_key != key:
+            raise SubmissionRejected("the header Idempotency-Key and the field idempotency_key differ")
+        return JobRequest(
+            **self.model_dump(exclude={"idempotency_key"}),
+            idempotency_key=key or header_key,
+            submitted_by=submitted_by,
+        )
+
+
+class BatchBody(Body):
+    """Up to 100 jobs, each with its own outcome."""
+
+    jobs: list[SubmitBody] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+@routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202)
+async def submit(
+    app: App,
+    caller: Caller,
+    audit: Audit,
+    body: SubmitBody,
+    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_KEY)] = None,
+) -> JSONResponse:
+    """Submit a job. The same idempotency key and body: the same job; another body: 409."""
+    result = await submit_job(app, body.to_request(caller.name, idempotency_key))
+    if result.is_new:
+        await audit.record("job.submit", "job", result.job_id or "", workflow_id=result.workflow_id)
+    return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
+
+
+@routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202)
+async def submit_batch(app: App, caller: Caller, audit: Audit, body: BatchBody) -> JSONResponse:
+    """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
+    results = await submit_jobs(app, [job.to_request(caller.name) for job in body.jobs])
+    accepted = [result.job_id for result in results if result.is_new]
+    if accepted:
+        await audit.record("job.submit_batch", "job", accepted[0] or "", job_ids=list(accepted))
+    return JSONResponse([result.to_dict() for result in results], 202)
+
+
+@routes.post("/plan", Scope.SUBMIT, "SubmissionPlanView")
+async def plan(app: App, caller: Caller, body: SubmitBody) -> JSONResponse:
+    """Show what this submit would do: what starts, what is decided, which queues are served. Nothing is stored."""
+    return JSONResponse((await plan_submission(app, body.to_request(caller.name))).to_dict())

@@ -1,0 +1,85 @@
+"""Parameters that several routes have: pages, filters, waiting."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+
+from dagmaster.application.job_filters import parse_job_filter
+from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
+from dagmaster.application.time_points import parse_time
+from dagmaster.application.views import NodeStatus
+from dagmaster.errors import QueryInvalid
+from dagmaster.ports.read_store import JobFilter
+
+MAX_ID = 300
+"""The longest id of a node: a child of a fan-out of a fan-out has all their names."""
+
+JobId = Annotated[str, Path(max_length=20, description="The id of a job; `last`: the newest one.")]
+NodeId = Annotated[str, Path(max_length=MAX_ID)]
+WorkflowId = Annotated[str, Path(max_length=64)]
+Cursor = Annotated[str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of a page.")]
+Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Default: the active version.")]
+Statuses = Annotated[list[str] | None, Query(max_length=20, description="Repeatable.")]
+Time = Annotated[str | None, Query(max_length=100, description="RFC 3339, a date, or an age as 90s, 15m, 2h, 1d, 1w.")]
+DryRun = Annotated[bool, Query(description="Only show what would run.")]
+WaitSeconds = Annotated[float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")]
+
+
+def job_filter(
+    status: Statuses = None,
+    workflow_id: Annotated[str | None, Query(max_length=64)] = None,
+    version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    name: Annotated[str | None, Query(max_length=MAX_NAME)] = None,
+    submitted_by: Annotated[str | None, Query(max_length=MAX_SUBMITTER)] = None,
+    correlation_id: Annotated[str | None, Query(max_length=MAX_CORRELATION_ID)] = None,
+    idempotency_key: Annotated[str | None, Query(max_length=MAX_KEY)] = None,
+    parent_job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
+    since: Time = None,
+    until: Time = None,
+    finished_since: Time = None,
+    finished_until: Time = None,
+    text: Annotated[
+        str | None, Query(max_length=MAX_NAME, description="A prefix of id, name, submitter or correlation id.")
+    ] = None,
+) -> JobFilter:
+    """Return the filter of a list of jobs. `since` and `until`: when a job was submitted."""
+    return parse_job_filter(
+        now=time.time(),
+        statuses=status or (),
+        workflow_id=workflow_id,
+        version=version,
+        name=name,
+        submitted_by=submitted_by,
+        correlation_id=correlation_id,
+        idempotency_key=idempotency_key,
+        parent_job_id=parent_job_id,
+        since=since,
+        until=until,
+        finished_since=finished_since,
+        finished_until=finished_until,
+        text=text,
+    )
+
+
+Jobs = Annotated[JobFilter, Depends(job_filter)]
+
+
+def parse_node_statuses(texts: list[str] | None) -> frozenset[NodeStatus]:
+    """Return statuses of nodes; raise `QueryInvalid` for another word."""
+    try:
+        return frozenset(NodeStatus(text.upper()) for text in texts or ())
+    except ValueError:
+        names = ", ".join(status.lower() for status in NodeStatus)
+        raise QueryInvalid(f"status: not a status of a node: {names}") from None
+
+
+def parse_optional_time(name: str, text: str | None) -> float | None:
+    """Return a point in time; raise `QueryInvalid` with the name of the parameter."""
+    try:
+        return None if text is None else parse_time(text, time.time())
+    except ValueError as error:
+        raise QueryInvalid(f"{name}: {error}") from error

@@ -1,0 +1,76 @@
+"""What the routes of a server work with, and how a route gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from dagmaster.application.audit_trail import AuditRecorder
+from dagmaster.application.context import Application
+from dagmaster.application.health import HealthMonitor
+from dagmaster.json_types import JsonValue
+from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore
+from dagmaster.ports.audit_trail import AuditEntry, AuditTrail
+from dagmaster.ports.schema_admin import SchemaAdmin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpServices:
+    """Everything behind the routes, wired by `bootstrap`."""
+
+    application: Application
+    keys: ApiKeyStore
+    audit: AuditTrail
+    schema: SchemaAdmin
+    health: HealthMonitor = field(init=False, compare=False, repr=False)
+    recorder: AuditRecorder = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
+        object.__setattr__(self, "recorder", AuditRecorder(self.audit))
+
+
+def services(request: Request) -> HttpServices:
+    """Return the services of the server."""
+    wired: HttpServices = request.app.state.services
+    return wired
+
+
+def application(request: Request) -> Application:
+    """Return the application layer."""
+    return services(request).application
+
+
+def caller(request: Request) -> ApiKeyRecord:
+    """Return who sent the request: the route has checked the key and its scope."""
+    record: ApiKeyRecord = request.state.caller
+    return record
+
+
+class Changes:
+    """Records in the audit trail what the caller of a request changed."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    async def record(self, action: str, object_kind: str, object_id: str, **details: JsonValue) -> None:
+        """Record a change that was made."""
+        await services(self._request).recorder.record(
+            AuditEntry(
+                actor=caller(self._request).name,
+                action=action,
+                object_kind=object_kind,
+                object_id=object_id,
+                request_id=self._request.state.request_id,
+                details={"key_id": caller(self._request).key_id, **details},
+            )
+        )
+
+
+Services = Annotated[HttpServices, Depends(services)]
+App = Annotated[Application, Depends(application)]
+Caller = Annotated[ApiKeyRecord, Depends(caller)]
+Audit = Annotated[Changes, Depends(Changes)]

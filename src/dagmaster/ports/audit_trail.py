@@ -1,0 +1,55 @@
+"""The audit trail of the API: who changed what, append-only. Not the events of a job, which its owner writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.read_records import Position
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditEntry:
+    """A change: `action` (`job.cancel`) by `actor` of an object (`job`, its id), in a request."""
+
+    actor: str
+    action: str
+    object_kind: str
+    object_id: str
+    request_id: str | None = None
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """An entry as it is stored."""
+
+    entry_id: int
+    at: float
+    entry: AuditEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """A filter of entries. What is None does not filter."""
+
+    actor: str | None = None
+    action: str | None = None
+    object_kind: str | None = None
+    object_id: str | None = None
+
+
+class AuditTrail(Protocol):
+    """Stores entries. There is no method to change or remove one, and the database allows none."""
+
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
+        """Store entries, all or none."""
+
+    async def entries(
+        self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100
+    ) -> Sequence[AuditRecord]:
+        """Return entries that match, newest first; the position is (entry id,)."""

@@ -1,0 +1,44 @@
+"""The audit trail of the API in memory. It behaves like that on PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.clocks import SystemClock
+from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, AuditRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.ports.clock import Clock
+    from dagmaster.ports.read_store import Position
+
+_FIELDS = ("actor", "action", "object_kind", "object_id")
+
+
+class MemoryAuditTrail:
+    """Entries in memory."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._records: list[AuditRecord] = []
+
+    async def append(self, entries: Sequence[AuditEntry]) -> None:
+        """Store entries."""
+        for entry in entries:
+            self._records.append(AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=entry))
+
+    async def entries(
+        self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100
+    ) -> Sequence[AuditRecord]:
+        """Return entries that match, newest first."""
+        matching = [
+            record
+            for record in reversed(self._records)
+            if (after is None or record.entry_id < int(after[0])) and _matches(record.entry, audit_filter)
+        ]
+        return matching[:limit]
+
+
+def _matches(entry: AuditEntry, audit_filter: AuditFilter) -> bool:
+    return all(getattr(audit_filter, name) in (None, getattr(entry, name)) for name in _FIELDS)

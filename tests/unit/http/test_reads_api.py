@@ -1,0 +1,215 @@
+"""Everything that can be read over HTTP: pages, filters, plans, progress, versions, health."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagmaster.http.aliases import ALIASES
+from dagmaster.ports.schema_admin import SchemaState
+from tests.unit.application.memory_application import finished
+from tests.unit.http.api_client import FLOW, opened_api
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tests.unit.http.api_client import Api
+
+FAN = """
+workflow_id: fan
+version: 1
+inputs: {names: {type: array, default: [a, b, c]}}
+nodes:
+  each: {type: fan_out, source: "{{ inputs.names }}", task: {handler: greet, queue: q, params: {name: "{{ item }}"}}}
+"""
+
+
+def with_api(work: Callable[[Api], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with opened_api() as api:
+            await work(api)
+
+    asyncio.run(main())
+
+
+def test_every_list_has_pages_that_follow_each_other():
+    async def work(api: Api) -> None:
+        await api.publish(FAN)
+        job_id = (await api.post("/api/v1/jobs", {"workflow_id": "fan"})).json()["job_id"]
+        await finished(api.application, job_id)
+        for path, total in (
+            (f"/api/v1/jobs/{job_id}/nodes", 4),
+            (f"/api/v1/jobs/{job_id}/nodes/each/children", 3),
+            (f"/api/v1/jobs/{job_id}/nodes/each__0/attempts", 1),
+            ("/api/v1/nodes", 4),
+            ("/api/v1/orchestrators", 1),
+            ("/api/v1/workers", 1),
+            ("/api/v1/workflows", 1),
+            ("/api/v1/workflows/fan/versions", 1),
+        ):
+            items, cursor = [], None
+            while True:
+                page = (await api.get(path, limit=1, **({"cursor": cursor} if cursor else {}))).json()
+                items += page["items"]
+                cursor = page["next_cursor"]
+                if cursor is None:
+                    break
+            assert len(items) == total, path
+        events = (await api.get(f"/api/v1/jobs/{job_id}/events", after=2, limit=1000)).json()["items"]
+        assert events[0]["seq"] == 3
+        counts = (await api.get("/api/v1/events/counts")).json()
+        assert counts["total"] == len(events) + 2
+        assert (await api.get(f"/api/v1/jobs/{job_id}/nodes", top_level=True)).json()["items"][0]["node_id"] == "each"
+        assert (await api.get("/api/v1/nodes", status="failed")).json()["items"] == []
+        assert (await api.get("/api/v1/tasks", is_claimed=True)).json() == {"items": [], "next_cursor": None}
+
+    with_api(work)
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/api/v1/jobs", {"statuss": "failed"}),
+        ("/api/v1/jobs", {"limit": 0}),
+        ("/api/v1/jobs", {"limit": 1001}),
+        ("/api/v1/jobs", {"correlation_id": "x" * 65}),
+        ("/api/v1/jobs", {"parent_job_id": "x"}),
+        ("/api/v1/stats", {"page": 2}),
+        ("/api/v1/workflows", {"tag": "x" * 201}),
+        ("/livez", {"x": 1}),
+    ],
+)
+def test_an_unknown_or_bad_parameter_is_named(path, params):
+    async def work(api: Api) -> None:
+        answer = await api.get(path, **params)
+        (name,) = params
+        assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, f"query.{name}"), answer.text
+
+    with_api(work)
+
+
+def test_nul_in_a_url_is_rejected():
+    async def work(api: Api) -> None:
+        for path in ("/api/v1/jobs/%00", "/api/v1/jobs?name=%00"):
+            answer = await api.http.get(path, headers=api.headers)
+            assert (answer.status_code, answer.json()["code"]) == (400, "request_invalid")
+
+    with_api(work)
+
+
+def test_a_job_is_found_by_the_ids_of_its_submitter():
+    async def work(api: Api) -> None:
+        await api.publish()
+        body = {"workflow_id": "hello", "correlation_id": "order 7"}
+        job_id = (await api.post("/api/v1/jobs", body, headers={"Idempotency-Key": "k"})).json()["job_id"]
+        for params in ({"correlation_id": "order 7"}, {"idempotency_key": "k"}):
+            assert [job["job_id"] for job in (await api.get("/api/v1/lookup", **params)).json()["items"]] == [job_id]
+        assert (await api.get("/api/v1/lookup")).status_code == 400
+        assert (await api.get("/api/v1/stats", correlation_id="order 8")).json()["total"] == 0
+
+    with_api(work)
+
+
+def test_a_plan_shows_what_a_submit_would_do_and_stores_nothing():
+    async def work(api: Api) -> None:
+        await api.publish()
+        plan = (await api.post("/api/v1/plan", {"workflow_id": "hello", "inputs": {"name": "Ada"}})).json()
+        assert {node["node_id"]: node["status"] for node in plan["nodes"]} == {"greet": "DISPATCHED", "ask": "PENDING"}
+        assert plan["queues"] == [{"queue": "q", "workers": 1}]
+        assert plan["inputs"] == {"name": "Ada"}
+        bad = await api.post("/api/v1/plan", {"workflow_id": "hello", "inputs": {"name": 7}})
+        assert (bad.status_code, bad.json()["code"]) == (422, "inputs_invalid")
+        assert (await api.get("/api/v1/stats")).json()["total"] == 0
+
+    with_api(work)
+
+
+def test_progress_counts_nodes_and_says_what_is_left():
+    async def work(api: Api) -> None:
+        await api.publish()
+        job_id = (await api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
+        await api.until(job_id, "WAITING")
+        progress = (await api.get(f"/api/v1/jobs/{job_id}/progress")).json()
+        assert progress["overall_percent"] == 50.0
+        assert (progress["nodes"]["completed"], progress["nodes"]["pending"]) == (1, 1)
+        assert progress["estimate"] is None
+        node = (await api.get(f"/api/v1/jobs/{job_id}/nodes/greet/progress")).json()
+        assert (node["status"], node["percent"]) == ("COMPLETED", 100.0)
+
+    with_api(work)
+
+
+def test_versions_are_compared_and_their_schema_and_diagram_have_an_etag():
+    async def work(api: Api) -> None:
+        await api.publish()
+        await api.publish(FLOW.replace("version: 1", "version: 2").replace("go on?", "really?"))
+        diff = (await api.get("/api/v1/workflows/hello/diff", before=1, after=2)).json()
+        assert {(change["path"], change["kind"]) for change in diff["changes"]} == {
+            ("version", "changed"), ("nodes.ask.message", "changed"),
+        }  # fmt: skip
+        schema = await api.get("/api/v1/workflows/hello/schema")
+        assert schema.json()["properties"]["name"] == {"type": "string", "default": "world"}
+        for path in ("schema", "diagram.svg", ""):
+            url = f"/api/v1/workflows/hello/{path}".rstrip("/")
+            first = await api.get(url)
+            again = await api.http.get(url, headers={**api.headers, "If-None-Match": first.headers["etag"]})
+            assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+        assert (await api.get("/api/v1/workflows/hello/diff", before=1, after=9)).status_code == 404
+
+    with_api(work)
+
+
+def test_health_names_each_part_and_since_when():
+    async def work(api: Api) -> None:
+        healthy = await api.get("/health")
+        assert (healthy.status_code, healthy.json()["status"]) == (200, "HEALTHY")
+        since = healthy.json()["parts"]["schema"]["since"]
+        assert (await api.get("/health")).json()["parts"]["schema"]["since"] == since
+        assert (await api.get("/readyz")).json() == {"is_ready": True, "failing": []}
+
+    with_api(work)
+
+
+def test_a_server_on_an_old_schema_is_not_ready_and_says_so(monkeypatch):
+    async def old(_self: object) -> SchemaState:
+        return SchemaState("0001", "0004", is_usable=False)
+
+    async def work(api: Api) -> None:
+        monkeypatch.setattr("dagmaster.store.memory.schema_admin.MemorySchemaAdmin.state", old)
+        ready = await api.http.get("/readyz")
+        assert (ready.status_code, ready.json()["failing"]) == (503, ["schema", "orchestrators"])
+        health = await api.get("/health")
+        assert (health.status_code, health.json()["parts"]["schema"]["state"]) == (503, "UNHEALTHY")
+        assert "0001" not in ready.text
+
+    with_api(work)
+
+
+def test_older_routes_answer_like_the_routes_that_they_stand_for():
+    async def work(api: Api) -> None:
+        await api.publish()
+        job_id = (await api.post("/api/dag/submit", {"workflow_id": "hello"})).json()["job_id"]
+        await api.until(job_id, "WAITING")
+        for old, new in ALIASES.items():
+            if old.endswith(("submit", "cancel")):
+                continue
+            first, second = [await api.get(path.format(id=job_id)) for path in (old, new)]
+            assert first.status_code == second.status_code == 200
+            assert first.json().keys() == second.json().keys()
+        assert (await api.post(f"/api/dag/jobs/{job_id}/cancel")).json()["accepted"] is True
+        api.headers = {}
+        assert (await api.get(f"/api/dag/jobs/{job_id}")).status_code == 401
+
+    with_api(work)
+
+
+def test_an_answer_is_compressed_and_has_the_id_of_its_request():
+    async def work(api: Api) -> None:
+        answer = await api.http.get("/openapi.json", headers={"X-Request-ID": "trace-1234"})
+        assert (answer.headers["content-encoding"], answer.headers["x-request-id"]) == ("gzip", "trace-1234")
+        other = await api.http.get("/livez", headers={"X-Request-ID": "bad id\t"})
+        assert len(other.headers["x-request-id"]) == 16
+
+    with_api(work)
