@@ -172,7 +172,12 @@ def _extract_files(
 ) -> None:
     by_name = {member.filename.lower(): member for member in members}
     _extract(archive, by_name[name.lower()], target)
-    missing = [part for part in file_type.required if file_type.part_name(name, part).lower() not in by_name]
+    # ENVI's a.dat is described by a.hdr or by a.dat.hdr.
+    missing = [
+        part
+        for part in file_type.required
+        if by_name.keys().isdisjoint(file_type.part_name(name, one).lower() for one in (part, f"+{part}"))
+    ]
     if missing:
         raise invalid_input(
             f"{name!r} in the zip archive is incomplete: its {' and '.join(missing)} is missing. Add it"

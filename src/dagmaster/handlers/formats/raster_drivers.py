@@ -77,7 +77,7 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "LCP": reads(FileType(suffix=".lcp", optional=(".prj",)), needs_suffix=True),
     "ELAS": reads(".elas", needs_suffix=True),
     # ── Read, described by a file beside them ──
-    "ENVI": _with(".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi"),
+    "ENVI": _with(".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi", optional=("+.hdr",)),
     "EHdr": _with(".hdr", ".bil", ".bip", ".bsq", ".flt", optional=(".prj", ".clr")),
     "RST": _with(".rdc", ".rst"),
     "RRASTER": _with(".gri", ".grd"),

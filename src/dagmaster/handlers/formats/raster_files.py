@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import rasterio
 
@@ -13,11 +13,16 @@ from dagmaster.handlers.formats.driver_rules import drivers_of_suffix, file_type
 from dagmaster.handlers.formats.hdf5_references import is_hdf5, reject_hdf5_references
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 IN_PLACE_DRIVERS: Final = ("GTiff", "JP2OpenJPEG", "PNG", "JPEG", "SRTMHGT")
 """The drivers that read an object store in place: others read too much of a file, or need a local one."""
 _RULES: Final = {name: rule for name, rule in RASTER_DRIVERS.items() if rule.is_read}
 FILE_TYPES: Final = file_types(_RULES)
 ZIP_SUFFIX: Final = ".zip"
+_ENVI_SUFFIX: Final = ".envi"
+"""Stands for no suffix at all, which ENVI's own files have."""
 _HEAD_BYTES: Final = 128 * 1024
 """More of a file than any driver examines to recognise it."""
 _MARKS: Final = {mark.lower(): name for name, rule in RASTER_DRIVERS.items() for mark in rule.marks}
@@ -37,7 +42,15 @@ def installed_drivers() -> frozenset[str]:
 
 def readable_drivers(name: str, *, in_place: bool = False) -> list[str]:
     """Return the drivers that may read a file of this name: those that recognise content, and those of its suffix."""
-    return list(_drivers(Path(name).suffix.lower(), in_place=in_place))
+    return list(_drivers(Path(name).suffix.lower() or _ENVI_SUFFIX, in_place=in_place))
+
+
+def names_of_parts(name: str) -> Iterator[str]:
+    """Yield the names of other files that belong to a file of this name, as the .hdr of ENVI, in lower case."""
+    named = name if Path(name).suffix else f"{name}{_ENVI_SUFFIX}"
+    file_type = FILE_TYPES.get(Path(named).suffix.lower())
+    if file_type is not None:
+        yield from (file_type.part_name(named, part).lower() for part in file_type.parts)
 
 
 @cache

@@ -40,7 +40,10 @@ def find_lost_metadata(ctx: HandlerContext, source: RasterSource, cog_path: Path
     """Return the names of the sidecars that GDAL uses with a raster, and what its COG does not carry."""
     with gdal_env(ctx.share, **source.options), open_raster(source.path, ctx.share, whole=False) as raster:
         files = {str(file).rpartition("/")[2] for file in raster.files}
-        used = [part.name for part in source.sidecars if part.name in files or part.name.lower().endswith(".prj")]
+        # The CRS of a .prj file may be supplied to GDAL in another file.
+        files |= {part.name for part in source.sidecars if part.name.lower().endswith(".prj")}
+        unused = {text.partition(":")[0] for text in source.ignored}
+        used = [part.name for part in source.sidecars if part.name in files - unused]
         facts = dict(_facts(raster)) | dict(_facts_outside_tiff(raster, ctx.scratch / "metadata.vrt"))
     with gdal_env(ctx.share), open_raster(cog_path, ctx.share, whole=False) as cog:
         carried = dict(_facts(cog))

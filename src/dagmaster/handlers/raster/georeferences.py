@@ -9,11 +9,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 from affine import Affine
 from rasterio.crs import CRS
-from rasterio.warp import calculate_default_transform
+from rasterio.warp import calculate_default_transform, transform
 
 from dagmaster.errors import invalid_input
+from dagmaster.handlers.gdal import open_container
 from dagmaster.handlers.raster.earth_positions import crs_name
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ GeoreferenceChoice = Literal["auto", "grid", "gcps", "rpcs"]
 
 _RPC_CRS: Final = CRS.from_epsg(4326)
 """RPCs give image positions for longitude, latitude and height above this ellipsoid."""
+_SAMPLES: Final = 21
+"""Along each side of a raster."""
 _KIND_NAMES: Final = {"grid": "geotransform and CRS", "gcps": "ground control points", "rpcs": "RPCs"}
 
 
@@ -112,6 +116,21 @@ def read_rpcs(raster: DatasetReader) -> RPC | None:
     except (KeyError, ValueError, TypeError):
         # Some coefficients are missing or are not numbers.
         return None
+
+
+def require_heights(dem: str, bounds: tuple[float, float, float, float]) -> None:
+    """Reject a DEM without a height in these bounds, in degrees: all pixels would be nodata."""
+    left, bottom, right, top = bounds
+    longitudes, latitudes = np.meshgrid(np.linspace(left, right, _SAMPLES), np.linspace(bottom, top, _SAMPLES))
+    with open_container(dem) as heights:
+        xs, ys = transform(_RPC_CRS, heights.crs, longitudes.ravel(), latitudes.ravel())
+        points = [point for point in zip(xs, ys, strict=True) if np.isfinite(point).all()]
+        is_empty = all(np.ma.getmaskarray(sample).all() for sample in heights.sample(points, indexes=1, masked=True))
+    if is_empty:
+        raise invalid_input(
+            f"the dem has no height where the raster lies (longitudes {left:.4f} to {right:.4f}, latitudes {bottom:.4f}"
+            f" to {top:.4f}): name one that covers it with some margin"
+        )
 
 
 def _reject_unlocated(raster: DatasetReader) -> Georeference:

@@ -20,7 +20,7 @@ from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
 from dagmaster.handlers.raster.earth_positions import WGS84, crs_code, crs_name
 from dagmaster.handlers.raster.footprints import raster_footprint
-from dagmaster.handlers.raster.georeferences import Georeference, find_georeference
+from dagmaster.handlers.raster.georeferences import Georeference, find_georeference, require_heights
 from dagmaster.handlers.raster.nodata import choose_nodata
 from dagmaster.handlers.raster.projection_bounds import normalize_longitudes, require_representable
 from dagmaster.handlers.raster.vrts import VrtSource, has_mask, is_alpha_last, mask_band, open_vrt
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 EXACT_TOLERANCE: Final = 0.0
 _POINTS_PER_SIDE: Final = 101
+_FARTHEST_METRES: Final = 1e9
+"""No map of a planet reaches so far: the equator of Jupiter has half of it."""
 Orientation = Literal["north-up", "mirrored", "rotated"]
 
 
@@ -150,6 +152,12 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
             f"the raster cannot be reprojected from {crs_name(georeference.crs)} to"
             f" {warp.crs or crs_name(georeference.crs)}: expected a CRS that covers its whole extent"
         ) from error
+    grid = Grid(crs=crs, affine=affine, width=width, height=height)
+    if crs.is_projected and max(map(abs, grid.bounds)) > _FARTHEST_METRES:
+        raise invalid_input(
+            f"in {crs_name(crs)} a part of the raster would be infinitely far away, as one pole is in maps of the"
+            " other: clip it first with raster.clip to where that CRS is used, or choose another target_crs"
+        )
     if not width or not height:
         raise invalid_input(
             f"in {crs_name(crs)} the raster would be {width:,} x {height:,} pixels, less than one high or wide: choose"
@@ -160,7 +168,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
             f"in {crs_name(crs)} the raster would have {width:,} x {height:,} pixels: at most"
             f" {share.max_pixels:,} are allowed (DAGMASTER_RASTER_MAX_PIXELS). Choose a coarser resolution, or tile it"
         )
-    return Grid(crs=crs, affine=affine, width=width, height=height)
+    return grid
 
 
 def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:
@@ -170,10 +178,15 @@ def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:
     try:
         affine, width, height = georeference.suggest_grid(georeference.crs, raster.width, raster.height, None)
     except (*GDAL_ERRORS, ValueError) as error:
+        advice = "" if georeference.dem is None else ", and a dem that covers it with some margin"
         raise invalid_input(
             f"the {georeference.name} of the raster lead to no place: expected ones that describe its whole extent"
+            f"{advice}"
         ) from error
-    return Grid(crs=georeference.crs, affine=affine, width=width, height=height)
+    grid = Grid(crs=georeference.crs, affine=affine, width=width, height=height)
+    if georeference.dem is not None:
+        require_heights(georeference.dem, grid.bounds)
+    return grid
 
 
 def _suggest_grid(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field
@@ -147,11 +148,20 @@ def _choose(ctx: HandlerContext, source: RasterSource, subdataset: str | None) -
     if subdataset is None:
         return source
     from dagmaster.handlers.gdal import gdal_env
+    from dagmaster.handlers.raster.sidecars import write_beside
     from dagmaster.handlers.raster.subdatasets import choose_subdataset
+    from dagmaster.handlers.raster.supplied_crs import supply_crs
 
     with gdal_env(ctx.share, **source.options):
         path = choose_subdataset(source.path, subdataset)
-    return replace(source, path=path, version=f"{source.version} {subdataset}", subdataset=subdataset)
+        ignored = supply_crs(path, ctx.share, source.sidecars, partial(write_beside, ctx))
+    return replace(
+        source,
+        path=path,
+        version=f"{source.version} {subdataset}",
+        subdataset=subdataset,
+        ignored=[*source.ignored, *ignored],
+    )
 
 
 def _local_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:

@@ -10,25 +10,24 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from xml.sax.saxutils import escape
 
 from rasterio._path import _UnparsedPath as UnparsedPath
-from rasterio.crs import CRS
-from rasterio.errors import CRSError
 from rasterio.io import DatasetReader
 
 from dagmaster.errors import PermanentError, invalid_input
-from dagmaster.handlers.formats.raster_files import FILE_TYPES
+from dagmaster.handlers.formats.raster_files import names_of_parts
 from dagmaster.handlers.gdal import (
     GDAL_ERRORS,
     SIDECAR_OPTIONS,
     gdal_env,
     ignore_missing_georeference,
-    open_raster,
     reject_overview_reference,
 )
+from dagmaster.handlers.raster.supplied_crs import supply_crs
 from dagmaster.handlers.result_uris import has_fingerprint
 from dagmaster.handlers.source_files import MAX_FILE_NAME_BYTES, check_file_size
 
@@ -50,7 +49,8 @@ _LANDSAT_BAND: Final = re.compile(r"(.+?)_B", re.IGNORECASE)
 _PLEIADES_TILE: Final = re.compile(r"IMG_(.+?)(?:_(?:P|RGB|NED))?_R\d+C\d+", re.IGNORECASE)
 _TIFF_SUFFIXES: Final = (".msk", ".ovr")
 BINARY_SUFFIXES: Final = (*_TIFF_SUFFIXES, ".aux", ".rrd", ".ige", ".gri")
-_PAM_ROOT: Final = re.compile(rb"<PAMDataset[^>]*(?<!/)>")
+_SPARSE: Final = "/vsisparse/"
+_PAM: Final = re.compile(rb"<PAMDataset[^>]*(/>|>.*</PAMDataset\s*>)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +127,8 @@ def sidecar_names(name: str) -> set[str]:
         *(f"{name}{end}".lower() for end in _AFTER_NAME),
         *(f"{stem}{end}".lower() for end in (*_AFTER_STEM, f".{suffix[:1]}{suffix[-1:]}w", f".{suffix}w")),
         *(sensor_name.lower() for sensor_name in _sensor_names(stem)),
-        *_described_by(name),
+        *names_of_parts(name),
     } - {name.lower()}
-
-
-def _described_by(name: str) -> Iterator[str]:
-    """Yield the names of the files without which some formats cannot be read, as the .hdr of ENVI."""
-    file_type = FILE_TYPES.get(Path(name).suffix.lower())
-    if file_type is not None:
-        yield from (file_type.part_name(name, part).lower() for part in file_type.parts)
 
 
 def _sensor_names(stem: str) -> Iterator[str]:
@@ -179,7 +172,7 @@ def stage_raster(
                 used.append(sidecar)
     all_options = {**(options or {}), **SIDECAR_OPTIONS}
     with gdal_env(ctx.share, **all_options):
-        ignored += _use_projection_file(ctx, folder, path, raster.name, used)
+        ignored += supply_crs(path, ctx.share, used, partial(write_beside, ctx))
     return StagedRaster(path=path, sidecars=used, ignored=ignored, options=all_options)
 
 
@@ -200,19 +193,37 @@ class _Folder:
         if not self._is_remote:
             entry.symlink_to(Path(path).absolute())
             return str(entry)
-        # `/vsisparse/` reads a file that consists of ranges of others: here, of all of one.
-        entry.write_text(
-            f"<VSISparseFile><Length>{size}</Length><SubfileRegion><Filename>{escape(path)}</Filename>"
-            "<DestinationOffset>0</DestinationOffset><SourceOffset>0</SourceOffset>"
-            f"<RegionLength>{size}</RegionLength></SubfileRegion></VSISparseFile>",
-            encoding="utf-8",
-        )
-        return f"/vsisparse/{entry}"
+        entry.write_text(_describe_range(path, size), encoding="utf-8")
+        return f"{_SPARSE}{entry}"
+
+
+def _describe_range(path: str, size: int) -> str:
+    """Return what `/vsisparse/` reads: a file that consists of ranges of others, here of all of one."""
+    return (
+        f"<VSISparseFile><Length>{size}</Length><SubfileRegion><Filename>{escape(path)}</Filename>"
+        "<DestinationOffset>0</DestinationOffset><SourceOffset>0</SourceOffset>"
+        f"<RegionLength>{size}</RegionLength></SubfileRegion></VSISparseFile>"
+    )
+
+
+def write_beside(ctx: HandlerContext, path: str, content: bytes) -> None:
+    """Write a file into the folder of a staged raster, by the path at which GDAL reads it."""
+    entry = Path(path.removeprefix(_SPARSE))
+    entry.unlink(missing_ok=True)
+    if not path.startswith(_SPARSE):
+        entry.write_bytes(content)
+        return
+    file = Path(tempfile.mkdtemp(dir=ctx.scratch), entry.name)
+    file.write_bytes(content)
+    entry.write_text(_describe_range(str(file), len(content)), encoding="utf-8")
 
 
 def _reason_to_ignore(sidecar: RasterPart) -> str:
     """Return why a sidecar is not used; empty if it is. GDAL would open a mask in any format that it knows."""
-    if not sidecar.name.lower().endswith(_TIFF_SUFFIXES):
+    name = sidecar.name.lower()
+    if name.endswith(".aux.xml"):
+        return "" if _PAM.search(Path(sidecar.path).read_bytes()) else "it is not metadata of GDAL, or truncated"
+    if not name.endswith(_TIFF_SUFFIXES):
         return ""
     try:
         with (
@@ -223,33 +234,3 @@ def _reason_to_ignore(sidecar: RasterPart) -> str:
     except (*GDAL_ERRORS, PermanentError):
         return "it is not a TIFF that can be read alone"
     return ""
-
-
-def _use_projection_file(
-    ctx: HandlerContext, folder: _Folder, path: str, raster_name: str, sidecars: Sequence[RasterPart]
-) -> list[str]:
-    """Give a raster without a CRS that of its .prj file; GDAL itself reads one only for some formats."""
-    projection = next((sidecar for sidecar in sidecars if sidecar.name.lower().endswith(".prj")), None)
-    if projection is None:
-        return []
-    try:
-        with open_raster(path, ctx.share, whole=False) as raster:
-            if raster.crs is not None or raster.gcps[1] is not None:
-                return []
-    except PermanentError:
-        # The step that reads the raster reports what is wrong.
-        return []
-    try:
-        crs = CRS.from_wkt(Path(projection.path).read_text(encoding="utf-8"), morph_from_esri_dialect=True)
-    except (CRSError, UnicodeDecodeError):
-        return [f"{projection.name}: it does not contain a CRS as WKT"]
-    name = f"{raster_name}.aux.xml"
-    metadata = next((sidecar for sidecar in sidecars if sidecar.name == name), None)
-    own = b"<PAMDataset></PAMDataset>" if metadata is None else Path(metadata.path).read_bytes()
-    root = _PAM_ROOT.search(own)
-    if root is not None:
-        added = f"<SRS>{escape(crs.to_wkt())}</SRS>".encode()
-        merged = Path(tempfile.mkdtemp(dir=ctx.scratch), "merged.aux.xml")
-        merged.write_bytes(own[: root.end()] + added + own[root.end() :])
-        folder.add(name, str(merged), merged.stat().st_size)
-    return []

@@ -235,6 +235,22 @@ def test_the_files_beside_a_raster_in_an_archive_are_used(bed: Bed):
     assert cog.bounds[0] == pytest.approx(10)
 
 
+@pytest.mark.parametrize(("name", "options"), [("x.dat", {"SUFFIX": "ADD"}), ("x.img", {"SUFFIX": "ADD"}), ("x", {})])
+def test_the_header_of_envi_may_follow_the_whole_name_and_the_name_may_have_no_suffix(
+    bed: Bed, name: str, options: Any
+):
+    path = bed.folder / "bronze" / name
+    with rasterio.Env(GDAL_PAM_ENABLED="NO"):
+        write_raster(path, "ENVI", pixels(), crs="EPSG:4326", transform=NORTH_UP, **options)
+    made = bed.run("raster.create_cog", href=name)
+    assert made.sidecars == [f"{name}.hdr"]
+    assert np.array_equal(bed.read(made.cog_url), pixels())
+    with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
+        for file in (path, path.with_name(f"{name}.hdr")):
+            archive.write(file, f"x.dat{file.name.removeprefix(name)}")
+    assert bed.run("raster.validate", href="x.zip").metadata["driver"] == "ENVI"
+
+
 def test_an_archive_with_several_rasters_is_refused(bed: Bed):
     with zipfile.ZipFile(bed.folder / "bronze" / "x.zip", "w") as archive:
         for name in ("a.tif", "b.tif"):

@@ -168,6 +168,22 @@ def test_a_dem_for_a_raster_without_rpcs_is_refused(bed: Bed):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
 
 
+@pytest.mark.parametrize("dem", ["elsewhere", "nodata", "small"])
+def test_a_dem_without_heights_where_the_raster_lies_is_refused(bed: Bed, dem: str):
+    place_by_rpcs(bed.folder / "bronze" / "a.tif", numbers(HEIGHT, WIDTH, dtype="uint8"), tilt=5)
+    heights = np.full((60, 60), -9999 if dem == "nodata" else 300, "float32")
+    corner = {"elsewhere": (-35.0, -8.0), "nodata": (9.7, 50.3), "small": (9.9, 50.1)}[dem]
+    pixel = 0.0005 if dem == "small" else 0.01
+    place: dict[str, Any] = {
+        "crs": "EPSG:4326",
+        "transform": Affine(pixel, 0, corner[0], 0, -pixel, corner[1]),
+        "nodata": -9999,
+    }
+    write(bed.folder / "bronze" / "dem.tif", heights, **place)
+    with pytest.raises(PermanentError, match=r"(the dem has no height|a dem that covers it).* with some margin"):
+        bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
+
+
 def test_control_points_that_lead_nowhere_are_invalid_input(bed: Bed):
     path = bed.folder / "bronze" / "a.tif"
     write(path, numbers(20, 20), crs=None, transform=None)

@@ -52,6 +52,14 @@ def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: B
     assert bed.read(result.cog_url).mean() > 0.98
 
 
+@pytest.mark.parametrize("target", ["EPSG:3031", "EPSG:3413"])
+def test_one_pole_is_refused_on_a_map_of_the_other(bed: Bed, target: str):
+    world = Affine(10, 0, -180, 0, -10, 90)
+    href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"), crs="EPSG:4326", transform=world)
+    with pytest.raises(PermanentError, match=r"infinitely far away, as one pole is .* clip it first with raster\.clip"):
+        bed.run("raster.reproject", href=href, target_crs=target)
+
+
 def test_a_pixel_beyond_the_end_of_mercator_is_no_pole(bed: Bed):
     href = ones(bed, -180, 90, (360, 180), 1)
     clipped = bed.run("raster.clip", href=href, bbox=[-180, -85.06, 180, 85.06])
