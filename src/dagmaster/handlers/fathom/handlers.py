@@ -34,6 +34,7 @@ from dagmaster.handlers.fathom.params import (
     TileInventoryParams,
 )
 from dagmaster.handlers.fathom.planning import (
+    describe_held,
     describe_incomplete,
     describe_unselected,
     describe_unstacked,
@@ -259,13 +260,13 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
         raise invalid_input(describe_unstacked(len(params.planned), params.failed))
     cells = find_cells(stacks, params.planned, params.cell_degrees)
     held = [cell for cell in cells if not cell.stacks or (cell.lacking and params.lacking == "hold")]
+    if held and len(held) == len(cells) and not params.later:
+        raise invalid_input(describe_held(held, params.failed))
     held_ids = {id(cell) for cell in held}
     existing = set() if params.redo else _list_names(ctx, "fathom/cells")
     to_do: list[Cell] = []
     done: list[dict[str, Any]] = []
-    for cell in cells:
-        if id(cell) in held_ids:
-            continue
+    for cell in (cell for cell in cells if id(cell) not in held_ids):
         uri = _cell_uri(ctx, params, cell.cell, cell.group, cell.stacks)
         if _item_uri(uri).name in existing:
             done.append({"cell": cell.cell, "group": cell.group, "facets": cell.facets, "href": str(uri)})

@@ -137,6 +137,9 @@ class GridInventoryParams(CogFormat):
     failed: list[dict[str, Any]] = Field(
         default_factory=list, description="Tiles of this run that failed, with their errors: nodes.stack.failed."
     )
+    later: int = Field(
+        default=0, ge=0, description="Planned tiles that later runs stack: while there are any, all cells may be held."
+    )
     cell_degrees: int = Field(default=5, ge=1, le=30, description="The side of a grid cell in degrees.")
     lacking: Literal["hold", "merge"] = Field(
         default="hold",

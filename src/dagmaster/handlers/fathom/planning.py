@@ -94,9 +94,22 @@ def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected
 
 def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str:
     """Return the message about a run that stacked no tile, with the first error."""
+    return f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{_first_error(failed)}"
+
+
+def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the message about a run all of whose cells are held back, with the first error."""
+    first = held[0]
+    return (
+        f"no cell can be merged, since each of {len(held):,} lacks tiles that failed or are incomplete:"
+        f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set lacking=merge"
+        f" to merge cells without them{_first_error(failed)}"
+    )
+
+
+def _first_error(failed: Sequence[Mapping[str, Any]]) -> str:
     messages = [error.get("message") for entry in failed if isinstance(error := entry.get("error"), dict)]
-    reason = next((f". The first error: {message}" for message in messages if message), "")
-    return f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{reason}"
+    return next((f". The first error: {message}" for message in messages if message), "")
 
 
 def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:

@@ -28,6 +28,7 @@ from dagmaster.handlers.source_files import LocalFile, local_file
 
 if TYPE_CHECKING:
     from dagmaster.blob_uris import BlobUri
+    from dagmaster.handlers.raster.raster_sources import RasterSource
 
 WINDOW_PIXELS: Final = 2048
 """Width and height of a window: 16 MB of a float32 band. Smaller ones are more files, larger ones more to repeat."""
@@ -51,7 +52,7 @@ Compute = Callable[[Window], Any]
 
 def publish_windowed_cog(
     ctx: HandlerContext,
-    sources: Sequence[LocalFile],
+    sources: Sequence[LocalFile | RasterSource],
     params: CogParams,
     layout: Layout,
     compute: Compute,

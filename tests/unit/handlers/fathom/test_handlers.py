@@ -326,12 +326,28 @@ def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
     inventory = world.inventory()
     stacks: list[Any] = [world.stack(tile) for tile in inventory["tiles"]]
     stacks[2] = None
-    values = {"stacks": stacks, "planned": inventory["tiles"], "cell_degrees": 30}
-    held = world.call("fathom.grid_inventory", **values)
-    assert held["cells"] == []
-    assert held["held"] == [{"cell": "n30e000_30deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}]
-    merged = world.call("fathom.grid_inventory", **values, lacking="merge")
+    params: dict[str, Any] = {"stacks": stacks, "planned": inventory["tiles"]}
+    held = world.call("fathom.grid_inventory", **params, cell_degrees=5)
+    assert [cell["cell"] for cell in held["cells"]] == ["n45e005_5deg", "n45e010_5deg", "n50e010_5deg"]
+    assert held["held"] == [{"cell": "n50e005_5deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}]
+    merged = world.call("fathom.grid_inventory", **params, cell_degrees=30, lacking="merge")
     assert list(merged["cells"][0]["stacks"]) == ["n49e009", "n49e010", "n50e010"]
+
+
+def test_a_run_all_of_whose_cells_are_held_back_fails_unless_later_runs_go_on(world):
+    inventory = world.inventory()
+    params: dict[str, Any] = {
+        "stacks": [world.stack(inventory["tiles"][0])],
+        "planned": inventory["tiles"],
+        "cell_degrees": 30,
+    }
+    failed = [{"index": 1, "error": {"kind": "invalid_input", "message": "1in5 is not a raster"}}]
+    with pytest.raises(
+        PermanentError,
+        match=r"no cell can be merged.* n30e000_30deg .* lacks n49e010, n50e009, .*lacking=merge.*error: 1in5 is not",
+    ):
+        world.call("fathom.grid_inventory", **params, failed=failed)
+    assert world.call("fathom.grid_inventory", **params, later=3)["counts"]["held"] == 1
 
 
 def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatch):
