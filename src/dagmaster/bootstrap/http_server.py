@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING
 
 from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, wire_application
+from dagmaster.errors import ApiKeyRejected, SettingsInvalid
+from dagmaster.ports.api_keys import Scope
 
 if TYPE_CHECKING:
     import pathlib
     import socket
     from collections.abc import AsyncIterator
 
+    from dagmaster.adapters.oidc import OidcVerifier
     from dagmaster.bootstrap.client_settings import ClientSettings
+    from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
     from dagmaster.ports.database_config import DatabaseConfig
@@ -40,8 +44,6 @@ async def ensure_local_key(
 ) -> pathlib.Path:
     """Return the file with the key of this machine's user for a data directory; create both if they are missing."""
     from dagmaster.application.api_keys import create_key, find_caller
-    from dagmaster.errors import ApiKeyRejected
-    from dagmaster.ports.api_keys import Scope
     from dagmaster.store.embedded.server import default_data_dir
 
     data_dir = data_dir or settings.data_dir or default_data_dir()
@@ -53,6 +55,40 @@ async def ensure_local_key(
         view = await create_key(keys, getpass.getuser(), list(Scope), created_by="dagmaster dev", now=time.time())
     write_private(path, f"{view.key}\n".encode())
     return path
+
+
+def make_token_verifier(settings: Settings) -> OidcVerifier | None:
+    """Return the check of bearer tokens; None if no issuer is set. Raise `SettingsInvalid` if it cannot work."""
+    if settings.oidc_issuer is None:
+        return None
+    if not settings.oidc_audience:
+        raise SettingsInvalid("DAGMASTER_OIDC_ISSUER needs DAGMASTER_OIDC_AUDIENCE: tokens for others are not for us")
+    try:
+        from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
+    except ImportError as error:
+        raise SettingsInvalid(
+            f"DAGMASTER_OIDC_ISSUER needs the package {error.name}: install dagmaster[oidc]"
+        ) from error
+    pairs = [item.split("=", 1) for item in settings.oidc_scope_map]
+    return OidcVerifier(
+        OidcConfig(
+            issuer=settings.oidc_issuer,
+            audience=settings.oidc_audience,
+            name_claim=settings.oidc_name_claim,
+            scopes_claim=settings.oidc_scopes_claim,
+            scope_map={value: frozenset(map(Scope, names.split("+"))) for value, names in pairs},
+            leeway_seconds=settings.oidc_leeway_seconds,
+        )
+    )
+
+
+def make_rate_limiter(settings: Settings) -> RateLimiter | None:
+    """Return the rate limit of callers; None if it is off."""
+    from dagmaster.http.rate_limits import RateLimiter
+
+    if not settings.rate_limit:
+        return None
+    return RateLimiter(settings.rate_limit, settings.rate_burst or max(1, round(settings.rate_limit)))
 
 
 class ServerService:
@@ -96,8 +132,16 @@ class ServerService:
             application = await stack.enter_async_context(
                 wire_application(self._config, self._settings, self._blob_dir, client=client)
             )
+            tokens = make_token_verifier(self._settings)
+            if tokens is not None:
+                stack.push_async_callback(tokens.close)
             services = HttpServices(
-                application=application, keys=keys, audit=audit, schema=PostgresSchemaAdmin(self._config)
+                application=application,
+                keys=keys,
+                audit=audit,
+                schema=PostgresSchemaAdmin(self._config),
+                tokens=tokens,
+                rate_limiter=make_rate_limiter(self._settings),
             )
             self._server = HttpServer(
                 create_app(services), self._listener, **self._tls, trusted_proxies=self._trusted_proxies

@@ -249,8 +249,34 @@ class ApiKeyRejected(DagmasterError):
     category = Category.UNAUTHENTICATED
 
 
+class TokenRejected(DagmasterError):
+    """The token is expired, of another issuer or for another audience, or its signature is wrong."""
+
+    code = "token_rejected"
+    category = Category.UNAUTHENTICATED
+
+
+class IssuerUnavailable(DagmasterError):
+    """The keys of the issuer of tokens cannot be fetched."""
+
+    code = "issuer_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class RateLimitExceeded(DagmasterError):
+    """The caller sends requests faster than it may."""
+
+    code = "rate_limit_exceeded"
+    category = Category.UNAVAILABLE
+    http_status = 429
+
+    def __init__(self, message: str = "", *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class ScopeMissing(DagmasterError):
-    """The key does not have the scope that the request needs."""
+    """The key or token does not have the scope that the request needs."""
 
     code = "scope_missing"
     category = Category.FORBIDDEN

@@ -46,7 +46,8 @@ def create_app(services: HttpServices) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
-    app.state.keys = KeyChecker(services.keys)
+    app.state.keys = KeyChecker(services.keys, services.tokens)
+    app.state.rate_limiter = services.rate_limiter
     problems.install(app)
     for group in GROUPS:
         app.include_router(group.router, prefix=API)

@@ -1,4 +1,4 @@
-"""Who calls, and whether they may: API keys and the scope of each route."""
+"""Who calls, and whether they may: API keys, tokens of an issuer, the rate limit, and the scope of each route."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.api_keys import allows, digest_of, find_caller
+from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller
 from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, ScopeMissing
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, Scope
+    from dagmaster.http.rate_limits import RateLimiter
+    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, Caller, Scope, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
 """How long a key is used without asking the store: a revoked one is rejected after this time."""
@@ -28,15 +29,18 @@ class _Cached:
 
 
 class KeyChecker:
-    """Finds the caller of a request by its key. Keys are cached for some seconds, by their digest."""
+    """Finds the caller of a request by its key or token. Keys are cached for some seconds, by their digest."""
 
-    def __init__(self, keys: ApiKeyStore) -> None:
+    def __init__(self, keys: ApiKeyStore, tokens: TokenVerifier | None = None) -> None:
         self._keys = keys
+        self._tokens = tokens
         self._cache: dict[str, _Cached] = {}
 
-    async def caller(self, request: Request) -> ApiKeyRecord:
-        """Return the caller; raise `ApiKeyRejected` if the request has no valid key."""
+    async def caller(self, request: Request) -> Caller:
+        """Return the caller; raise `ApiKeyRejected` or `TokenRejected` if the request has nothing that is valid."""
         key = _key_of(request)
+        if self._tokens is not None and not key.startswith(PREFIX):
+            return await self._tokens.find_caller(key)
         digest, now = digest_of(key), time.monotonic()
         cached = self._cache.get(digest)
         if cached is None or now - cached.checked_at > CACHE_SECONDS:
@@ -70,10 +74,15 @@ def _key_of(request: Request) -> str:
 
 
 async def authorize(request: Request, scope: Scope) -> None:
-    """Find the caller of a request, for the route; raise `ApiKeyRejected` or `ScopeMissing`."""
+    """Find the caller of a request, for the route; raise why it may not use the route."""
     checker: KeyChecker = request.app.state.keys
     caller = await checker.caller(request)
+    limiter: RateLimiter | None = request.app.state.rate_limiter
+    if limiter is not None:
+        allowance = limiter.take(caller.key_id)
+        request.state.response_headers = allowance.headers()
+        allowance.check()
     if not allows(caller.scopes, scope):
         granted = ", ".join(sorted(caller.scopes))
-        raise ScopeMissing(f"this needs the scope `{scope}`; the key of {caller.name} has: {granted}")
+        raise ScopeMissing(f"this needs the scope `{scope}`; {caller.name} has: {granted or 'none'}")
     request.state.caller = caller

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from dagmaster.errors import OUTCOMES, Category, DagmasterError
+from dagmaster.errors import OUTCOMES, Category, DagmasterError, RateLimitExceeded, TokenRejected
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -77,10 +78,13 @@ def of_error(error: DagmasterError) -> JSONResponse:
     """Return the problem document of one of our errors."""
     status = error.http_status or OUTCOMES[error.category].http_status
     headers: dict[str, str] = {}
-    if error.category is Category.UNAVAILABLE:
+    if isinstance(error, RateLimitExceeded):
+        headers["Retry-After"] = str(math.ceil(error.retry_after_seconds))
+    elif error.category is Category.UNAVAILABLE:
         headers["Retry-After"] = str(RETRY_SECONDS)
     elif error.category is Category.UNAUTHENTICATED:
-        headers["WWW-Authenticate"] = 'Bearer realm="dagmaster"'
+        reason = ', error="invalid_token"' if isinstance(error, TokenRejected) else ""
+        headers["WWW-Authenticate"] = f'Bearer realm="dagmaster"{reason}'
     document = error.to_dict()
     errors = [{**item, "path": item["path"], "message": item["message"]} for item in document.get("problems", ())]
     return problem(status, error.code, document["message"], errors=errors or None, headers=headers)

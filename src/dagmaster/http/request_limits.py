@@ -47,7 +47,8 @@ class RequestLimits:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+                more = scope["state"].get("response_headers", ())
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *more]
             await send(message)
 
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:

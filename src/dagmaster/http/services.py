@@ -11,8 +11,10 @@ from starlette.requests import Request
 from dagmaster.application.audit_trail import AuditRecorder
 from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
+from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.json_types import JsonValue
-from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore
+from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
+from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.audit_trail import AuditEntry, AuditTrail
 from dagmaster.ports.schema_admin import SchemaAdmin
 
@@ -25,6 +27,9 @@ class HttpServices:
     keys: ApiKeyStore
     audit: AuditTrail
     schema: SchemaAdmin
+    tokens: TokenVerifier | None = None
+    """Without it, only keys are accepted."""
+    rate_limiter: RateLimiter | None = None
     health: HealthMonitor = field(init=False, compare=False, repr=False)
     recorder: AuditRecorder = field(init=False, compare=False, repr=False)
 
@@ -44,9 +49,9 @@ def application(request: Request) -> Application:
     return services(request).application
 
 
-def caller(request: Request) -> ApiKeyRecord:
-    """Return who sent the request: the route has checked the key and its scope."""
-    record: ApiKeyRecord = request.state.caller
+def caller(request: Request) -> CallerRecord:
+    """Return who sent the request: the route has checked the key or token, and its scope."""
+    record: CallerRecord = request.state.caller
     return record
 
 
@@ -72,5 +77,5 @@ class Changes:
 
 Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
-Caller = Annotated[ApiKeyRecord, Depends(caller)]
+Caller = Annotated[CallerRecord, Depends(caller)]
 Audit = Annotated[Changes, Depends(Changes)]

@@ -21,12 +21,21 @@ class Scope(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKeyRecord:
-    """A key as it is stored. `name` is the submitter and sender of what it is used for."""
+class Caller:
+    """Who sends a request. `name` is the submitter and sender of what it does.
+
+    `key_id` is the id of its key, or `oidc:` and the subject of its token.
+    """
 
     key_id: str
     name: str
     scopes: frozenset[Scope]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKeyRecord(Caller):
+    """A key as it is stored."""
+
     created_at: float
     created_by: str
     expires_at: float | None = None
@@ -36,6 +45,13 @@ class ApiKeyRecord:
     def is_valid(self, now: float) -> bool:
         """Return whether the key may be used."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class TokenVerifier(Protocol):
+    """Finds callers by tokens of an identity provider."""
+
+    async def find_caller(self, token: str) -> Caller:
+        """Return the caller of a token; raise `TokenRejected`, or `IssuerUnavailable` if it cannot be checked."""
 
 
 class ApiKeyStore(Protocol):

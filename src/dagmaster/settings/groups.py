@@ -7,19 +7,17 @@ from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, SecretStr, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from dagmaster.blob_uris import BlobUri
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
+from dagmaster.settings.name_lists import Names, Paths
 from dagmaster.telemetry.logs import LogFormat, LogLevel
 
 PREFIX: Final = "DAGMASTER_"
-
-
-def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
 def _lower(value: object) -> object:
@@ -30,8 +28,6 @@ def _upper(value: object) -> object:
     return value.upper() if isinstance(value, str) else value
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]
-Paths = Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)]
 RunMode = Annotated[Literal["orchestrator", "worker"], BeforeValidator(_lower)]
 Compression = Annotated[Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"], BeforeValidator(_upper)]
 OverviewResampling = Annotated[
@@ -358,6 +354,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "raster": RasterSettings,
     "vector": VectorSettings,
     "security": SecuritySettings,
+    "access": AccessSettings,
     "workers": WorkerSettings,
     "logs": LogSettings,
 }
@@ -367,6 +364,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
 class Settings(
     LogSettings,
     WorkerSettings,
+    AccessSettings,
     SecuritySettings,
     VectorSettings,
     RasterSettings,

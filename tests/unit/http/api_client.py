@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -80,10 +81,10 @@ def memory_services(application: Application) -> HttpServices:
 
 
 @contextlib.asynccontextmanager
-async def opened_api() -> AsyncIterator[Api]:
-    """Serve the API; an orchestrator and a worker run its jobs. The client has the scope admin."""
+async def opened_api(**options: Any) -> AsyncIterator[Api]:
+    """Serve the API; an orchestrator and a worker run its jobs. The client has the scope admin. `options`: of `HttpServices`."""
     async with served_application(Registry([greet])) as application:
-        services = memory_services(application)
+        services = replace(memory_services(application), **options)
         transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             api = Api(http, services)

@@ -1,0 +1,70 @@
+"""The settings of who may call the HTTP API, and how often."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from pydantic import BaseModel, Field, field_validator
+
+from dagmaster.ports.api_keys import Scope
+from dagmaster.settings.name_lists import Names
+
+_ISSUER: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^\s?#@]*)?")
+_MAPPING: Final = re.compile(rf"[^=]+=({'|'.join(Scope)})(\+({'|'.join(Scope)}))*")
+
+
+class AccessSettings(BaseModel):
+    """Callers of the HTTP API: their rate limit, and the tokens that are accepted besides keys."""
+
+    rate_limit: float = Field(
+        default=1000.0,
+        ge=0,
+        le=1_000_000,
+        description="Requests a second that a server accepts from one key or token; more are answered with 429. Each"
+        " server counts for itself. 0: no limit.",
+    )
+    rate_burst: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="Requests that one key or token may send at once. Default: as many as in a second.",
+    )
+    oidc_issuer: str | None = Field(
+        default=None,
+        description="The issuer of bearer tokens (OpenID Connect), as https://login.example.com/tenant. Default: only"
+        " keys are accepted.",
+    )
+    oidc_audience: str | None = Field(
+        default=None, description="The audience that a token must be for. Required with an issuer."
+    )
+    oidc_name_claim: str = Field(
+        default="sub",
+        description="The claim with the name of the caller, at most 64 characters. Choose one that users cannot change:"
+        " it is the submitter of jobs and the sender of commands.",
+    )
+    oidc_scopes_claim: str = Field(
+        default="scope", description="The claim with what the caller may do: a text with spaces, or a list."
+    )
+    oidc_scope_map: Names = Field(
+        default=(),
+        description="What values of that claim allow, as team-a=submit+read,ops=admin. Default: the values are the"
+        " names of scopes.",
+    )
+    oidc_leeway_seconds: float = Field(
+        default=30.0, ge=0, le=300, description="How far the clocks of the issuer and of a server may differ."
+    )
+
+    @field_validator("oidc_issuer")
+    @classmethod
+    def _check_issuer(cls, value: str | None) -> str | None:
+        if value is not None and not _ISSUER.fullmatch(value):
+            raise ValueError("must be an https URL without a query (http only on this machine)")
+        return value
+
+    @field_validator("oidc_scope_map")
+    @classmethod
+    def _check_scope_map(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any(not _MAPPING.fullmatch(item) for item in value):
+            raise ValueError(f"must be VALUE=SCOPE+SCOPE,VALUE=SCOPE; the scopes are: {', '.join(Scope)}")
+        return value
