@@ -112,6 +112,7 @@ async def to_submission(app: Application, request: JobRequest) -> Submission:
     return Submission(
         graph=graph,
         inputs={**request.inputs, **texts},
+        requested_version=request.version,
         name=request.name,
         env=app.env,
         priority=request.priority,
@@ -162,6 +163,8 @@ class Submission:
 
     graph: Graph
     inputs: Mapping[str, JsonValue]
+    requested_version: int | None = None
+    """The version that the request names; None: it asked for the active one."""
     name: str = ""
     env: Mapping[str, str] = field(default_factory=dict)
     priority: int = 5
@@ -211,7 +214,7 @@ class JobSubmitter:
             if submission.resumed_from is None
             else [submission.resumed_from, graph.content_hash, *sorted(submission.redo)]
         )
-        body = json.dumps([graph.workflow_id, json.loads(inputs), *source], sort_keys=True)
+        body = json.dumps([graph.workflow_id, json.loads(inputs), *source, *_options(submission)], sort_keys=True)
         return NewJob(
             id=self._ids.new(),
             workflow_id=graph.workflow_id,
@@ -231,6 +234,14 @@ class JobSubmitter:
             resumed_from=submission.resumed_from,
             redo=tuple(submission.redo),
         )
+
+
+def _options(submission: Submission) -> list[JsonValue]:
+    """Return the other fields of a request, without those that have their default: part of what a key stands for."""
+    defaults = {"requested_version": None, "name": "", "priority": 5, "correlation_id": None, "callback_url": None}
+    options = {name: getattr(submission, name) for name, default in defaults.items()}
+    changed = {name: value for name, value in options.items() if value != defaults[name]}
+    return [changed] if changed else []
 
 
 def check_fields(submission: Submission) -> None:
@@ -275,6 +286,6 @@ def _check_conflicts(answers: Sequence[Accepted]) -> None:
 
 def _idempotency_conflict(accepted: Accepted) -> IdempotencyConflict:
     return IdempotencyConflict(
-        f"this idempotency key was used for another job, {accepted.job_id}, with other inputs or another workflow: use"
-        " a new key for a new job"
+        f"this idempotency key was used for another job, {accepted.job_id}, by a request that differs in its"
+        " workflow, inputs or options: use a new key for a new job"
     )

@@ -23,20 +23,23 @@ if TYPE_CHECKING:
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
+    from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
 
 
 @contextlib.asynccontextmanager
-async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[ApiKeyStore]:
-    """Open the store of keys on a database whose schema is current."""
+async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[tuple[ApiKeyStore, AuditTrail]]:
+    """Open the store of keys, and the trail of their changes, on a database whose schema is current."""
     from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
+    from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 
     await ensure_schema(config, migrate=migrate)
     async with contextlib.AsyncExitStack() as stack:
-        store = PostgresApiKeyStore(config)
-        stack.push_async_callback(store.close)
-        yield store
+        keys, audit = PostgresApiKeyStore(config), PostgresAuditTrail(config)
+        stack.push_async_callback(keys.close)
+        stack.push_async_callback(audit.close)
+        yield keys, audit
 
 
 async def ensure_local_key(
@@ -48,7 +51,7 @@ async def ensure_local_key(
 
     data_dir = data_dir or settings.data_dir or default_data_dir()
     path = data_dir.with_name(f"{data_dir.name}-api-key")
-    async with open_keys(config) as keys:
+    async with open_keys(config) as (keys, _):
         with contextlib.suppress(ApiKeyRejected, FileNotFoundError):
             await find_caller(keys, path.read_text(encoding="utf-8").strip())
             return path
@@ -135,6 +138,7 @@ class ServerService:
             tokens = make_token_verifier(self._settings)
             if tokens is not None:
                 stack.push_async_callback(tokens.close)
+            admin_key = self._settings.admin_key
             services = HttpServices(
                 application=application,
                 keys=keys,
@@ -142,6 +146,7 @@ class ServerService:
                 schema=PostgresSchemaAdmin(self._config),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),
+                admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
             self._server = HttpServer(
                 create_app(services), self._listener, **self._tls, trusted_proxies=self._trusted_proxies

@@ -46,7 +46,7 @@ def create_app(services: HttpServices) -> FastAPI:
         redoc_url=None,
     )
     app.state.services = services
-    app.state.keys = KeyChecker(services.keys, services.tokens)
+    app.state.keys = KeyChecker(services.keys, services.tokens, admin_key=services.admin_key)
     app.state.rate_limiter = services.rate_limiter
     problems.install(app)
     for group in GROUPS:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller
 from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, ScopeMissing
+from dagmaster.ports.api_keys import Caller, Scope
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from dagmaster.http.rate_limits import RateLimiter
-    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, Caller, Scope, TokenVerifier
+    from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
 """How long a key is used without asking the store: a revoked one is rejected after this time."""
 USED_SECONDS: Final = 60.0
 MAX_CACHED: Final = 10_000
+ADMIN: Final = Caller(key_id="settings", name="admin", scopes=frozenset({Scope.ADMIN}))
+"""The caller with the key of the settings, which is in no database."""
 
 
 @dataclass(slots=True)
@@ -31,17 +35,20 @@ class _Cached:
 class KeyChecker:
     """Finds the caller of a request by its key or token. Keys are cached for some seconds, by their digest."""
 
-    def __init__(self, keys: ApiKeyStore, tokens: TokenVerifier | None = None) -> None:
+    def __init__(self, keys: ApiKeyStore, tokens: TokenVerifier | None = None, *, admin_key: str | None = None) -> None:
         self._keys = keys
         self._tokens = tokens
+        self._admin_digest = None if admin_key is None else digest_of(admin_key)
         self._cache: dict[str, _Cached] = {}
 
     async def caller(self, request: Request) -> Caller:
         """Return the caller; raise `ApiKeyRejected` or `TokenRejected` if the request has nothing that is valid."""
         key = _key_of(request)
+        digest, now = digest_of(key), time.monotonic()
+        if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
+            return ADMIN
         if self._tokens is not None and not key.startswith(PREFIX):
             return await self._tokens.find_caller(key)
-        digest, now = digest_of(key), time.monotonic()
         cached = self._cache.get(digest)
         if cached is None or now - cached.checked_at > CACHE_SECONDS:
             self._cache.pop(digest, None)

@@ -30,6 +30,8 @@ class HttpServices:
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
+    admin_key: str | None = field(default=None, repr=False)
+    """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
     recorder: AuditRecorder = field(init=False, compare=False, repr=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, Field, SecretStr, field_validator
 
 from dagmaster.ports.api_keys import Scope
 from dagmaster.settings.name_lists import Names
@@ -17,6 +17,12 @@ _MAPPING: Final = re.compile(rf"[^=]+=({'|'.join(Scope)})(\+({'|'.join(Scope)}))
 class AccessSettings(BaseModel):
     """Callers of the HTTP API: their rate limit, and the tokens that are accepted besides keys."""
 
+    admin_key: SecretStr | None = Field(
+        default=None,
+        min_length=32,
+        description="A key of the HTTP API with the scope admin that needs no database: to migrate a new one, and to "
+        "create the first keys. At least 32 characters.",
+    )
     rate_limit: float = Field(
         default=1000.0,
         ge=0,

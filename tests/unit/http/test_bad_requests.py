@@ -47,6 +47,15 @@ def test_a_bad_body_is_a_problem_with_a_path(body, status):
     asyncio.run(main())
 
 
+def test_a_caller_without_a_key_is_rejected_before_its_request_is_read():
+    async def main() -> None:
+        async with opened_api() as api:
+            answer = await api.http.post("/api/v1/jobs?x=1", content=b"{", headers=JSON)
+            assert (answer.status_code, answer.json()["code"]) == (401, "api_key_rejected")
+
+    asyncio.run(main())
+
+
 def test_an_unknown_route_and_a_wrong_method_are_problems():
     async def main() -> None:
         async with opened_api() as api:

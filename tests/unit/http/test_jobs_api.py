@@ -46,6 +46,9 @@ def test_the_same_key_is_the_same_job_and_another_body_a_conflict():
             assert second.json() == {**first.json(), "outcome": "existing", "is_new": False}
             other = await api.post("/api/v1/jobs", {**body, "inputs": {}}, headers={"Idempotency-Key": "k"})
             assert (other.status_code, other.json()["code"]) == (409, "idempotency_conflict")
+            for change in ({"priority": 6}, {"version": 1}, {"name": "x"}, {"correlation_id": "c"}):
+                changed = await api.post("/api/v1/jobs", {**body, **change}, headers={"Idempotency-Key": "k"})
+                assert (changed.status_code, changed.json()["code"]) == (409, "idempotency_conflict"), change
             differing = await api.post(
                 "/api/v1/jobs", {**body, "idempotency_key": "x"}, headers={"Idempotency-Key": "k"}
             )

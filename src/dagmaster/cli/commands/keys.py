@@ -11,11 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
+from dagmaster.application.views import ApiKeyView
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import AuditEntry
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -23,9 +25,12 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.application.views import NewApiKeyView
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.api_keys import ApiKeyStore
+    from dagmaster.ports.audit_trail import AuditTrail
 
 T = TypeVar("T")
+V = TypeVar("V", bound=ApiKeyView)
 
 
 @click.group()
@@ -57,8 +62,9 @@ def create(
       export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
     """
     chosen = [Scope(scope) for scope in scopes]
-    view = _run(
+    view = _change(
         data_dir,
+        "key.create",
         lambda store: create_key(store, name, chosen, created_by=sender(), now=time.time(), days=days),
         migrate=True,
     )
@@ -70,7 +76,7 @@ def create(
 @data_dir_option
 def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List all keys, without their secrets."""
-    views = _run(data_dir, list_keys)
+    views = _run(data_dir, lambda store, _trail: list_keys(store))
     if as_json:
         click.echo(json.dumps([view.to_dict() for view in views]))
         return COMPLETED
@@ -95,7 +101,7 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 @data_dir_option
 def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Revoke a key. Requests with it are rejected within 5 seconds."""
-    view = _run(data_dir, lambda store: revoke_key(store, key_id))
+    view = _change(data_dir, "key.revoke", lambda store: revoke_key(store, key_id))
     if as_json:
         click.echo(json.dumps(view.to_dict()))
     else:
@@ -121,8 +127,9 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
     Example:
       dagmaster keys rotate 3f1c2a9b7d10 --overlap-hours 1
     """
-    view = _run(
+    view = _change(
         data_dir,
+        "key.rotate",
         lambda store: rotate_key(store, key_id, created_by=sender(), now=time.time(), overlap_hours=overlap_hours),
     )
     return _print_new(view, as_json=as_json)
@@ -137,7 +144,32 @@ def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _run(data_dir: pathlib.Path | None, work: Callable[[ApiKeyStore], Awaitable[T]], *, migrate: bool = False) -> T:
+def _change(
+    data_dir: pathlib.Path | None,
+    action: str,
+    work: Callable[[ApiKeyStore], Awaitable[V]],
+    *,
+    migrate: bool = False,
+) -> V:
+    """Change a key, and record it in the audit trail as the API does."""
+
+    async def change(store: ApiKeyStore, trail: AuditTrail) -> V:
+        view = await work(store)
+        details: JsonObject = {"name": view.name, "scopes": list(view.scopes)}
+        await trail.append(
+            [AuditEntry(actor=sender(), action=action, object_kind="key", object_id=view.key_id, details=details)]
+        )
+        return view
+
+    return _run(data_dir, change, migrate=migrate)
+
+
+def _run(
+    data_dir: pathlib.Path | None,
+    work: Callable[[ApiKeyStore, AuditTrail], Awaitable[T]],
+    *,
+    migrate: bool = False,
+) -> T:
     import asyncio
 
     from dagmaster.bootstrap.http_server import open_keys
@@ -145,7 +177,7 @@ def _run(data_dir: pathlib.Path | None, work: Callable[[ApiKeyStore], Awaitable[
     with database_session(data_dir) as session:
 
         async def run() -> T:
-            async with open_keys(session.config, migrate=migrate and session.config.is_embedded) as store:
-                return await work(store)
+            async with open_keys(session.config, migrate=migrate and session.config.is_embedded) as (store, trail):
+                return await work(store, trail)
 
         return asyncio.run(run())
