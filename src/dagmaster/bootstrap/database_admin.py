@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pathlib
+import secrets
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -108,6 +109,20 @@ async def probe_database(config: DatabaseConfig, settings: Settings) -> list[Dat
         lease_seconds=settings.orchestrator_lease_seconds,
         worker_lease_seconds=settings.worker_lease_seconds,
     )
+
+
+async def rebuild_metrics(config: DatabaseConfig) -> int:
+    """Count all finished jobs of a database again; return how many."""
+    from dagmaster.bootstrap import ensure_schema
+    from dagmaster.store.postgres.connection import Connection
+    from dagmaster.store.postgres.metric_rollups import MetricRollups
+
+    await ensure_schema(config, migrate=config.is_embedded)
+    connection = Connection(config, "dagmaster metrics rebuild")
+    try:
+        return await MetricRollups(connection).rebuild(secrets.randbits(62))
+    finally:
+        await connection.close()
 
 
 def embedded_data_dir(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:

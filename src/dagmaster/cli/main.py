@@ -117,6 +117,10 @@ class LazyGroup(click.Group):
             "Simulate a workflow under thousands of schedules with faults.",
         ),
         "fleet": ("dagmaster.cli.commands.fleet:fleet", "Show the orchestrators, the workers and the queues."),
+        "metrics": (
+            "dagmaster.cli.commands.metrics:metrics",
+            "Show what finished jobs show: success, durations, failures, throughput.",
+        ),
         "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
         "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
         "serve": ("dagmaster.cli.commands.services:serve_mode", "Run the service that DAGMASTER_RUN_MODE names."),

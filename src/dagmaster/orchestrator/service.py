@@ -1,8 +1,9 @@
 """The orchestrator service: it owns jobs, and runs turns on them until it is stopped.
 
-One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one transaction. Three
-periodic tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators and expire dead workers. On any
-doubt jobs are dropped and loaded again: the database is the source of truth, memory is a cache.
+One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one transaction. Periodic
+tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators, expire dead workers and count finished
+jobs in the metrics. On any doubt jobs are dropped and loaded again: the database is the source of truth, memory is a
+cache.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
+from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -19,7 +21,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
-from dagmaster.orchestrator import job_log
+from dagmaster.orchestrator import chores, job_log
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
@@ -140,7 +142,10 @@ class Orchestrator:
             asyncio.create_task(self._turn_loop(initial)),
             asyncio.create_task(self._every(self.timing.heartbeat_seconds, self._renew)),
             asyncio.create_task(self._every(self.timing.scan_seconds, self._reclaim)),
-            asyncio.create_task(self._every(self.timing.worker_scan_seconds, self._expire_workers)),
+            asyncio.create_task(
+                self._every(self.timing.worker_scan_seconds, partial(chores.expire_workers, self.store))
+            ),
+            asyncio.create_task(self._every(self.timing.scan_seconds, partial(chores.roll_up_metrics, self.store))),
         ]
         self.ready.set()
         try:
@@ -178,11 +183,6 @@ class Orchestrator:
         self._owned_but_unloaded = unloaded
         if self._to_reload:
             self._wake("jobs")
-
-    async def _expire_workers(self) -> None:
-        if count := await self.store.mark_lost_tasks():
-            _LOGGER.warning("marked %d tasks of dead workers as lost; their nodes decide on a retry", count)
-        await self.store.release_stopped()
 
     def _wake(self, kind: str) -> None:
         self.store.pending_kinds.add(kind)

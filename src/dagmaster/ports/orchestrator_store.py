@@ -84,5 +84,8 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""
 
+    async def roll_up_metrics(self) -> int:
+        """Count a batch of finished jobs in the metrics; return how many, 0 if none waits or another process counts."""
+
     async def deregister(self) -> None:
         """Release every job and deregister."""

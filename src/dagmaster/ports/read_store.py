@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.metrics import MetricReader
 
 __all__ = [
     "AttemptRecord",
@@ -100,6 +101,10 @@ class ReadStore(Protocol):
     @property
     def worker_lease_seconds(self) -> float:
         """Return the lease of workers."""
+
+    @property
+    def metrics(self) -> MetricReader:
+        """Return the reader of metrics."""
 
     # Jobs: newest first; the position is (id,).
 

@@ -81,9 +81,12 @@ def memory_services(application: Application) -> HttpServices:
 
 
 @contextlib.asynccontextmanager
-async def opened_api(**options: Any) -> AsyncIterator[Api]:
-    """Serve the API; an orchestrator and a worker run its jobs. The client has the scope admin. `options`: of `HttpServices`."""
-    async with served_application(Registry([greet])) as application:
+async def opened_api(*handlers: Any, **options: Any) -> AsyncIterator[Api]:
+    """Serve the API; an orchestrator and a worker with these handlers run its jobs. The client has the scope admin.
+
+    `options`: of `HttpServices`.
+    """
+    async with served_application(Registry([greet, *handlers])) as application:
         services = replace(memory_services(application), **options)
         transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
+    from dagmaster.store.memory.metrics import JobSample
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
 _MACHINES = 1024
@@ -201,6 +202,9 @@ class MemoryDatabase:
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
         self.orchestrators: dict[str, Registration] = {}
         self.workers: dict[str, Registration] = {}
+        # Finished jobs to count, in order, and the counted ones: see store/memory/metrics.py.
+        self.metric_pending: dict[str, None] = {}
+        self.metric_samples: list[JobSample] = []
         self.is_queue_sorted = True
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._last = 0

@@ -9,8 +9,10 @@ from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.store.memory.database import Registration, add_event
+from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.memory.reusable_results import MemoryReusableResults, claimed_job
 from dagmaster.store.memory.turn_writer import write_turn
+from dagmaster.store.metric_rules import ROLL_UP_JOBS
 from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:
@@ -150,6 +152,10 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
                 worker.counters |= {"left": len(left), "left_tasks": left}
         dead = {worker_id for worker_id, worker in database.workers.items() if worker.stopped_at is not None}
         return database.finish_tasks(AttemptStatus.LOST, lambda worker_id: worker_id in dead)
+
+    async def roll_up_metrics(self, limit: int = ROLL_UP_JOBS) -> int:
+        """Count finished jobs in the metrics; return how many."""
+        return roll_up(self._database, limit)
 
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""

@@ -24,6 +24,7 @@ from dagmaster.ports.read_store import (
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
+from dagmaster.store.memory.metrics import MemoryMetricReader
 from dagmaster.store.memory.read_rows import (
     attempt_records,
     count_attempts,
@@ -75,6 +76,7 @@ class MemoryReadStore:
         self, database: MemoryDatabase, *, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
     ) -> None:
         self._database = database
+        self.metrics = MemoryMetricReader(database)
         self._lease_seconds = lease_seconds
         self._worker_lease_seconds = worker_lease_seconds
 

@@ -49,6 +49,8 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
             job, now, event.type.value, event.by or by, node=event.node, attempt=event.attempt, data=event.data
         )  # fmt: skip
     _write_job(job, turn, now)
+    if turn.finished is not None:
+        database.metric_pending[turn.job.id] = None
     _notify_parent(database, turn, by, now)
     if turn.finished is not None or turn.commands:
         database.notify(f"job {turn.job.id}")

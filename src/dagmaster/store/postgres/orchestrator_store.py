@@ -15,6 +15,7 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
+from dagmaster.store.postgres.metric_rollups import MetricRollups
 from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
@@ -39,7 +40,7 @@ _AFTER_UNDERSCORE = "`"  # ids of the children of `fan` are between `fan__` and 
 
 
 class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
-    """Jobs in PostgreSQL. Turns, reads for the next turn, and heartbeats have a connection each."""
+    """Jobs in PostgreSQL. Turns, reads for the next turn, heartbeats and chores have a connection each."""
 
     def __init__(
         self,
@@ -59,7 +60,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self._side = Connection(
             config, f"{name}, side", async_commit=True, listens=True, on_disconnect=self._disconnected
         )
-        self.sessions = (self._turns, self._reads, self._side)
+        # Opened when there is something to count. On the one of heartbeats, a long count could let the lease expire.
+        self._chores = Connection(config, f"{name}, chores", async_commit=True)
+        self._rollups = MetricRollups(self._chores)
+        self.sessions = (self._turns, self._reads, self._side, self._chores)
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
@@ -139,6 +143,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         """Release unclaimed tasks that were requested to stop; return how many."""
         row = await self._turns.row(_SQL["release_stopped"], {})
         return 0 if row is None else int(row["released"])
+
+    async def roll_up_metrics(self) -> int:
+        """Count a batch of finished jobs in the metrics; return how many."""
+        return await self._rollups.roll_up(self.owner_id)
 
     async def deregister(self) -> None:
         """Release every job and deregister."""

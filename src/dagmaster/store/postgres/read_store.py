@@ -34,6 +34,7 @@ from dagmaster.store.postgres.job_list import (
     job_query,
 )
 from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
+from dagmaster.store.postgres.metric_reader import PostgresMetricReader
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
 from dagmaster.store.postgres.read_rows import (
@@ -89,6 +90,7 @@ class PostgresReadStore:
         statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS,
     ) -> None:
         self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
+        self.metrics = PostgresMetricReader(self.pool)
         self.subscriptions = JobSubscriptions(config, name)
         self._lease_seconds = lease_seconds
         self._worker_lease_seconds = worker_lease_seconds

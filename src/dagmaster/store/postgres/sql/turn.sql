@@ -62,6 +62,13 @@ owned AS (
     RETURNING j.id
 )
 
+-- name: finished
+-- Queue finished jobs for the metrics (sql/metrics.sql).
+to_count AS (
+    INSERT INTO dag_metric_pending (job_id)
+    SELECT n.id FROM unnest(:finished_job_ids::bigint[]) AS n (id) WHERE (n.id IN (SELECT id FROM owned)) IS TRUE
+)
+
 -- name: results
 -- Delete the processed results; each becomes a finished attempt.
 processed AS (

@@ -66,30 +66,47 @@ CREATE TABLE dag_handlers (
 
 -- Metrics --------------------------------------------------------------------------------------------------------------
 
--- Roll-ups of finished jobs, written by a chore, never by a turn. They are sums: a chore adds what finished since
--- dag_metric_watermarks, a reader adds what finished later from dag_jobs, and all of it can be built again from
--- dag_jobs and dag_node_states. They stay when jobs are deleted.
+-- Roll-ups of finished jobs. A turn that finishes a job queues it here; a chore of orchestrators deletes batches of rows
+-- and adds them to the sums in the same transaction. So a job is counted exactly once, whenever its turn commits and
+-- whatever the clocks show (ADR 0024). All of it can be built again from the rows of jobs. The sums stay when jobs are
+-- deleted.
+CREATE TABLE dag_metric_pending (
+    job_id bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
+INSERT INTO dag_metric_pending SELECT id FROM dag_jobs WHERE finished_at IS NOT NULL;
 
--- A sparse histogram of durations for each hour. `node_id` is '' for the job as a whole; children of a fan-out count for
--- the fan-out. `bin` is ceil(ln(milliseconds) / ln(1.02)), 0 up to 1 ms, so that the middle of a bin is at most 1 % away
--- from every duration in it, and -1 for what never started. Counts and averages are sums over the bins.
-CREATE TABLE dag_metric_durations (
+-- Sparse histograms of durations for each hour. `bin` is ceil(ln(milliseconds) / ln(1.02)), 0 up to 1 ms, so that one
+-- value of a bin is at most 1 % away from every duration in it, and -1 for what never started. Counts and averages are
+-- sums over the bins.
+CREATE TABLE dag_metric_jobs (
     hour        timestamptz NOT NULL,
     workflow_id text COLLATE "C" NOT NULL,
+    status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'CANCELLED')),
+    bin         smallint NOT NULL CHECK (bin >= -1),
+    count       bigint NOT NULL CHECK (count > 0),
+    seconds     float8 NOT NULL,
+    PRIMARY KEY (hour, workflow_id, status, bin)
+);
+-- Those of nodes, by the hour in which their job finished. Children of a fan-out count for the fan-out.
+CREATE TABLE dag_metric_nodes (
+    workflow_id text COLLATE "C" NOT NULL,
+    hour        timestamptz NOT NULL,
     node_id     text COLLATE "C" NOT NULL,
     status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
     bin         smallint NOT NULL CHECK (bin >= -1),
     count       bigint NOT NULL CHECK (count > 0),
     seconds     float8 NOT NULL,
-    PRIMARY KEY (workflow_id, node_id, hour, status, bin)
+    retries     bigint NOT NULL,
+    PRIMARY KEY (workflow_id, hour, node_id, status, bin)
 );
 
--- Failures by message, with what differs from job to job (ids, numbers, paths) replaced.
+-- Failed jobs by the message of the error, with what differs from job to job (ids, numbers, paths) replaced.
 CREATE TABLE dag_metric_failures (
     hour        timestamptz NOT NULL,
     workflow_id text COLLATE "C" NOT NULL,
+    -- '' if no node caused the failure, as for a deadline.
     node_id     text COLLATE "C" NOT NULL,
-    message     text COLLATE "C" NOT NULL CHECK (length(message) <= 500),
+    message     text COLLATE "C" NOT NULL CHECK (length(message) <= 300),
     count       bigint NOT NULL CHECK (count > 0),
     -- An example, and when the last one failed.
     job_id      bigint NOT NULL,
@@ -97,22 +114,33 @@ CREATE TABLE dag_metric_failures (
     PRIMARY KEY (hour, workflow_id, node_id, message)
 );
 
--- Jobs for each minute: submitted in it, finished in it.
+-- All jobs that finished in each minute, hidden ones too: this is load. `seconds` is of completed jobs. Submitted jobs
+-- are counted from their ids, which contain the time.
 CREATE TABLE dag_metric_throughput (
-    minute      timestamptz NOT NULL,
-    workflow_id text COLLATE "C" NOT NULL,
-    submitted   bigint NOT NULL DEFAULT 0,
-    completed   bigint NOT NULL DEFAULT 0,
-    failed      bigint NOT NULL DEFAULT 0,
-    cancelled   bigint NOT NULL DEFAULT 0,
-    PRIMARY KEY (minute, workflow_id)
+    minute    timestamptz PRIMARY KEY,
+    completed bigint NOT NULL,
+    failed    bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    seconds   float8 NOT NULL
 );
 
--- Up to when each roll-up is complete.
-CREATE TABLE dag_metric_watermarks (
-    name  text PRIMARY KEY,
-    until timestamptz NOT NULL
-);
+-- The same rules as in store/metric_rules.py. When the last run of a job started: later runs start when it is resumed.
+CREATE FUNCTION dag_run_started_at(job bigint, run integer, started_at timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN run = 1 THEN started_at
+                ELSE (SELECT max(e.at) FROM dagapp.dag_job_events e WHERE e.job_id = job AND e.type = 'JobResumed') END
+$$;
+CREATE FUNCTION dag_duration_bin(seconds float8) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN seconds IS NULL THEN -1 WHEN seconds <= 0.001 THEN 0
+                ELSE ceil(ln(seconds * 1000) / ln(1.02::float8)) END::smallint
+$$;
+CREATE FUNCTION dag_failure_message(message text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+    SELECT left(regexp_replace(regexp_replace(regexp_replace(regexp_replace(message,
+        '[A-Za-z][A-Za-z0-9+.-]*://[^ \t\n''"<>]+', '<uri>', 'g'),
+        '(^|[ \t\n''"(=])/[^ \t\n''",;:)]+', '\1<path>', 'g'),
+        '[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|[0-9a-fA-F]{16,}', '<id>', 'g'),
+        '[0-9]+([.][0-9]+)?', '<n>', 'g'), 300)
+$$;
 
 -- Roles ----------------------------------------------------------------------------------------------------------------
 
@@ -121,8 +149,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dagmaster_gateway') THEN
         RETURN;
     END IF;
-    GRANT SELECT, INSERT, UPDATE, DELETE ON dag_api_keys, dag_handlers, dag_metric_durations, dag_metric_failures,
-        dag_metric_throughput, dag_metric_watermarks TO dagmaster_orchestrator;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON dag_api_keys, dag_handlers, dag_metric_pending, dag_metric_jobs,
+        dag_metric_nodes, dag_metric_failures, dag_metric_throughput TO dagmaster_orchestrator;
     GRANT SELECT, INSERT ON dag_audit TO dagmaster_orchestrator;
     GRANT SELECT, INSERT, UPDATE ON dag_handlers TO dagmaster_worker;
     GRANT SELECT (trace_parent) ON dag_jobs TO dagmaster_worker;

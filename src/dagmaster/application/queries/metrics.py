@@ -1,0 +1,158 @@
+"""Queries about what finished jobs show: success, durations, failures, throughput."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.secret_inputs import RedactorCache
+from dagmaster.application.views.metrics import (
+    FailureReport,
+    FailureView,
+    NodeMetricsReport,
+    NodeMetricsView,
+    Percentiles,
+    ThroughputBucketView,
+    ThroughputReport,
+    WorkflowMetricsReport,
+    WorkflowMetricsView,
+)
+from dagmaster.application.workflow_lookup import workflow_not_found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.context import Application
+    from dagmaster.ports.metrics import FailureGroup, NodeMetrics, ThroughputBucket, WorkflowMetrics
+
+MAX_DAYS: Final = 90
+MAX_HOURS: Final = 31 * 24
+MAX_BUCKETS: Final = 2_000
+MAX_FAILURES: Final = 200
+COMMON_FAILURES: Final = 3
+_MAX_COMMON: Final = 1_000
+_HOUR: Final = 3600.0
+_DAY: Final = 24 * _HOUR
+
+
+async def workflow_metrics(app: Application, *, days: int = 7) -> WorkflowMetricsReport:
+    """Return the metrics of every workflow with jobs that finished within so many days."""
+    reader = app.read.metrics
+    window = await reader.window(days * _DAY, _HOUR)
+    workflows = await reader.workflows(window.since)
+    failures = await _failure_views(
+        app, await reader.failures(window.since, per_workflow=COMMON_FAILURES, limit=_MAX_COMMON)
+    )
+    return WorkflowMetricsReport(
+        since=window.since,
+        until=window.until,
+        pending_jobs=window.pending,
+        workflows=tuple(_workflow_view(record, failures) for record in workflows),
+    )
+
+
+async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> NodeMetricsReport:
+    """Return the metrics of the nodes of a workflow; raise `WorkflowNotFound` if no such workflow is known."""
+    reader = app.read.metrics
+    window = await reader.window(days * _DAY, _HOUR)
+    nodes = await reader.nodes(workflow_id, window.since)
+    if not nodes and not await app.read.versions(workflow_id, limit=1):
+        raise await workflow_not_found(app, workflow_id)
+    return NodeMetricsReport(
+        workflow_id=workflow_id,
+        since=window.since,
+        until=window.until,
+        pending_jobs=window.pending,
+        nodes=tuple(map(_node_view, nodes)),
+    )
+
+
+async def failure_metrics(app: Application, *, days: int = 7, limit: int = 20) -> FailureReport:
+    """Return the most frequent failures of jobs that finished within so many days."""
+    reader = app.read.metrics
+    window = await reader.window(days * _DAY, _HOUR)
+    failures = await _failure_views(app, await reader.failures(window.since, limit=limit))
+    return FailureReport(since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures))
+
+
+async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int = 60) -> ThroughputReport:
+    """Return the jobs of each period of so many minutes. Longer periods are used if there would be too many."""
+    reader = app.read.metrics
+    bucket_minutes = max(bucket_minutes, -(-hours * 60 // MAX_BUCKETS))
+    step = bucket_minutes * 60.0
+    window = await reader.window(hours * _HOUR, step)
+    buckets = await reader.throughput(window.since, window.until, step)
+    return ThroughputReport(
+        since=window.since,
+        until=window.until,
+        pending_jobs=window.pending,
+        bucket_minutes=bucket_minutes,
+        buckets=tuple(map(_bucket_view, buckets)),
+    )
+
+
+def _workflow_view(record: WorkflowMetrics, failures: Sequence[FailureView]) -> WorkflowMetricsView:
+    durations = record.durations
+    return WorkflowMetricsView(
+        workflow_id=record.workflow_id,
+        total_jobs=record.completed + record.failed + record.cancelled,
+        completed=record.completed,
+        failed=record.failed,
+        cancelled=record.cancelled,
+        success_rate=_success_rate(record.completed, record.failed),
+        avg_duration=durations.average,
+        p50_duration=durations.p50,
+        p95_duration=durations.p95,
+        percentiles=Percentiles.EXACT if durations.is_exact else Percentiles.HISTOGRAM,
+        common_failures=tuple(failure for failure in failures if failure.workflow_id == record.workflow_id),
+    )
+
+
+def _node_view(record: NodeMetrics) -> NodeMetricsView:
+    durations = record.durations
+    return NodeMetricsView(
+        node_id=record.node_id,
+        total_executions=record.completed + record.failed + record.skipped + record.cancelled,
+        completed=record.completed,
+        failed=record.failed,
+        skipped=record.skipped,
+        cancelled=record.cancelled,
+        total_retries=record.retries,
+        success_rate=_success_rate(record.completed, record.failed),
+        avg_duration=durations.average,
+        p50_duration=durations.p50,
+        p95_duration=durations.p95,
+        percentiles=Percentiles.EXACT if durations.is_exact else Percentiles.HISTOGRAM,
+    )
+
+
+def _success_rate(completed: int, failed: int) -> float | None:
+    return completed / (completed + failed) if completed + failed else None
+
+
+def _bucket_view(record: ThroughputBucket) -> ThroughputBucketView:
+    return ThroughputBucketView(
+        at=record.at,
+        submitted=record.submitted,
+        completed=record.completed,
+        failed=record.failed,
+        cancelled=record.cancelled,
+        avg_duration=record.average,
+    )
+
+
+async def _failure_views(app: Application, groups: Sequence[FailureGroup]) -> list[FailureView]:
+    redactors = RedactorCache(app)
+    views = []
+    for group in groups:
+        redact = await redactors.get(group.job_id, group.content_hash)
+        views.append(
+            FailureView(
+                workflow_id=group.workflow_id,
+                node_id=group.node_id or None,
+                message=redact(group.message),
+                count=group.count,
+                job_id=group.job_id,
+                last_at=group.last_at,
+            )
+        )
+    return views

@@ -1,0 +1,141 @@
+"""`dagmaster metrics`: what finished jobs show, by workflow, node, failure and time."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dagmaster.application.queries.metrics import MAX_DAYS, MAX_FAILURES, MAX_HOURS
+from dagmaster.cli.database import database_session, on_application
+from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.options import data_dir_option, json_option
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Awaitable, Callable
+
+    from rich.console import RenderableType
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views.view import View
+
+    V = TypeVar("V", bound=View)
+
+days_option = click.option(
+    "--days", type=click.IntRange(1, MAX_DAYS), default=7, show_default=True, help="How many days back."
+)
+
+
+@click.group(epilog="Exit codes: 0 shown, 2 unknown workflow, 3 no database.")
+def metrics() -> None:
+    """Show what finished jobs show: success, durations, failures and throughput.
+
+    An orchestrator counts finished jobs every few seconds. The sums stay when jobs are deleted.
+
+    \b
+    Examples:
+      dagmaster metrics workflows
+      dagmaster metrics failures --days 1
+      dagmaster metrics throughput --hours 6 --bucket-minutes 10 --json
+    """
+
+
+@metrics.command()
+@days_option
+@json_option
+@data_dir_option
+def workflows(*, days: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Show how many jobs of each workflow completed and failed, and how long they took."""
+    from dagmaster.application.queries.metrics import workflow_metrics
+    from dagmaster.cli.render.metrics_tables import workflows_tables
+
+    return _show(data_dir, lambda app: workflow_metrics(app, days=days), workflows_tables, as_json=as_json)
+
+
+@metrics.command()
+@click.argument("workflow_id", metavar="WORKFLOW")
+@days_option
+@json_option
+@data_dir_option
+def nodes(workflow_id: str, *, days: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Show how often each node of a workflow completed and failed, and how long it took."""
+    from dagmaster.application.queries.metrics import node_metrics
+    from dagmaster.cli.render.metrics_tables import nodes_table
+
+    return _show(data_dir, lambda app: node_metrics(app, workflow_id, days=days), nodes_table, as_json=as_json)
+
+
+@metrics.command()
+@days_option
+@click.option("--limit", type=click.IntRange(1, MAX_FAILURES), default=20, show_default=True, help="How many groups.")
+@json_option
+@data_dir_option
+def failures(*, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Show the most frequent failures, grouped by their message."""
+    from dagmaster.application.queries.metrics import failure_metrics
+    from dagmaster.cli.render.metrics_tables import failures_table
+
+    return _show(data_dir, lambda app: failure_metrics(app, days=days, limit=limit), failures_table, as_json=as_json)
+
+
+@metrics.command()
+@click.option("--hours", type=click.IntRange(1, MAX_HOURS), default=24, show_default=True, help="How many hours back.")
+@click.option(
+    "--bucket-minutes",
+    type=click.IntRange(1, 24 * 60),
+    default=60,
+    show_default=True,
+    help="The length of a bucket.",
+)
+@json_option
+@data_dir_option
+def throughput(*, hours: int, bucket_minutes: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Show how many jobs were submitted and finished over time."""
+    from dagmaster.application.queries import metrics as queries
+    from dagmaster.cli.render.metrics_tables import throughput_table
+
+    return _show(
+        data_dir,
+        lambda app: queries.throughput(app, hours=hours, bucket_minutes=bucket_minutes),
+        throughput_table,
+        as_json=as_json,
+    )
+
+
+@metrics.command()
+@data_dir_option
+def rebuild(*, data_dir: pathlib.Path | None) -> int:
+    """Count all finished jobs again, from their rows.
+
+    Needed after a rolling upgrade from a version that did not count jobs. Jobs that were deleted are not counted any
+    more, and of a job that was resumed only the last run.
+    """
+    import asyncio
+
+    from dagmaster.bootstrap.database_admin import rebuild_metrics
+
+    with database_session(data_dir) as session:
+        jobs = asyncio.run(rebuild_metrics(session.config))
+    click.echo(f"counted {jobs:,} finished jobs", err=True)
+    return COMPLETED
+
+
+def _show(
+    data_dir: pathlib.Path | None,
+    query: Callable[[Application], Awaitable[V]],
+    draw: Callable[[V], RenderableType],
+    *,
+    as_json: bool,
+) -> int:
+    view: Any = on_application(data_dir, query)
+    if as_json:
+        click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
+        return COMPLETED
+    from rich.console import Console
+
+    Console().print(draw(view))
+    if view.pending_jobs:
+        click.echo(f"{view.pending_jobs:,} finished jobs are not counted yet", err=True)
+    return COMPLETED

@@ -1,0 +1,226 @@
+"""Metrics in memory: one sample for each counted job. They have the meaning of the roll-ups on PostgreSQL."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.metrics import (
+    MAX_EXACT,
+    DurationMetrics,
+    FailureGroup,
+    MetricWindow,
+    NodeMetrics,
+    ThroughputBucket,
+    WorkflowMetrics,
+)
+from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message, top_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
+
+HOUR_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSample:
+    """A finished node of a counted job. `seconds` is None if it never started."""
+
+    node_id: str
+    status: NodeStatus
+    seconds: float | None
+    retries: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobSample:
+    """A counted job, as it was when it finished."""
+
+    job_id: str
+    workflow_id: str
+    status: JobStatus
+    finished_at: float
+    seconds: float | None
+    nodes: tuple[NodeSample, ...]
+    failure: tuple[str, str]
+
+    @property
+    def hour(self) -> float:
+        """Return the hour in which it finished."""
+        return self.finished_at // HOUR_SECONDS * HOUR_SECONDS
+
+
+def roll_up(database: MemoryDatabase, limit: int) -> int:
+    """Count finished jobs that are pending; return how many were taken."""
+    taken = list(islice(database.metric_pending, limit))
+    for job_id in taken:
+        del database.metric_pending[job_id]
+        job = database.jobs[job_id]
+        if job.finished_at is not None:
+            database.metric_samples.append(_sample(job, job.finished_at))
+    return len(taken)
+
+
+def _sample(job: StoredJob, finished_at: float) -> JobSample:
+    started_at = job.started_at
+    if job.row.run > 1:
+        started_at = max(event.at for event in job.events if event.type == EventType.JOB_RESUMED)
+    nodes = [
+        NodeSample(
+            top_node(node.row.id),
+            node.row.status,
+            None if node.started_at is None else max(0.0, node.finished_at - node.started_at),
+            max(0, node.row.attempt - 1),
+        )
+        for node in job.nodes.values()
+        if node.row.finished_seq is not None and node.row.total is None and node.finished_at is not None
+        if job.row.run == 1 or node.finished_at >= (started_at or 0.0)
+    ]
+    error: dict[str, Any] = job.error or {}
+    message = (error.get("cause") or {}).get("message") or error.get("message") or ""
+    return JobSample(
+        job.new.id,
+        job.new.workflow_id,
+        job.row.status,
+        finished_at,
+        None if started_at is None else max(0.0, finished_at - started_at),
+        tuple(nodes),
+        (top_node(error.get("node") or ""), failure_message(message)),
+    )
+
+
+class MemoryMetricReader:
+    """Metrics in memory."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+
+    async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
+        """Return the last so many seconds, from the start of a step on."""
+        now = self._database.clock.now()
+        since = (now - seconds) // step_seconds * step_seconds
+        return MetricWindow(since=since, until=now, pending=min(len(self._database.metric_pending), MAX_EXACT))
+
+    async def workflows(self, since: float) -> Sequence[WorkflowMetrics]:
+        """Return the metrics of every workflow with finished jobs, most jobs first."""
+        samples = self._samples(since)
+        metrics = []
+        for workflow_id in {sample.workflow_id for sample in samples}:
+            of_workflow = [sample for sample in samples if sample.workflow_id == workflow_id]
+            count = Counter(sample.status for sample in of_workflow)
+            completed = [sample for sample in of_workflow if sample.status is JobStatus.COMPLETED]
+            seconds = (sample.seconds for sample in completed)
+            metrics.append(
+                WorkflowMetrics(
+                    workflow_id=workflow_id,
+                    completed=count[JobStatus.COMPLETED],
+                    failed=count[JobStatus.FAILED],
+                    cancelled=count[JobStatus.CANCELLED],
+                    durations=_durations(seconds, is_exact=self._are_current(completed)),
+                )
+            )
+        return sorted(metrics, key=lambda one: (-one.completed - one.failed - one.cancelled, one.workflow_id))
+
+    async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetrics]:
+        """Return the metrics of every node of a workflow, by id."""
+        samples = [sample for sample in self._samples(since) if sample.workflow_id == workflow_id]
+        is_exact = self._are_current(samples)
+        nodes = [node for sample in samples for node in sample.nodes]
+        metrics = []
+        for node_id in sorted({node.node_id for node in nodes}):
+            of_node = [node for node in nodes if node.node_id == node_id]
+            count = Counter(node.status for node in of_node)
+            completed = [node for node in of_node if node.status is NodeStatus.COMPLETED]
+            metrics.append(
+                NodeMetrics(
+                    node_id=node_id,
+                    completed=count[NodeStatus.COMPLETED],
+                    failed=count[NodeStatus.FAILED],
+                    skipped=count[NodeStatus.SKIPPED],
+                    cancelled=count[NodeStatus.CANCELLED],
+                    retries=sum(node.retries for node in of_node),
+                    durations=_durations((node.seconds for node in completed), is_exact=is_exact),
+                )
+            )
+        return metrics
+
+    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> Sequence[FailureGroup]:
+        """Return the most frequent failures."""
+        groups: dict[tuple[str, str, str], FailureGroup] = {}
+        for sample in self._samples(since):
+            if sample.status is not JobStatus.FAILED:
+                continue
+            key = (sample.workflow_id, *sample.failure)
+            group = FailureGroup(
+                workflow_id=key[0], node_id=key[1], message=key[2], count=1, job_id=sample.job_id,
+                last_at=sample.finished_at, content_hash=self._database.jobs[sample.job_id].new.content_hash,
+            )  # fmt: skip
+            previous = groups.get(key)
+            if previous is not None:
+                newest = max(previous, group, key=lambda one: (one.last_at, int(one.job_id)))
+                group = replace(newest, count=previous.count + 1)
+            groups[key] = group
+        ranked = sorted(groups.values(), key=lambda one: (-one.count, one.workflow_id, one.node_id, one.message))
+        if per_workflow is not None:
+            rank: Counter[str] = Counter()
+            shown = []
+            for group in ranked:
+                rank[group.workflow_id] += 1
+                if rank[group.workflow_id] <= per_workflow:
+                    shown.append(group)
+            ranked = shown
+        return ranked[:limit]
+
+    async def throughput(self, since: float, until: float, step_seconds: float) -> Sequence[ThroughputBucket]:
+        """Return a bucket for each step, oldest first."""
+        submitted = Counter(
+            _submitted_at(job_id) // step_seconds
+            for job_id in self._database.jobs
+            if since <= _submitted_at(job_id) < until
+        )
+        samples = [sample for sample in self._database.metric_samples if since <= sample.finished_at < until]
+        buckets = []
+        for step in range(int(since // step_seconds), math.ceil(until / step_seconds)):
+            of_step = [sample for sample in samples if sample.finished_at // step_seconds == step]
+            count = Counter(sample.status for sample in of_step)
+            completed = (sample.seconds for sample in of_step if sample.status is JobStatus.COMPLETED)
+            buckets.append(
+                ThroughputBucket(
+                    at=step * step_seconds,
+                    submitted=submitted[step],
+                    completed=count[JobStatus.COMPLETED],
+                    failed=count[JobStatus.FAILED],
+                    cancelled=count[JobStatus.CANCELLED],
+                    average=_durations(completed, is_exact=True).average,
+                )
+            )
+        return buckets
+
+    def _samples(self, since: float) -> list[JobSample]:
+        return [sample for sample in self._database.metric_samples if sample.hour >= since]
+
+    def _are_current(self, samples: Sequence[JobSample]) -> bool:
+        """Return whether the rows of jobs still show what was counted: none was resumed since."""
+        return all(self._database.jobs[sample.job_id].finished_at == sample.finished_at for sample in samples)
+
+
+def _durations(durations: Iterable[float | None], *, is_exact: bool) -> DurationMetrics:
+    ordered = sorted(seconds for seconds in durations if seconds is not None)
+    if not ordered:
+        return DurationMetrics()
+    p50, p95 = (ordered[math.ceil(part * len(ordered)) - 1] for part in (0.5, 0.95))
+    if not is_exact:
+        p50, p95 = bin_seconds(duration_bin(p50)), bin_seconds(duration_bin(p95))
+    return DurationMetrics(average=sum(ordered) / len(ordered), p50=p50, p95=p95, is_exact=is_exact)
+
+
+def _submitted_at(job_id: str) -> float:
+    return ((int(job_id) >> 22) + EPOCH_MS) / 1000

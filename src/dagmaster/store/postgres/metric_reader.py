@@ -1,0 +1,123 @@
+"""Reads metrics: sums of roll-ups, and exact percentiles while there are few enough rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.metrics import (
+    MAX_EXACT,
+    DurationMetrics,
+    FailureGroup,
+    MetricWindow,
+    NodeMetrics,
+    ThroughputBucket,
+    WorkflowMetrics,
+)
+from dagmaster.store.metric_rules import bin_seconds
+from dagmaster.store.postgres.job_list import is_storable
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from asyncpg import Record
+
+    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+
+_SQL = queries("metrics")
+
+
+class PostgresMetricReader:
+    """Metrics in PostgreSQL."""
+
+    def __init__(self, pool: ReadOnlyPool) -> None:
+        self._pool = pool
+
+    async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
+        """Return the last so many seconds, from the start of a step on."""
+        (row,) = await self._pool.fetch(_SQL["window"], {"limit": MAX_EXACT})
+        since = (row["now"] - seconds) // step_seconds * step_seconds
+        return MetricWindow(since=since, until=row["now"], pending=row["pending"])
+
+    async def workflows(self, since: float) -> list[WorkflowMetrics]:
+        """Return the metrics of every workflow with finished jobs, most jobs first."""
+        rows = await self._pool.fetch(_SQL["workflows"], {"since": since})
+        exact: dict[str, Record] = {}
+        if sum(row["completed"] for row in rows) <= MAX_EXACT:
+            exact = {row[0]: row for row in await self._pool.fetch(_SQL["workflow_percentiles"], {"since": since})}
+        return [
+            WorkflowMetrics(
+                workflow_id=row["workflow_id"],
+                completed=row["completed"],
+                failed=row["failed"],
+                cancelled=row["cancelled"],
+                durations=_durations(row, row["completed"], exact.get(row["workflow_id"])),
+            )
+            for row in rows
+        ]
+
+    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
+        """Return the metrics of every node of a workflow, by id."""
+        if not is_storable(workflow_id):
+            return []
+        params = {"workflow_id": workflow_id, "since": since}
+        rows = await self._pool.fetch(_SQL["nodes"], params)
+        exact: dict[str, Record] = {}
+        if sum(row["timed"] for row in rows) <= MAX_EXACT:
+            exact = {row[0]: row for row in await self._pool.fetch(_SQL["node_percentiles"], params)}
+        return [
+            NodeMetrics(
+                node_id=row["node_id"],
+                completed=row["completed"],
+                failed=row["failed"],
+                skipped=row["skipped"],
+                cancelled=row["cancelled"],
+                retries=row["retries"],
+                durations=_durations(row, row["timed"], exact.get(row["node_id"])),
+            )
+            for row in rows
+        ]
+
+    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> list[FailureGroup]:
+        """Return the most frequent failures."""
+        params = {"since": since, "per_workflow": per_workflow, "limit": limit}
+        rows = await self._pool.fetch(_SQL["failures"], params)
+        return [FailureGroup(**{**dict(row), "job_id": str(row["job_id"])}) for row in rows]
+
+    async def throughput(self, since: float, until: float, step_seconds: float) -> list[ThroughputBucket]:
+        """Return a bucket for each step, oldest first."""
+        params = {"since": since, "until": until, "step": step_seconds}
+        sums = {row["step"]: row for row in await self._pool.fetch(_SQL["throughput"], params)}
+        ids = {"first_id": _first_id(since), "end_id": _first_id(until), "epoch_ms": EPOCH_MS, "step": step_seconds}
+        submitted = {row["step"]: row["submitted"] for row in await self._pool.fetch(_SQL["submitted"], ids)}
+        first, end = int(since // step_seconds), int(-(-until // step_seconds))
+        return [_bucket(step * step_seconds, sums.get(step), submitted.get(step, 0)) for step in range(first, end)]
+
+
+def _durations(row: Record, count: int, exact: Record | None) -> DurationMetrics:
+    if not count:
+        return DurationMetrics()
+    average = row["seconds"] / count
+    # Rows of jobs that were deleted or resumed since are missing: then they do not show what was counted.
+    if exact is not None and exact[1] == count:
+        return DurationMetrics(average=average, p50=exact["p50"], p95=exact["p95"])
+    return DurationMetrics(average=average, p50=bin_seconds(row["p50"]), p95=bin_seconds(row["p95"]), is_exact=False)
+
+
+def _bucket(at: float, row: Any, submitted: int) -> ThroughputBucket:
+    if row is None:
+        return ThroughputBucket(at=at, submitted=submitted, completed=0, failed=0, cancelled=0, average=None)
+    completed = row["completed"]
+    average = row["seconds"] / completed if completed else None
+    return ThroughputBucket(
+        at=at,
+        submitted=submitted,
+        completed=completed,
+        failed=row["failed"],
+        cancelled=row["cancelled"],
+        average=average,
+    )
+
+
+def _first_id(at: float) -> int:
+    """Return the smallest id of a moment."""
+    return max(0, int(at * 1000) - EPOCH_MS) << 22

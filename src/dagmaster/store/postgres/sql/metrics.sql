@@ -1,0 +1,209 @@
+-- Roll-ups of finished jobs, and what is read from them.
+
+-- name: roll_up
+-- Count a batch of finished jobs. One process counts at a time: concurrent upserts of the same sums could deadlock.
+WITH lease AS (
+    INSERT INTO dag_leases (name, holder, expires_at)
+    SELECT 'metrics', :holder, clock() + make_interval(secs => :lease_seconds)
+    -- Nothing is written while there is nothing to count.
+    WHERE EXISTS (SELECT FROM dag_metric_pending)
+    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+    WHERE dag_leases.holder = excluded.holder OR dag_leases.expires_at <= clock()
+    RETURNING name
+),
+taken AS (
+    DELETE FROM dag_metric_pending
+    WHERE ctid = ANY(ARRAY(SELECT ctid FROM dag_metric_pending LIMIT :limit)) AND EXISTS (SELECT FROM lease)
+    RETURNING job_id
+),
+-- A job that was resumed before it was counted is open: it is queued again when it finishes.
+jobs AS MATERIALIZED (
+    SELECT j.id, j.workflow_id, j.run, j.status, j.is_hidden, j.error, j.finished_at, r.started_at,
+           date_trunc('hour', j.finished_at, 'UTC') AS hour,
+           greatest(extract(epoch FROM j.finished_at - r.started_at)::float8, 0) AS seconds,
+           dag_duration_bin(extract(epoch FROM j.finished_at - r.started_at)::float8) AS bin
+    FROM (SELECT DISTINCT job_id FROM taken) t
+    CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = t.job_id LIMIT 1) j
+    CROSS JOIN LATERAL (SELECT dag_run_started_at(j.id, j.run, j.started_at) AS started_at) r
+    WHERE j.finished_at IS NOT NULL
+),
+job_sums AS (
+    INSERT INTO dag_metric_jobs (hour, workflow_id, status, bin, count, seconds)
+    SELECT hour, workflow_id, status, bin, count(*), sum(seconds) FROM jobs WHERE NOT is_hidden GROUP BY 1, 2, 3, 4
+    ON CONFLICT (hour, workflow_id, status, bin) DO UPDATE
+    SET count = dag_metric_jobs.count + excluded.count, seconds = dag_metric_jobs.seconds + excluded.seconds
+),
+node_sums AS (
+    INSERT INTO dag_metric_nodes (workflow_id, hour, node_id, status, bin, count, seconds, retries)
+    SELECT j.workflow_id, j.hour, split_part(n.node_id, '__', 1), n.status,
+           dag_duration_bin(extract(epoch FROM n.finished_at - n.started_at)::float8), count(*),
+           sum(greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)), sum(greatest(n.attempt - 1, 0))
+    FROM jobs j
+    CROSS JOIN LATERAL (SELECT * FROM dag_node_states n
+                        WHERE n.job_id = j.id AND n.source_count IS NULL AND n.finished_seq IS NOT NULL
+                          -- A later run counts only what it executed.
+                          AND (j.run = 1 OR n.finished_at >= j.started_at)) n
+    WHERE NOT j.is_hidden
+    GROUP BY 1, 2, 3, 4, 5
+    ON CONFLICT (workflow_id, hour, node_id, status, bin) DO UPDATE
+    SET count = dag_metric_nodes.count + excluded.count, seconds = dag_metric_nodes.seconds + excluded.seconds,
+        retries = dag_metric_nodes.retries + excluded.retries
+),
+failure_sums AS (
+    INSERT INTO dag_metric_failures (hour, workflow_id, node_id, message, count, job_id, last_at)
+    SELECT hour, workflow_id, split_part(coalesce(error ->> 'node', ''), '__', 1),
+           dag_failure_message(coalesce(error -> 'cause' ->> 'message', error ->> 'message', '')), count(*), max(id),
+           max(finished_at)
+    FROM jobs WHERE status = 'FAILED' AND NOT is_hidden GROUP BY 1, 2, 3, 4
+    ON CONFLICT (hour, workflow_id, node_id, message) DO UPDATE
+    SET count = dag_metric_failures.count + excluded.count, job_id = excluded.job_id,
+        last_at = greatest(dag_metric_failures.last_at, excluded.last_at)
+),
+minute_sums AS (
+    INSERT INTO dag_metric_throughput (minute, completed, failed, cancelled, seconds)
+    SELECT date_trunc('minute', finished_at), count(*) FILTER (WHERE status = 'COMPLETED'),
+           count(*) FILTER (WHERE status = 'FAILED'), count(*) FILTER (WHERE status = 'CANCELLED'),
+           coalesce(sum(seconds) FILTER (WHERE status = 'COMPLETED'), 0)
+    FROM jobs GROUP BY 1
+    ON CONFLICT (minute) DO UPDATE
+    SET completed = dag_metric_throughput.completed + excluded.completed,
+        failed = dag_metric_throughput.failed + excluded.failed,
+        cancelled = dag_metric_throughput.cancelled + excluded.cancelled,
+        seconds = dag_metric_throughput.seconds + excluded.seconds
+)
+SELECT count(*) AS taken FROM taken
+
+-- name: take_lease
+-- Take the lease of the roll-up, after the one that runs now.
+INSERT INTO dag_leases (name, holder, expires_at)
+VALUES ('metrics', :holder, clock() + make_interval(secs => :lease_seconds))
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+
+-- name: release_lease
+-- Let others count.
+DELETE FROM dag_leases WHERE name = 'metrics' AND holder = :holder
+
+-- name: requeue
+-- Delete all sums, and queue every finished job again. A job whose turn commits meanwhile is queued by that turn.
+WITH lease AS (
+    UPDATE dag_leases SET expires_at = clock() + make_interval(secs => :lease_seconds)
+    WHERE name = 'metrics' AND holder = :holder
+    RETURNING name
+),
+jobs AS (DELETE FROM dag_metric_jobs WHERE EXISTS (SELECT FROM lease)),
+nodes AS (DELETE FROM dag_metric_nodes WHERE EXISTS (SELECT FROM lease)),
+failures AS (DELETE FROM dag_metric_failures WHERE EXISTS (SELECT FROM lease)),
+minutes AS (DELETE FROM dag_metric_throughput WHERE EXISTS (SELECT FROM lease)),
+pending AS (DELETE FROM dag_metric_pending WHERE EXISTS (SELECT FROM lease)),
+queued AS (
+    INSERT INTO dag_metric_pending
+    SELECT id FROM dag_jobs WHERE finished_at IS NOT NULL AND EXISTS (SELECT FROM lease)
+)
+SELECT name FROM lease
+
+-- name: window
+-- The time of the database, and how many jobs are not counted yet.
+SELECT extract(epoch FROM clock())::float8 AS now,
+       (SELECT count(*) FROM (SELECT FROM dag_metric_pending LIMIT :limit) AS p) AS pending
+
+-- name: workflows
+-- The sums of every workflow, with the bins of its percentiles by nearest rank.
+WITH bins AS (
+    SELECT workflow_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds
+    FROM dag_metric_jobs WHERE hour >= to_timestamp(:since) GROUP BY workflow_id, status, bin
+),
+ranks AS (
+    SELECT workflow_id, bin, sum(count) OVER (PARTITION BY workflow_id ORDER BY bin) AS rank,
+           sum(count) OVER (PARTITION BY workflow_id) AS total
+    FROM bins WHERE status = 'COMPLETED'
+),
+percentiles AS (
+    SELECT workflow_id, min(bin) FILTER (WHERE rank >= 0.5 * total) AS p50, min(bin) FILTER (WHERE rank >= 0.95 * total) AS p95
+    FROM ranks GROUP BY workflow_id
+),
+sums AS (
+    SELECT workflow_id, coalesce(sum(count) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS completed,
+           coalesce(sum(count) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed,
+           coalesce(sum(count) FILTER (WHERE status = 'CANCELLED'), 0)::bigint AS cancelled,
+           sum(seconds) FILTER (WHERE status = 'COMPLETED') AS seconds
+    FROM bins GROUP BY workflow_id
+)
+SELECT s.*, p.p50, p.p95 FROM sums s LEFT JOIN percentiles p USING (workflow_id)
+ORDER BY s.completed + s.failed + s.cancelled DESC, s.workflow_id
+
+-- name: workflow_percentiles
+-- The exact percentiles of every workflow, and of how many jobs they are.
+SELECT j.workflow_id, count(*) AS completed, percentile_disc(0.5) WITHIN GROUP (ORDER BY d.seconds) AS p50,
+       percentile_disc(0.95) WITHIN GROUP (ORDER BY d.seconds) AS p95
+FROM dag_jobs j
+CROSS JOIN LATERAL (SELECT greatest(extract(epoch FROM j.finished_at - dag_run_started_at(j.id, j.run, j.started_at))::float8, 0)
+                           AS seconds) d
+WHERE j.finished_at >= to_timestamp(:since) AND j.status = 'COMPLETED' AND NOT j.is_hidden
+GROUP BY j.workflow_id
+
+-- name: nodes
+-- The sums of every node of a workflow, with the bins of its percentiles by nearest rank.
+WITH bins AS (
+    SELECT node_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds, sum(retries) AS retries
+    FROM dag_metric_nodes WHERE workflow_id = :workflow_id AND hour >= to_timestamp(:since) GROUP BY node_id, status, bin
+),
+ranks AS (
+    SELECT node_id, bin, sum(count) OVER (PARTITION BY node_id ORDER BY bin) AS rank,
+           sum(count) OVER (PARTITION BY node_id) AS total
+    FROM bins WHERE status = 'COMPLETED' AND bin >= 0
+),
+percentiles AS (
+    SELECT node_id, min(bin) FILTER (WHERE rank >= 0.5 * total) AS p50, min(bin) FILTER (WHERE rank >= 0.95 * total) AS p95
+    FROM ranks GROUP BY node_id
+),
+sums AS (
+    SELECT node_id, coalesce(sum(count) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS completed,
+           coalesce(sum(count) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed,
+           coalesce(sum(count) FILTER (WHERE status = 'SKIPPED'), 0)::bigint AS skipped,
+           coalesce(sum(count) FILTER (WHERE status = 'CANCELLED'), 0)::bigint AS cancelled,
+           sum(retries)::bigint AS retries,
+           coalesce(sum(count) FILTER (WHERE status = 'COMPLETED' AND bin >= 0), 0)::bigint AS timed,
+           sum(seconds) FILTER (WHERE status = 'COMPLETED') AS seconds
+    FROM bins GROUP BY node_id
+)
+SELECT s.*, p.p50, p.p95 FROM sums s LEFT JOIN percentiles p USING (node_id) ORDER BY s.node_id
+
+-- name: node_percentiles
+-- The exact percentiles of every node of a workflow, and of how many executions they are.
+SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
+       percentile_disc(0.5) WITHIN GROUP (ORDER BY d.seconds) AS p50,
+       percentile_disc(0.95) WITHIN GROUP (ORDER BY d.seconds) AS p95
+FROM dag_jobs j
+JOIN dag_node_states n ON n.job_id = j.id AND n.source_count IS NULL AND n.status = 'COMPLETED'
+CROSS JOIN LATERAL (SELECT greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0) AS seconds) d
+WHERE j.finished_at >= to_timestamp(:since) AND j.workflow_id = :workflow_id AND NOT j.is_hidden
+  AND n.started_at IS NOT NULL
+GROUP BY 1
+
+-- name: failures
+-- The most frequent failures: some of each workflow, and a number in all.
+SELECT f.workflow_id, f.node_id, f.message, f.count, f.job_id, f.last_at, j.content_hash
+FROM (SELECT workflow_id, node_id, message, sum(count)::bigint AS count,
+             (array_agg(job_id ORDER BY last_at DESC))[1] AS job_id,
+             extract(epoch FROM max(last_at))::float8 AS last_at,
+             row_number() OVER (PARTITION BY workflow_id ORDER BY sum(count) DESC, node_id, message) AS rank
+      FROM dag_metric_failures WHERE hour >= to_timestamp(:since)
+      GROUP BY workflow_id, node_id, message) AS f
+LEFT JOIN dag_jobs j ON j.id = f.job_id
+WHERE :per_workflow::integer IS NULL OR f.rank <= :per_workflow::integer
+ORDER BY f.count DESC, f.workflow_id, f.node_id, f.message
+LIMIT :limit
+
+-- name: throughput
+-- Finished jobs by step. The start of the first step is a multiple of the step.
+SELECT floor(extract(epoch FROM minute) / :step)::bigint AS step, sum(completed)::bigint AS completed,
+       sum(failed)::bigint AS failed, sum(cancelled)::bigint AS cancelled, sum(seconds) AS seconds
+FROM dag_metric_throughput
+WHERE minute >= to_timestamp(:since) AND minute < to_timestamp(:until)
+GROUP BY 1
+
+-- name: submitted
+-- Submitted jobs by step, from their ids alone: the upper bits of an id are its milliseconds.
+SELECT floor(((id >> 22) + :epoch_ms) / 1000.0 / :step)::bigint AS step, count(*) AS submitted
+FROM dag_jobs WHERE id >= :first_id AND id < :end_id
+GROUP BY 1

@@ -1,0 +1,212 @@
+"""Metrics of finished jobs are the same in every store, and count each job once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from dagmaster.engine.decisions import FinishJob
+from dagmaster.engine.events import ResumeRequested
+from dagmaster.engine.status import JobStatus
+from dagmaster.errors import PermanentError
+from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message
+from dagmaster.store.postgres import metric_reader
+from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.metric_rollups import MetricRollups
+from tests.conformance.jobs import ONE, Played, Scene, a_turn, submitted
+from tests.conformance.stores import PostgresWorld
+
+if TYPE_CHECKING:
+    from dagmaster.ports.metrics import MetricReader, WorkflowMetrics
+    from dagmaster.ports.orchestrator_store import OrchestratorStore
+    from tests.conformance.stores import World
+
+FLOW = """
+name: flow
+nodes:
+  plan: {handler: h, queue: q, next: tiles}
+  tiles: {type: fan_out, source: "{{ nodes.plan.output.rows }}", task: {handler: h, queue: q}, next: last}
+  last: {handler: h, queue: q}
+"""
+LEASE = 100_000.0
+MESSAGES = [
+    "cannot read s3://bucket/a/7.tif: timeout after 30.5 s",
+    "no such file: '/data/in/1.tif' (errno=2)",
+    "asset 123e4567-e89b-12d3-a456-426614174000 of job 93473847384738473 at 0x7ffe has and/or",
+    "hash deadbeefdeadbeefdeadbeef\nis not 00ff00ff00ff00ff00ff",
+    "ünïcode 'q' " + "x" * 400,
+]
+
+
+async def pass_time(world: World, orchestrator: OrchestratorStore, seconds: float) -> None:
+    # A heartbeat synchronizes the clock of the orchestrator; its machine id is leased for a minute.
+    while seconds > 0:
+        await world.move(min(seconds, 40))
+        await orchestrator.heartbeat({})
+        seconds -= 40
+
+
+async def played_flow(world: World, orchestrator: OrchestratorStore, seconds: float) -> Played:
+    played = await Played.begin(world, FLOW, orchestrator)
+    await pass_time(world, orchestrator, seconds)
+    await played.work({"plan": {"rows": [1, 2]}})
+    await played.work({"tiles__0": 1, "tiles__1": 2})
+    await played.work({"last": 1})
+    return played
+
+
+async def failed_job(world: World, orchestrator: OrchestratorStore, message: str) -> Played:
+    played = await Played.begin(world, "{name: bad, nodes: {a: {handler: h, queue: q}}}", orchestrator)
+    await played.work({"a": PermanentError(message)})
+    return played
+
+
+async def metrics_of(reader: MetricReader, workflow_id: str) -> WorkflowMetrics:
+    (metrics,) = [one for one in await reader.workflows(await since(reader)) if one.workflow_id == workflow_id]
+    return metrics
+
+
+async def since(reader: MetricReader) -> float:
+    return (await reader.window(86400, 3600)).since
+
+
+async def test_finished_jobs_are_counted_by_workflow_and_node_once(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    for seconds in (10, 20, 60):
+        await played_flow(world, orchestrator, seconds)
+    assert (await reader.window(86400, 3600)).pending == 3
+    assert await orchestrator.roll_up_metrics() == 3
+    assert await orchestrator.roll_up_metrics() == 0
+    assert (await reader.window(86400, 3600)).pending == 0
+    metrics = await metrics_of(reader, "flow")
+    assert (metrics.completed, metrics.failed, metrics.cancelled) == (3, 0, 0)
+    durations = metrics.durations
+    assert durations.is_exact
+    assert [durations.average, durations.p50, durations.p95] == pytest.approx([30, 20, 60], abs=5)
+    nodes = {node.node_id: node.completed for node in await reader.nodes("flow", await since(reader))}
+    assert nodes == {"plan": 3, "tiles": 6, "last": 3}
+    assert await reader.nodes("unknown", 0.0) == []
+    assert await reader.nodes("\0", 0.0) == []
+
+
+async def test_more_durations_than_the_limit_are_read_from_a_histogram_and_labelled(world, monkeypatch):
+    if not isinstance(world, PostgresWorld):
+        pytest.skip("memory has an exact sample of each job")
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    for seconds in (10, 30):
+        await played_flow(world, orchestrator, seconds)
+    await orchestrator.roll_up_metrics()
+    exact = (await metrics_of(reader, "flow")).durations
+    monkeypatch.setattr(metric_reader, "MAX_EXACT", 1)
+    binned = (await metrics_of(reader, "flow")).durations
+    assert (exact.is_exact, binned.is_exact) == (True, False)
+    assert binned.average == exact.average
+    assert binned.p50 == pytest.approx(exact.p50, rel=0.01)
+    assert binned.p95 == pytest.approx(exact.p95, rel=0.01)
+
+
+async def test_failures_are_grouped_by_their_message_without_what_differs(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    for message in MESSAGES:
+        await failed_job(world, orchestrator, message)
+    last = await failed_job(world, orchestrator, MESSAGES[0].replace("7", "8"))
+    await orchestrator.roll_up_metrics()
+    groups = await reader.failures(await since(reader), limit=20)
+    assert {(group.workflow_id, group.node_id) for group in groups} == {("bad", "a")}
+    assert {group.message for group in groups} == set(map(failure_message, MESSAGES))
+    assert (groups[0].message, groups[0].count) == ("cannot read <uri> timeout after <n> s", 2)
+    assert groups[0].job_id == last.job_id
+    assert len(await reader.failures(await since(reader), per_workflow=2, limit=20)) == 2
+    assert len(await reader.failures(await since(reader), limit=3)) == 3
+
+
+async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    played = await Played.begin(
+        world, "{name: bad, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}", orchestrator
+    )
+    await played.work({"a": 1})
+    await played.work({"b": PermanentError("no")})
+    await orchestrator.roll_up_metrics()
+    await pass_time(world, orchestrator, 400)
+    client = await world.client()
+    await client.send(played.job_id, CommandKind.RESUME, {}, "ada")
+    (claimed,) = await orchestrator.claim(10)
+    played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
+    await played.turn(ResumeRequested())
+    await orchestrator.roll_up_metrics()
+    assert (await metrics_of(reader, "bad")).failed == 1
+    await pass_time(world, orchestrator, 30)
+    await played.work({"b": 1})
+    await orchestrator.roll_up_metrics()
+    metrics = await metrics_of(reader, "bad")
+    assert (metrics.failed, metrics.completed) == (1, 1)
+    # The time between the runs is not part of the duration.
+    assert metrics.durations.average == pytest.approx(30, abs=5)
+    nodes = {node.node_id: (node.completed, node.failed) for node in await reader.nodes("bad", await since(reader))}
+    assert nodes == {"a": (1, 0), "b": (1, 1)}
+
+
+async def test_throughput_has_a_bucket_for_each_step(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    client = await world.client()
+    await submitted(world, client, id=await world.new_id())
+    await orchestrator.claim(10)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+    window = await reader.window(3600, 600)
+    buckets = await reader.throughput(window.since, window.until + 600, 600)
+    assert [bucket.at % 600 for bucket in buckets] == [0] * len(buckets)
+    assert len(buckets) in (7, 8, 9)
+    assert sum(bucket.failed for bucket in buckets) == 1
+    assert sum(bucket.submitted for bucket in buckets) >= 1
+
+
+async def test_two_orchestrators_count_each_job_once_and_one_takes_over_after_the_lease(world):
+    first, second, reader = await world.orchestrator(), await world.orchestrator(LEASE), (await world.reader()).metrics
+    await failed_job(world, first, "no")
+    await asyncio.gather(first.roll_up_metrics(), second.roll_up_metrics())
+    await failed_job(world, first, "no")
+    await world.move(60)
+    await second.roll_up_metrics()
+    assert (await metrics_of(reader, "bad")).failed == 2
+
+
+async def test_a_turn_that_is_fenced_counts_nothing(world):
+    scene = await Scene.begin(world)
+    claimed = await scene.now()
+    await scene.now()
+    turn = a_turn(claimed, ONE, finished=FinishJob(JobStatus.FAILED, None, {"message": "no"}))
+    turn.job.status = JobStatus.FAILED
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.roll_up_metrics() == 0
+
+
+async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):
+    if not isinstance(world, PostgresWorld):
+        pytest.skip("the store in memory does not outlive its samples")
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await played_flow(world, orchestrator, 10)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+    start = await since(reader)
+    before = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
+    admin = await world.connect()
+    await admin.execute("UPDATE dag_metric_jobs SET count = count + 7")
+    connection = Connection(world.config, "rebuild")
+    assert await MetricRollups(connection).rebuild(1) == 2
+    await connection.close()
+    after = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
+    assert after == before
+
+
+def test_a_bin_is_at_most_one_percent_off():
+    for milliseconds in (1.0001, 2, 3, 17.3, 999, 12_345, 86_400_000.5):
+        seconds = milliseconds / 1000
+        assert bin_seconds(duration_bin(seconds)) == pytest.approx(seconds, rel=0.01)
+    assert (duration_bin(None), duration_bin(0), duration_bin(-5.0)) == (-1, 0, 0)
+    assert EPOCH_MS % 60_000 == 0
