@@ -13,6 +13,14 @@ from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.metrics import (
+    DurationMetrics,
+    FailureGroup,
+    MetricWindow,
+    NodeMetrics,
+    ThroughputBucket,
+    WorkflowMetrics,
+)
 from dagmaster.ports.read_store import (
     ChildCounts,
     FleetCounts,
@@ -98,6 +106,29 @@ class FakeSubscription:
         return False
 
 
+class FakeMetrics:
+    """Metrics of one workflow with one failure."""
+
+    durations = DurationMetrics(average=2.0, p50=1.5, p95=4.0)
+
+    async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
+        return MetricWindow(since=0.0, until=seconds, pending=1)
+
+    async def workflows(self, since: float) -> list[WorkflowMetrics]:
+        return [WorkflowMetrics(workflow_id="flow", completed=3, failed=1, cancelled=0, durations=self.durations)]
+
+    async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
+        counts = {"completed": 3, "failed": 1, "skipped": 0, "cancelled": 0, "retries": 2}
+        return [NodeMetrics(node_id="fetch", **counts, durations=self.durations)]
+
+    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> list[FailureGroup]:
+        group = {"workflow_id": "flow", "node_id": "fetch", "message": "no", "job_id": "7", "content_hash": "x"}
+        return [FailureGroup(**group, count=1, last_at=100.0)]
+
+    async def throughput(self, since: float, until: float, step_seconds: float) -> list[ThroughputBucket]:
+        return [ThroughputBucket(at=since, submitted=4, completed=3, failed=1, cancelled=0, average=2.0)]
+
+
 @dataclass
 class FakeReadStore:
     """A read store of plain lists. It pages and filters as far as the tests here need it."""
@@ -119,6 +150,7 @@ class FakeReadStore:
     version_records: list[Any] = field(default_factory=list)
     fleet_record: FleetRecord = NO_FLEET
     facts: Any = None
+    metrics: FakeMetrics = field(default_factory=FakeMetrics)
     filters: list[Any] = field(default_factory=list)
     reads: list[str] = field(default_factory=list)
     lease_seconds: float = 15.0

@@ -16,7 +16,7 @@ from dagmaster.application.commands import control, publication, resume, validat
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.health import HealthMonitor
-from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, nodes, workflows
+from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, metrics, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
@@ -135,6 +135,10 @@ QUERIES: dict[str, Any] = {
     "ReadinessView": lambda app: HealthMonitor(app, MemorySchemaAdmin()).check_readiness(),
     "SchemaView": lambda _app: a_schema(),
     "AuditEntryViewPage": lambda _app: some_changes(),
+    "WorkflowMetricsReport": metrics.workflow_metrics,
+    "NodeMetricsReport": lambda app: metrics.node_metrics(app, "flow"),
+    "FailureReport": metrics.failure_metrics,
+    "ThroughputReport": metrics.throughput,
 }
 
 
@@ -261,7 +265,10 @@ def test_every_number_has_its_unit_and_every_time_its_name():
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
     counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
     counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}
-    counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results"}
+    counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results", "submitted", "success_rate"}
+    counts |= {"pending_jobs", "total_jobs", "total_executions", "total_retries", "bucket_minutes"}
+    # The names of durations in metrics are those of the source systems.
+    counts |= {"avg_duration", "p50_duration", "p95_duration"}
     counts |= {
         "previous_version",
         "attempts",
