@@ -16,6 +16,7 @@ from dagmaster.text_format import library_words
         ("/a/b/c.tif: TIFFReadDirectory: failed", " (GDAL: c.tif: TIFFReadDirectory: failed)"),
         ("see https://example.com/a/b", " (GDAL: see https://example.com/a/b)"),
         ("expected 1/2 of it", " (GDAL: expected 1/2 of it)"),
+        ("sqlite3_prepare_v2(SELECT 1) failed: file is not a database", ""),
         ("x" * 300, f" (GDAL: {'x' * 199}…)"),
     ],
 )

@@ -160,6 +160,8 @@ def describe_error(item: ErrorDetails) -> tuple[str, str]:
     if kind in _LIMITS:
         key, words = _LIMITS[kind]
         return f"{name} {words} {_number(context[key])}", ""
+    if kind == "too_short" and context["min_length"] > 1:
+        return f"{name} needs at least {context['min_length']:,} entries", ""
     if kind in _LENGTHS:
         return f"{name} {_LENGTHS[kind].format(context.get('max_length', 0))}", ""
     if kind == "string_pattern_mismatch" and context["pattern"] in _SPELLINGS:

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from dagmaster.authoring.compiler.compile import Compiled, compile_text
 from dagmaster.authoring.handler_registry import Registry, handler
@@ -24,6 +24,7 @@ class Sized(TypedDict):
 class Crop(BaseModel):
     path: str
     margin: int = 0
+    bbox: list[float] = Field(default=[], min_length=4)
 
 
 @handler(queue="own-queue", timeout_seconds=120, retry={"max_attempts": 7})

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 EXACT_TOLERANCE: Final = 0.0
 _POINTS_PER_SIDE: Final = 101
+_WITHOUT_PLANE: Final = ("GEOCCS[", "VERT_CS[")
 _FARTHEST_METRES: Final = 1e9
 """No map of a planet reaches so far: the equator of Jupiter has half of it."""
 Orientation = Literal["north-up", "mirrored", "rotated"]
@@ -141,7 +142,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
         source = located_grid(raster, georeference)
         if warp.crs is None and warp.resolution is None:
             return source
-        crs = source.crs if warp.crs is None else parse_crs(warp.crs)
+        crs = source.crs if warp.crs is None else _parse_target(warp.crs)
         if crs == source.crs and warp.resolution is None:
             return source
         if crs != source.crs:
@@ -169,6 +170,16 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
             f" {share.max_pixels:,} are allowed (DAGMASTER_RASTER_MAX_PIXELS). Choose a coarser resolution, or tile it"
         )
     return grid
+
+
+def _parse_target(text: str) -> CRS:
+    crs = parse_crs(text)
+    if crs.to_wkt().startswith(_WITHOUT_PLANE):
+        raise invalid_input(
+            f"{text[:100]} has no plane or longitudes and latitudes on which pixels could lie: expected a projected or"
+            " geographic CRS, such as EPSG:4326"
+        )
+    return crs
 
 
 def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:

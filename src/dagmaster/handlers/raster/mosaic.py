@@ -142,9 +142,10 @@ def _require_compatible(sources: list[_SourceRaster], names: list[str]) -> None:
             ("scales, offsets, units or colours", first.band_encoding, other.band_encoding),
         ):
             if expected != actual:
+                tool = "raster.reproject" if label == "CRS" else "gdal_translate"
                 raise invalid_input(
                     f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}. Expected rasters"
-                    " that agree; convert them with raster.reproject first"
+                    f" that agree; convert them first, as with {tool}"
                 )
         for expected_size, actual_size in ((first.affine.a, other.affine.a), (first.affine.e, other.affine.e)):
             # The grids must not drift apart over the whole width.

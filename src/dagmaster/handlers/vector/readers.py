@@ -165,8 +165,7 @@ def _read_error(error: Exception, problem: str, path: Path, library: str) -> Exc
         )
     if _UNKNOWN_FORMAT in str(error):
         return invalid_input(_describe_content(path))
-    # SQLite quotes the statement that failed, which means nothing to a user.
-    words = "" if "sqlite3" in str(error) else library_words(library, error)
+    words = library_words(library, error)
     return invalid_input(f"{problem}. Copy it again from its origin, or export it again{words}")
 
 

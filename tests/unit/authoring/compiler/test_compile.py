@@ -618,6 +618,11 @@ def test_a_param_that_a_typed_handler_needs_is_told():
     assert said(problem).startswith("6:5 handler 'crop' needs 'path'")
 
 
+def test_a_list_that_is_too_short_is_told_how_long_it_has_to_be():
+    node = "a: {handler: crop, queue: q, params: {path: x, bbox: [1, 2, 3]}}"
+    assert the_problem_of(flow(node), handlers=HANDLERS).message == "bbox needs at least 4 entries"
+
+
 def test_a_param_that_is_mistyped_is_not_missing_besides():
     problem = the_problem_of(flow("a: {handler: crop, queue: q, params: {pth: x}}"), handlers=HANDLERS)
     assert problem.message == "handler 'crop' has no param 'pth'"

@@ -469,8 +469,8 @@ def test_what_the_system_says_of_a_full_disk_is_believed(tmp_path: Path):
 @pytest.mark.parametrize(
     ("other", "sentence"),
     [
-        ({"crs": "EPSG:32724"}, "the sources differ in CRS: "),
-        ({"dtype": "float32"}, "the sources differ in data types: "),
+        ({"crs": "EPSG:32724"}, "convert them first, as with raster.reproject"),
+        ({"dtype": "float32"}, "convert them first, as with gdal_translate"),
         ({"bands": 2}, "the sources differ in number of bands: "),
         ({"nodata": 3}, "the sources differ in nodata value: "),
         ({"transform": Affine(60, 0, 300_000, 0, -60, 9_100_000)}, "the sources differ in pixel size: "),

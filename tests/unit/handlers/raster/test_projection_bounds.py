@@ -52,6 +52,13 @@ def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: B
     assert bed.read(result.cog_url).mean() > 0.98
 
 
+@pytest.mark.parametrize("target", ["EPSG:4978", "EPSG:5773"])
+def test_a_crs_without_a_plane_is_no_target(bed: Bed, target: str):
+    href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"))
+    with pytest.raises(PermanentError, match=f"{target} has no plane .* expected a projected or geographic CRS"):
+        bed.run("raster.reproject", href=href, target_crs=target)
+
+
 @pytest.mark.parametrize("target", ["EPSG:3031", "EPSG:3413"])
 def test_one_pole_is_refused_on_a_map_of_the_other(bed: Bed, target: str):
     world = Affine(10, 0, -180, 0, -10, 90)
