@@ -115,21 +115,33 @@ def fuzz(seed: int, seconds: float) -> Done:
 
 
 def rasters(seed: int, seconds: float) -> Done:
-    """Compare COGs of random rasters with GDAL's, in one process per core: GDAL does not survive a fork."""
+    """Compare COGs of random rasters with those of GDAL's driver."""
     from tests.unit.handlers.raster.cog_comparison import first_broken_case
 
+    return Done(Counter({"rasters": compare_with_gdal(first_broken_case, seed, seconds)}))
+
+
+def warps(seed: int, seconds: float) -> Done:
+    """Compare warps of random rasters with GDAL's."""
+    from tests.unit.handlers.raster.warp_comparison import first_broken_warp
+
+    return Done(Counter({"warps": compare_with_gdal(first_broken_warp, seed, seconds)}))
+
+
+def compare_with_gdal(first_broken: Callable[[int, int], str | None], seed: int, seconds: float) -> int:
+    """Compare batches in one process per core, as GDAL does not survive a fork; return the number of rasters."""
     started = time.monotonic()
     count = 0
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         seeds = range(seed * RASTER_BATCHES, (seed + 1) * RASTER_BATCHES)
-        for broken in pool.map(first_broken_case, seeds, itertools.repeat(RASTERS)):
+        for broken in pool.map(first_broken, seeds, itertools.repeat(RASTERS)):
             if broken is not None:
                 raise RoundFailed(broken)
             count += RASTERS
             if time.monotonic() - started > seconds - 10:
                 pool.shutdown(cancel_futures=True)
                 break
-    return Done(Counter({"rasters": count}))
+    return count
 
 
 def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
@@ -151,6 +163,7 @@ ROUNDS: Final = [
     Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
     Round("fuzz", fuzz, 60.0),
     Round("rasters", rasters, 60.0),
+    Round("warps", warps, 60.0),
     Round("properties", properties, 180.0),
 ]
 """The rounds, in this order, repeated until the time is up."""
@@ -174,6 +187,7 @@ TABLE: Final = [
     Row("properties", "runs of a property with new examples", 100_000),
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
     Row("rasters", "COGs of random rasters, compared with those of GDAL's driver", 20_000),
+    Row("warps", "warps of random rasters, compared with GDAL's", 5_000),
     Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress", 200, 5.0),
     Row("kill worker", "kill -9 of a worker that holds tasks, until they are marked lost", 200, 5.0),
     Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs make progress", 50, 10.0),
