@@ -235,7 +235,7 @@ async def test_journal_entries_of_a_lost_task_are_ignored(world):
     (lost,) = await dead.claim(1)
     await world.move(7)
     await world.silence(alive, 0)
-    assert await scene.orchestrator.mark_lost_tasks() == 1
+    assert len(await scene.orchestrator.mark_lost_tasks()) == 1
     await scene.dispatch("a", attempt=2, queue="again")
     (task,) = await alive.claim(1)
     await alive.checkpoint([CheckpointWrite(task.task_id, task.token, "newer", "2", ())])
@@ -267,7 +267,7 @@ async def test_only_the_sole_task_of_a_dead_worker_was_alone(world):
     await scene.dispatch("a", attempt=2, queue="lonely")
     assert (len(await crowded.claim(5)), len(await lonely.claim(5))) == (2, 1)
     await world.move(7)
-    assert await scene.orchestrator.mark_lost_tasks() == 3
+    assert len(await scene.orchestrator.mark_lost_tasks()) == 3
     results = await scene.orchestrator.read_results(100)
     alone = {(result.node_id, result.attempt): json.loads(result.error or "")["alone"] for result in results}
     assert alone == {("a", 1): False, ("b", 1): False, ("a", 2): True}

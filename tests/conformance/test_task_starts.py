@@ -116,7 +116,7 @@ async def test_a_lost_task_has_the_start_of_its_queue_row(world, is_marked):
     if is_marked:
         await worker.mark_started({task.task_id: (task.token, SECONDS)})
     await world.move(7)
-    assert await scene.orchestrator.mark_lost_tasks() == 1
+    assert len(await scene.orchestrator.mark_lost_tasks()) == 1
     result = await only_result(scene)
     assert (result.status, result.started_at is not None) == (AttemptStatus.LOST, is_marked)
 

@@ -220,10 +220,10 @@ async def test_tasks_are_lost_once_and_only_after_their_workers_lease_has_expire
     (task,) = await worker.claim(1)
     await worker.progress({task.task_id: (task.token, '{"done": 3}')})
     await world.move(5)
-    assert await scene.orchestrator.mark_lost_tasks() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == []
     await world.move(2)
-    assert await scene.orchestrator.mark_lost_tasks() == 1
-    assert await scene.orchestrator.mark_lost_tasks() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == [scene.job_id]
+    assert await scene.orchestrator.mark_lost_tasks() == []
     assert await scene.results() == [("a", 1, "LOST")]
     assert await world.queued() == {waiting}
     (result,) = await scene.orchestrator.read_results(10)
@@ -261,7 +261,7 @@ async def test_a_heartbeat_keeps_tasks(world):
     for _ in range(2):
         await world.move(5)
         assert await stops_of(worker, [task.task_id], {"tasks": 1}) == set()
-    assert await scene.orchestrator.mark_lost_tasks() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == []
     assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))])
 
 
@@ -271,9 +271,9 @@ async def test_an_orchestrator_that_was_paused_itself_expires_no_worker(world):
     await scene.dispatch("a")
     await worker.claim(1)
     await world.move(16)
-    assert await scene.orchestrator.mark_lost_tasks() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == []
     await world.silence(scene.orchestrator, 0)
-    assert await scene.orchestrator.mark_lost_tasks() == 1
+    assert len(await scene.orchestrator.mark_lost_tasks()) == 1
 
 
 async def test_a_claimed_task_that_its_worker_does_not_know_is_released(world):
@@ -307,4 +307,4 @@ async def test_a_worker_that_deregisters_releases_its_tasks(world):
     # It said goodbye: nobody has to give it up.
     await world.move(7)
     await world.silence(staying, 0)
-    assert await scene.orchestrator.mark_lost_tasks() == 0
+    assert await scene.orchestrator.mark_lost_tasks() == []

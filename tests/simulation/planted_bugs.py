@@ -186,7 +186,7 @@ class EventNumberReused(MemoryOrchestratorStore):
 class EveryLossIsCharged(MemoryOrchestratorStore):
     """All tasks of a dead worker count towards `max_lost`."""
 
-    async def mark_lost_tasks(self) -> int:
+    async def mark_lost_tasks(self) -> list[str]:
         lost = await super().mark_lost_tasks()
         for stored in self._database.results.values():
             if stored.result.status is AttemptStatus.LOST:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import StatementFailed
+from dagmaster.orchestrator import job_log
 
 if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
@@ -15,8 +16,8 @@ _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 async def expire_workers(store: OrchestratorStore) -> None:
     """Mark the tasks of dead workers as lost, and release those that were requested to stop."""
-    if count := await store.mark_lost_tasks():
-        _LOGGER.warning("marked %d tasks of dead workers as lost; their nodes decide on a retry", count)
+    if job_ids := await store.mark_lost_tasks():
+        job_log.log_lost_tasks(job_ids)
     await store.release_stopped()
 
 

@@ -36,6 +36,16 @@ def log_taken_over(claimed: Sequence[ClaimedJob]) -> None:
     )  # fmt: skip
 
 
+def log_lost_tasks(job_ids: Sequence[str]) -> None:
+    """Log that dead workers held tasks of these jobs; each is named once for each task."""
+    jobs = list(dict.fromkeys(job_ids))
+    _LOGGER.warning(
+        "marked %s of dead workers as lost: of %s %s",
+        format_count(len(job_ids), "task"), "job" if len(jobs) == 1 else "jobs", format_list(jobs),
+        extra=job_fields(jobs),
+    )  # fmt: skip
+
+
 def log_fenced(job_id: str) -> None:
     """Log that another orchestrator owns a job."""
     _LOGGER.warning("lost ownership of job %s; turn rejected by fence", job_id, extra={"job_id": job_id})

@@ -78,8 +78,8 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def reclaim(self) -> list[str]:
         """Expire dead orchestrators and release their jobs; return the ids of these jobs, in order."""
 
-    async def mark_lost_tasks(self) -> int:
-        """Mark tasks of expired workers as lost; return how many."""
+    async def mark_lost_tasks(self) -> list[str]:
+        """Mark tasks of expired workers as lost; return the job id of each, in order."""
 
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""

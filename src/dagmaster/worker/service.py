@@ -24,7 +24,7 @@ from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
-from dagmaster.worker.task_lines import log_blocked
+from dagmaster.worker.task_lines import log_blocked, log_unfinished
 from dagmaster.worker.task_log_capture import capture
 from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
@@ -220,7 +220,7 @@ class Worker:
         await asyncio.wait([leaving], timeout=budget.until_exit(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
         if late:
-            _LOGGER.warning("shutdown timeout (%g s) exceeded; remaining tasks will be reclaimed", self._drain_seconds)
+            log_unfinished(list(self.held.values()), self._drain_seconds)
         for task in (heartbeat, *late):
             task.cancel()
         await asyncio.gather(heartbeat, *closing, leaving, return_exceptions=True)

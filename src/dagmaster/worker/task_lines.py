@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.telemetry.logs import MAX_IDS, task_fields
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +32,21 @@ def log_blocked(tasks: Sequence[ClaimedTask], blocker_id: str) -> None:
 
 def log_dropped(tasks: Sequence[ClaimedTask], *, is_unanswered: bool) -> None:
     """Log reports that the store did not accept."""
-    fields: dict[str, Any] = {"task_ids": [task.task_id for task in tasks[:MAX_IDS]]}
-    fields["nodes"] = [f"{task.job_id}/{task.node_id}" for task in tasks[:MAX_IDS]]
+    fields = _fields_of(tasks)
     if is_unanswered:
         # The commit may have succeeded, and only the response was lost.
         message = "%d reports arrived before the connection was lost, or other workers hold their tasks"
         _LOGGER.info(message, len(tasks), extra=fields)
     else:
         _LOGGER.warning("%d reports dropped; their tasks are held by other workers", len(tasks), extra=fields)
+
+
+def log_unfinished(tasks: Sequence[ClaimedTask], seconds: float) -> None:
+    """Log what a worker still holds when the time for its shutdown is over."""
+    message = "shutdown timeout (%g s) exceeded; %s will be reclaimed"
+    _LOGGER.warning(message, seconds, format_count(len(tasks), "remaining task"), extra=_fields_of(tasks))
+
+
+def _fields_of(tasks: Sequence[ClaimedTask]) -> dict[str, Any]:
+    named = tasks[:MAX_IDS]
+    return {"task_ids": [task.task_id for task in named], "nodes": [f"{task.job_id}/{task.node_id}" for task in named]}

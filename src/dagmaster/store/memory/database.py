@@ -327,8 +327,8 @@ class MemoryDatabase:
 
     def finish_tasks(
         self, status: AttemptStatus, of: Callable[[str | None], bool], *, only_stopped: bool = False
-    ) -> int:
-        """Finish the tasks of some workers with this status; return how many. None stands for no worker."""
+    ) -> list[StoredTask]:
+        """Finish the tasks of some workers with this status; return them. None stands for no worker."""
         now = self.clock.now()
         finished = [
             task
@@ -343,7 +343,7 @@ class MemoryDatabase:
                 error = json.dumps({"worker": task.worker_id, "alone": held[task.worker_id] == 1})
             self.finish_task(task, status, now, error=error)
         self.notify_owners(task.job_id for task in finished)
-        return len(finished)
+        return finished
 
     def claimed_task(self, task_id: str, token: int) -> StoredTask | None:
         """Return a task if its claim has this token."""

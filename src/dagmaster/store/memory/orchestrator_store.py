@@ -140,18 +140,19 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
             job.owner_id, job.previous_owner_id = None, job.owner_id
         return [str(job_id) for job_id in sorted(int(job.row.id) for job in released)]
 
-    async def mark_lost_tasks(self) -> int:
-        """Mark tasks of expired workers as lost; return how many."""
+    async def mark_lost_tasks(self) -> list[str]:
+        """Mark tasks of expired workers as lost; return the job id of each, in order."""
         database = self._database
         if not self._may_expire_others():
-            return 0
+            return []
         for worker_id, worker in database.workers.items():
             if worker.stopped_at is None and database.has_expired(worker, self._worker_lease_seconds):
                 worker.stopped_at = database.clock.now()
                 left = [[task.job_id, task.node_id] for task in database.queue.values() if task.worker_id == worker_id]
                 worker.counters |= {"left": len(left), "left_tasks": left}
         dead = {worker_id for worker_id, worker in database.workers.items() if worker.stopped_at is not None}
-        return database.finish_tasks(AttemptStatus.LOST, lambda worker_id: worker_id in dead)
+        lost = database.finish_tasks(AttemptStatus.LOST, lambda worker_id: worker_id in dead)
+        return sorted((task.job_id for task in lost), key=int)
 
     async def roll_up_metrics(self, limit: int = ROLL_UP_JOBS) -> int:
         """Count finished jobs in the metrics; return how many."""
@@ -159,9 +160,10 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""
-        return self._database.finish_tasks(
+        released = self._database.finish_tasks(
             AttemptStatus.RELEASED, lambda worker_id: worker_id is None, only_stopped=True
         )
+        return len(released)
 
     async def deregister(self) -> None:
         """Release every job and deregister."""

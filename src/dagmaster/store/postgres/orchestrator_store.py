@@ -130,14 +130,14 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         rows = await self._side.fetch(_SQL["reclaim"], {"owner_id": self.owner_id, **self._leases})
         return [str(job_id) for job_id in sorted(row["id"] for row in rows)]
 
-    async def mark_lost_tasks(self) -> int:
-        """Mark tasks of expired workers as lost; return how many."""
+    async def mark_lost_tasks(self) -> list[str]:
+        """Mark tasks of expired workers as lost; return the job id of each, in order."""
         params: dict[str, Any] = {"owner_id": self.owner_id, **self._leases}
         dead = [row["worker_id"] for row in await self._side.fetch(_SQL["expired_workers"], params)]
         if not dead:
-            return 0
+            return []
         row = await self._side.row(_SQL["mark_lost_tasks"], {**params, "worker_ids": dead})
-        return 0 if row is None else int(row["lost"])
+        return [] if row is None else [str(job_id) for job_id in row["job_ids"] or ()]
 
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""

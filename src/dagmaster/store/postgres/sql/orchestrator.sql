@@ -256,7 +256,7 @@ reported AS (
     FROM (SELECT *, count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone FROM removed) g
     RETURNING job_id
 )
-SELECT count(*) AS lost,
+SELECT array_agg(job_id ORDER BY job_id) AS job_ids,
        (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id, 'results'))
         FROM (SELECT DISTINCT j.owner_id
               FROM (SELECT DISTINCT job_id FROM reported) r
