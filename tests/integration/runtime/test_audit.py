@@ -34,7 +34,7 @@ DONE = """{workflow_id: done, nodes: {
 OPEN = """{workflow_id: open, nodes: {
     w: {type: wait, signal: never},
     y: {type: approval, message: well},
-    r: {handler: flaky, retry: {initial_delay_seconds: 3600}},
+    r: {handler: flaky, retry: {initial_delay_seconds: 3600, max_delay_seconds: 3600}},
     q: {handler: echo, queue: nobody},
     c: {type: workflow, workflow_id: slow},
     f: {type: fan_out, source: [1, 2, 3], max_parallel: 1, task: {handler: echo, queue: nobody}}}}"""

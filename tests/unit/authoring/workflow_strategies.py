@@ -17,8 +17,8 @@ RETRIES = st.just("none") | st.fixed_dictionaries(
     optional={
         "max_attempts": st.integers(1, 1000),
         "backoff": st.sampled_from(["exponential", "linear", "fixed"]),
-        "initial_delay_seconds": st.integers(0, 86_400) | st.floats(0, 86_400),
-        "max_delay_seconds": st.integers(0, 86_400),
+        "initial_delay_seconds": st.integers(0, 300) | st.floats(0, 300),
+        "max_delay_seconds": st.integers(300, 86_400),
         "jitter": st.booleans(),
         "max_lost": st.integers(0, 1000),
     },

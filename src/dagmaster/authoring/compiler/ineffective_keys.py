@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.retry import RetryPolicy
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,6 +42,7 @@ def _check_node(document: Document, node: Any, path: Path) -> Iterator[Problem]:
             hint = "use on_item_error: tolerate; the output of a fan_in lists the failed children"
             yield document.problem(message, (*path, "on_item_error"), hint=hint)
         yield from _check_combinations(document, node, path)
+        yield from _check_delays(document, node.get("retry"), (*path, "retry"))
         node, path = node.get("task"), (*path, "task")
 
 
@@ -53,3 +56,15 @@ def _check_combinations(document: Document, node: dict[str, Any], path: Path) ->
             if node.get(key):
                 message = f"{key} has no effect beside on_item_error: tolerate, which tolerates every failure"
                 yield document.problem(message, (*path, key), at_key=True, hint="remove one of the two")
+
+
+def _check_delays(document: Document, retry: Any, path: Path) -> Iterator[Problem]:
+    """Yield a problem if the first delay is longer than the longest, by default 300 s: every delay would be that."""
+    if not isinstance(retry, dict):
+        return
+    initial = retry.get("initial_delay_seconds")
+    longest = retry.get("max_delay_seconds", RetryPolicy().max_delay_seconds)
+    if isinstance(initial, int | float) and isinstance(longest, int | float) and initial > longest:
+        message = f"initial_delay_seconds has no effect above max_delay_seconds ({longest:g}): each delay would be that"
+        hint = f"add max_delay_seconds: {initial:g} or more, or reduce it"
+        yield document.problem(message, (*path, "initial_delay_seconds"), hint=hint)

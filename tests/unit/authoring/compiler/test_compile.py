@@ -96,6 +96,8 @@ NO_EFFECT = {
     "nodes.c.on_timeout": "{workflow_id: w, nodes: {c: {type: wait, seconds: 5, on_timeout: fail}}}",
     "nodes.d.tolerate_failures": "{workflow_id: w, nodes: {d: {type: fan_out, source: [1], on_item_error: tolerate, tolerate_failures: 3, task: {handler: work, queue: q}}}}",
     "nodes.e.fail_fast": "{workflow_id: w, nodes: {e: {type: fan_out, source: [1], on_item_error: tolerate, fail_fast: true, task: {handler: work, queue: q}}}}",
+    "nodes.f.retry.initial_delay_seconds": "{workflow_id: w, nodes: {f: {handler: work, queue: q, retry: {initial_delay_seconds: 600}}}}",
+    "nodes.g.task.retry.initial_delay_seconds": "{workflow_id: w, nodes: {g: {type: fan_out, source: [1], task: {handler: work, queue: q, retry: {initial_delay_seconds: 9, max_delay_seconds: 8}}}}}",
 }
 
 
