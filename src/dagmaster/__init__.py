@@ -18,14 +18,18 @@ if TYPE_CHECKING:
         handler,
         register_handler,
     )
+    from dagmaster.client.async_client import AsyncClient
+    from dagmaster.client.blocking_client import Client
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
 
 __all__ = [
+    "AsyncClient",
     "Checkpoint",
     "CheckpointableHandler",
+    "Client",
     "Compiled",
     "DagmasterError",
     "Graph",
@@ -56,6 +60,8 @@ _MODULES = {
         "handler",
         "register_handler",
     ),
+    "dagmaster.client.async_client": ("AsyncClient",),
+    "dagmaster.client.blocking_client": ("Client",),
     "dagmaster.engine.graph": ("Graph",),
     "dagmaster.engine.retry": ("RetryPolicy",),
     "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),

@@ -58,9 +58,9 @@ async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
 
 async def revoke_key(keys: ApiKeyStore, key_id: str) -> ApiKeyView:
     """Revoke a key: requests with it are rejected within seconds."""
-    record = await keys.revoke(_id_of(key_id))
+    record = await keys.revoke(id_of(key_id))
     if record is None:
-        raise ApiKeyNotFound(f"there is no key {key_id[:40]!r}; `dagmaster keys list` shows all")
+        raise ApiKeyNotFound(f"there is no key {id_of(key_id)[:40]!r}; `dagmaster keys list` shows all")
     return _view(record)
 
 
@@ -68,7 +68,7 @@ async def rotate_key(
     keys: ApiKeyStore, key_id: str, *, created_by: str, now: float, overlap_hours: float = 24.0
 ) -> NewApiKeyView:
     """Create a key with the name, scopes and life of another, which is valid for some more hours."""
-    old = next((record for record in await keys.all() if record.key_id == _id_of(key_id)), None)
+    old = next((record for record in await keys.all() if record.key_id == id_of(key_id)), None)
     if old is None or not old.is_valid(now):
         raise ApiKeyNotFound(f"there is no valid key {key_id[:40]!r}; `dagmaster keys list` shows all")
     days = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
@@ -105,7 +105,7 @@ def allows(scopes: Collection[Scope], needed: Scope) -> bool:
     return needed in scopes or (Scope.ADMIN in scopes and needed is not Scope.WORK)
 
 
-def _id_of(text: str) -> str:
+def id_of(text: str) -> str:
     """Return the id of a key from itself, or from the beginning of its text."""
     return text.removeprefix(PREFIX).split("_", 1)[0]
 

@@ -297,6 +297,20 @@ class RequestTooLarge(DagmasterError):
     http_status = 413
 
 
+class ServerUnavailable(DagmasterError):
+    """The server cannot be reached."""
+
+    code = "server_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class ServerAnswerInvalid(DagmasterError):
+    """The answer is not one of a dagmaster server of this version."""
+
+    code = "server_answer_invalid"
+    category = Category.UNAVAILABLE
+
+
 # ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,7 +10,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.http import health, problems
-from dagmaster.http.api import admin, control, events, fleet, jobs, metrics, nodes, submissions, workflows
+from dagmaster.http.api import admin, control, definitions, events, fleet, jobs, metrics, nodes, submissions, workflows
 from dagmaster.http.auth import KeyChecker
 from dagmaster.http.etags import with_etag
 from dagmaster.http.request_limits import RequestLimits
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 API: Final = "/api/v1"
 GROUPS: Final = (
     submissions.routes,
+    definitions.routes,
     jobs.routes,
     nodes.routes,
     events.routes,

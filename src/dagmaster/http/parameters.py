@@ -6,6 +6,7 @@ import time
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
+from pydantic import Field
 
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
@@ -25,6 +26,10 @@ Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Default: the active version.")]
 Statuses = Annotated[list[str] | None, Query(max_length=20, description="Repeatable.")]
 Time = Annotated[str | None, Query(max_length=100, description="RFC 3339, a date, or an age as 90s, 15m, 2h, 1d, 1w.")]
+InputTexts = Annotated[
+    dict[str, str],
+    Field(description="Inputs as text, parsed as the workflow declares them: what a form or a shell has."),
+]
 DryRun = Annotated[bool, Query(description="Only show what would run.")]
 WaitSeconds = Annotated[float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.errors import Problem, RequestInvalid, RequestTooLarge
 from dagmaster.http import problems
 from dagmaster.http.aliases import resolve_alias
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -47,8 +49,10 @@ class RequestLimits:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                more = scope["state"].get("response_headers", ())
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode()), *more]
+                # Clients measure ages from here: `Date` has whole seconds only.
+                made_at = format_rfc3339(time.time()).encode()
+                own = [(b"x-request-id", request_id.encode()), (b"x-server-time", made_at)]
+                message["headers"] = [*message["headers"], *own, *scope["state"].get("response_headers", ())]
             await send(message)
 
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:

@@ -177,19 +177,6 @@ async def follow_logs(
         await asyncio.sleep(POLL_SECONDS)
 
 
-async def last_traceback(
-    app: Application, job_id: str | None, node_id: str, attempt: int | None = None
-) -> tuple[int, str] | None:
-    """Return the attempt and the traceback with which a node failed last; None if there is none."""
-    job = await find_job(app, job_id)
-    for record in await app.read.nodes(job.id, [node_id]):
-        traceback = str((record.error or {}).get("traceback") or "").rstrip()
-        if traceback and attempt in (None, record.attempt):
-            redact = await job_redactor(app, job)
-            return record.attempt, str(redact(traceback))
-    return None
-
-
 def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) -> EventView:
     """Return the view of an event, without secrets."""
     clean = replace(event, data=redact(event.data))

@@ -80,7 +80,8 @@ class JobDetailView(JobView):
 
     `attempts`: the number of attempts whose handlers have started, finished or still running; and of those that failed
     before. A task that was released or lost before its handler started is not counted. `counts`: nodes by status, with
-    children of fan-outs. `blocking_reasons`: what the job waits for.
+    children of fan-outs. `blocking_reasons`: what the job waits for. `dependencies`: the nodes that each node of the
+    workflow waits for, in topological order.
     """
 
     inputs: JsonObject
@@ -90,8 +91,7 @@ class JobDetailView(JobView):
     blocking_reasons: tuple[BlockingReasonView, ...]
     pending_commands: tuple[CommandView, ...]
     nodes: Mapping[str, NodeView]
-    dependencies: Mapping[str, tuple[str, ...]] = field(metadata=INTERNAL)
-    """The nodes that each node of the workflow waits for, in topological order."""
+    dependencies: Mapping[str, tuple[str, ...]]
     statuses: Mapping[str, NodeStatus] = field(metadata=INTERNAL)
     """The status of each node of the workflow that is not PENDING; much cheaper than `nodes`."""
     fan_outs: tuple[str, ...] = field(metadata=INTERNAL)

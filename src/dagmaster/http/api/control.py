@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
 from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, resume_job
 from dagmaster.application.submission import MAX_KEY
-from dagmaster.http.parameters import MAX_ID, DryRun, JobId, NodeId, WaitSeconds
+from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Audit, Caller
 from dagmaster.ports.api_keys import Scope
@@ -24,6 +24,7 @@ class ResumeBody(Body):
 
     from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(default_factory=list, max_length=1_000)
     inputs: dict[str, Any] = Field(default_factory=dict)
+    input_texts: InputTexts = Field(default_factory=dict)
     version: int | None = Field(default=None, ge=1, le=2**31 - 1)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
 
@@ -66,6 +67,7 @@ async def resume(
         sent_by=caller.name,
         from_nodes=tuple(asked.from_nodes),
         inputs=asked.inputs,
+        input_texts=asked.input_texts,
         version=asked.version,
         idempotency_key=asked.idempotency_key,
     )

@@ -20,6 +20,7 @@ from dagmaster.application.submission import (
 )
 from dagmaster.application.submission_plan import plan_submission
 from dagmaster.errors import SubmissionRejected
+from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Audit, Caller
 from dagmaster.ports.api_keys import Scope
@@ -27,17 +28,23 @@ from dagmaster.ports.api_keys import Scope
 routes = Routes("jobs")
 
 
-class SubmitBody(Body):
-    """A job of a published workflow."""
+class JobBody(Body):
+    """A job, without its workflow."""
 
-    workflow_id: str = Field(min_length=1, max_length=64, examples=["fan_out"])
-    version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Default: the active version.")
     inputs: dict[str, Any] = Field(default_factory=dict, examples=[{"count": 100}])
+    input_texts: InputTexts = Field(default_factory=dict)
     name: str = Field(default="", max_length=MAX_NAME, description="Default: the workflow's.")
     priority: int = Field(default=5, ge=0, le=10, description="10 is the most urgent.")
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
     correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID, description="Your own id.")
     callback_url: str | None = Field(default=None, max_length=MAX_CALLBACK_URL)
+
+
+class SubmitBody(JobBody):
+    """A job of a published workflow."""
+
+    workflow_id: str = Field(min_length=1, max_length=64, examples=["fan_out"])
+    version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Default: the active version.")
 
     def to_request(self, submitted_by: str, header_key: str | None = None) -> JobRequest:
         """Return the request for the application; the key may come with a header instead."""

@@ -10,14 +10,13 @@ from dagmaster.application.queries.events_and_logs import (
     count_events,
     follow_events,
     follow_logs,
-    last_traceback,
     list_events,
     list_logs,
     recent_events,
 )
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import JobStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.ports.read_store import LogRecord, NodeRecord
+from dagmaster.ports.read_store import LogRecord
 from tests.unit.application.world import SECRET, FakeReadStore, a_record, an_application, an_event, run
 
 FINISHED = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
@@ -118,12 +117,3 @@ def test_logs_of_a_node_that_is_not_there_are_not_found():
     with pytest.raises(NodeNotFound, match="Did you mean 'fetch'"):
         run(list_logs(app, "7", node_id="fetsch"))
     assert run(list_logs(app, "7", node_id="fetch")).items == ()
-
-
-def test_the_traceback_of_the_last_attempt_is_returned_without_secrets():
-    failed = NodeRecord(
-        node_id="fetch", status=NodeStatus.FAILED, job_id="7", attempt=2, error={"traceback": f"at {SECRET}\n"}
-    )
-    app = an_application(FakeReadStore([a_record()], node_records=[failed]))
-    assert run(last_traceback(app, "7", "fetch")) == (2, "at ***")
-    assert run(last_traceback(app, "7", "fetch", attempt=1)) is None

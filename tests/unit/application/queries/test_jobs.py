@@ -62,7 +62,8 @@ def test_a_job_has_the_same_values_in_a_list_and_alone():
     detail = run(job_detail(app, "7")).to_dict()
     assert {key: detail[key] for key in shared} == shared
     assert set(detail) - set(shared) == {
-        "inputs", "result", "attempts", "counts", "blocking_reasons", "pending_commands", "nodes"
+        "inputs", "result", "attempts", "counts", "blocking_reasons", "pending_commands", "nodes",
+        "dependencies",
     }  # fmt: skip
 
 
@@ -179,7 +180,7 @@ def test_programs_get_ids_as_text_and_times_in_utc():
     assert document["created_at"] == "1970-01-01T00:01:40Z"
     assert document["nodes"]["fetch"]["finished_at"] == "1970-01-01T00:01:42Z"
     assert "read_at" not in document
-    assert "dependencies" not in document
+    assert document["dependencies"]["fetch"] == []
     json.dumps(document, allow_nan=False)
 
 

@@ -1,0 +1,160 @@
+"""`Client`: the methods of `AsyncClient` for programs without an event loop.
+
+The requests run on a loop in a thread of its own: a `Client` works in a notebook, too, which has a loop already.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from anyio.from_thread import start_blocking_portal
+
+from dagmaster.client.async_client import AsyncClient
+from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+
+    from dagmaster.client.retries import Retries
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class _Blocking(Generic[P, T]):
+    """A method of `AsyncClient` that is awaited on the client's loop."""
+
+    def __init__(self, method: Callable[Concatenate[AsyncClient, P], Awaitable[T]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type[Client]) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, T]: ...
+    def __get__(self, client: Client | None, owner: type[Client]) -> Any:
+        if client is None:
+            return self
+
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            async def run() -> T:
+                return await self._method(client.asynchronous, *args, **kwargs)
+
+            return client.portal.call(run)
+
+        call.__doc__ = self.__doc__
+        return call
+
+
+class _Iterating(Generic[P, T]):
+    """A method of `AsyncClient` that yields, as an ordinary iterator."""
+
+    def __init__(self, method: Callable[Concatenate[AsyncClient, P], AsyncGenerator[T, None]]) -> None:
+        self._method = method
+        self.__doc__ = method.__doc__
+
+    @overload
+    def __get__(self, client: None, owner: type[Client]) -> Self: ...
+    @overload
+    def __get__(self, client: Client, owner: type[Client]) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: Client | None, owner: type[Client]) -> Any:
+        if client is None:
+            return self
+
+        def iterate(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+            items = self._method(client.asynchronous, *args, **kwargs)
+
+            async def read_next() -> tuple[T] | None:
+                async for item in items:
+                    return (item,)
+                return None
+
+            try:
+                while (item := client.portal.call(read_next)) is not None:
+                    yield item[0]
+            finally:
+                client.portal.call(items.aclose)
+
+        iterate.__doc__ = self.__doc__
+        return iterate
+
+
+class Client:
+    """A client of a server. The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        key: str | None = None,
+        *,
+        retries: Retries | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+    ) -> None:
+        self.asynchronous = AsyncClient(url, key, retries=retries, timeout_seconds=timeout_seconds)
+        self._stack = ExitStack()
+        self.portal = self._stack.enter_context(start_blocking_portal())
+
+    def __repr__(self) -> str:
+        """Return the address, without the key."""
+        return f"{type(self).__name__}({self.asynchronous.connection.url!r})"
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Close the connections, and end the thread."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections, and end the thread."""
+        with self._stack:
+            self.portal.call(self.asynchronous.close)
+
+    submit = _Blocking(AsyncClient.submit)
+    submit_job = _Blocking(AsyncClient.submit_job)
+    submit_jobs = _Blocking(AsyncClient.submit_jobs)
+    list_jobs = _Blocking(AsyncClient.list_jobs)
+    count_jobs = _Blocking(AsyncClient.count_jobs)
+    job_detail = _Blocking(AsyncClient.job_detail)
+    job_progress = _Blocking(AsyncClient.job_progress)
+    report_progress = _Blocking(AsyncClient.report_progress)
+    why_job = _Blocking(AsyncClient.why_job)
+    job_footprints = _Blocking(AsyncClient.job_footprints)
+    list_events = _Blocking(AsyncClient.list_events)
+    list_logs = _Blocking(AsyncClient.list_logs)
+    wait = _Blocking(AsyncClient.wait)
+    watch_job = _Iterating(AsyncClient.watch_job)
+    follow_events = _Iterating(AsyncClient.follow_events)
+    follow_logs = _Iterating(AsyncClient.follow_logs)
+    node_detail = _Blocking(AsyncClient.node_detail)
+    why_node = _Blocking(AsyncClient.why_node)
+    list_children = _Blocking(AsyncClient.list_children)
+    list_nodes = _Blocking(AsyncClient.list_nodes)
+    list_tasks = _Blocking(AsyncClient.list_tasks)
+    cancel_job = _Blocking(AsyncClient.cancel_job)
+    approve_node = _Blocking(AsyncClient.approve_node)
+    reject_node = _Blocking(AsyncClient.reject_node)
+    send_signal = _Blocking(AsyncClient.send_signal)
+    retry_node = _Blocking(AsyncClient.retry_node)
+    plan_retry = _Blocking(AsyncClient.plan_retry)
+    resume_job = _Blocking(AsyncClient.resume_job)
+    plan_resume = _Blocking(AsyncClient.plan_resume)
+    list_workflows = _Blocking(AsyncClient.list_workflows)
+    list_versions = _Blocking(AsyncClient.list_versions)
+    workflow_detail = _Blocking(AsyncClient.workflow_detail)
+    publish_workflows = _Blocking(AsyncClient.publish_workflows)
+    activate_version = _Blocking(AsyncClient.activate_version)
+    fleet = _Blocking(AsyncClient.fleet)
+    list_orchestrators = _Blocking(AsyncClient.list_orchestrators)
+    list_workers = _Blocking(AsyncClient.list_workers)
+    list_queues = _Blocking(AsyncClient.list_queues)
+    workflow_metrics = _Blocking(AsyncClient.workflow_metrics)
+    node_metrics = _Blocking(AsyncClient.node_metrics)
+    failure_metrics = _Blocking(AsyncClient.failure_metrics)
+    throughput = _Blocking(AsyncClient.throughput)
+    create_key = _Blocking(AsyncClient.create_key)
+    list_keys = _Blocking(AsyncClient.list_keys)
+    revoke_key = _Blocking(AsyncClient.revoke_key)
+    rotate_key = _Blocking(AsyncClient.rotate_key)

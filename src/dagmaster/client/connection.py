@@ -1,0 +1,178 @@
+"""One server: sends requests with the key, repeats those that may be repeated, and raises our errors."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote, urlsplit
+
+import httpx
+
+from dagmaster.application.time_points import parse_time
+from dagmaster.client.problems import error_of_response
+from dagmaster.client.retries import Retries, may_retry
+from dagmaster.errors import QueryInvalid, ServerAnswerInvalid, ServerUnavailable, SettingsInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+API: Final = "/api/v1"
+TIME_HEADER: Final = "x-server-time"
+DEFAULT_TIMEOUT_SECONDS: Final = 30.0
+_NOT_SENT: Final = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The JSON of an answer, and when the server made it."""
+
+    document: Any
+    at: float
+
+
+class Connection:
+    """Requests to one server. The key is sent with each of them, and appears nowhere else."""
+
+    def __init__(
+        self,
+        url: str | None,
+        key: str | None,
+        *,
+        retries: Retries | None = None,
+        timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = check_url(url or os.environ.get("DAGMASTER_URL", ""))
+        self._retries = retries or Retries()
+        key = key or os.environ.get("DAGMASTER_KEY")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise SettingsInvalid("the key has characters that no key has: is it complete, and nothing but the key?")
+        headers = {"User-Agent": f"dagmaster/{version('dagmaster')}"}
+        if key:
+            headers["Authorization"] = f"Bearer {key}"
+        self.http = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=timeout_seconds,
+            transport=transport,
+            # A proxy of the environment cannot reach this machine's loopback address.
+            trust_env=not _is_loopback(self.url),
+        )
+
+    def __repr__(self) -> str:
+        """Return the address, without the key."""
+        return f"{type(self).__name__}({self.url!r})"
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.http.aclose()
+
+    async def get(self, *path: str, **params: Any) -> Answer:
+        """Read something. A parameter that is None is left out."""
+        return await self.request("GET", path, params=params, is_repeatable=True)
+
+    async def post(
+        self,
+        *path: str,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_repeatable: bool = False,
+        **params: Any,
+    ) -> Answer:
+        """Change something. `is_repeatable`: the same request again has no other effect."""
+        return await self.request("POST", path, params=params, body=body, headers=headers, is_repeatable=is_repeatable)
+
+    async def request(
+        self,
+        method: str,
+        path: tuple[str, ...],
+        *,
+        params: Mapping[str, Any],
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        is_repeatable: bool,
+    ) -> Answer:
+        """Send a request until it is answered, or may not be sent again; raise what the answer says went wrong."""
+        address = path_of(*path)
+        query = {name: value for name, value in params.items() if value is not None}
+        attempt = 0
+        while True:
+            attempt += 1
+            is_last = attempt >= self._retries.attempts
+            response = None
+            try:
+                response = await self.http.request(method, address, params=query, json=body, headers=headers)
+            except httpx.TransportError as error:
+                if is_last or not (is_repeatable or isinstance(error, _NOT_SENT)):
+                    raise self.unavailable(error) from error
+            if response is not None:
+                if response.is_success:
+                    return _answer(response)
+                if is_last or not may_retry(response, is_repeatable=is_repeatable):
+                    raise error_of_response(response)
+            await asyncio.sleep(self._retries.pause_after(attempt, response))
+
+    def unavailable(self, error: httpx.TransportError) -> ServerUnavailable:
+        """Return the error for a request without an answer."""
+        if isinstance(error, httpx.TimeoutException) and not isinstance(error, _NOT_SENT):
+            return ServerUnavailable(f"the server at {self.url} did not answer in time")
+        return ServerUnavailable(
+            f"cannot reach the server at {self.url}: {_reason(error)}. Is it running? `dagmaster dev` and `dagmaster"
+            " server` print its address"
+        )
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of a route, with each part quoted."""
+    for part in parts:
+        if part in ("", ".", "..") or "/" in part:
+            raise QueryInvalid(f"there is nothing with the id {part[:100]!r}")
+    return "/".join([API, *(quote(part, safe="") for part in parts)])
+
+
+def check_url(url: str) -> str:
+    """Return the address of a server without a slash at its end; raise `SettingsInvalid` if it is not one."""
+    if not url:
+        raise SettingsInvalid("there is no address of a server: set DAGMASTER_URL, as http://127.0.0.1:8420")
+    parts = urlsplit(url)
+    if parts.username is not None or parts.password is not None:
+        # The address is not repeated: it may contain the key.
+        raise SettingsInvalid("the address of a server has no user or password: the key goes into DAGMASTER_KEY")
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        raise SettingsInvalid(f"{url[:100]!r} is not the address of a server: write it as https://host:port")
+    return url.rstrip("/").removesuffix(API)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _answer(response: httpx.Response) -> Answer:
+    try:
+        document = response.json()
+    except ValueError as error:
+        address = response.request.url.copy_with(query=None)
+        raise ServerAnswerInvalid(f"the answer of {address} is not JSON: is it a dagmaster server?") from error
+    now = time.time()
+    made_at = response.headers.get(TIME_HEADER)
+    return Answer(document, now if made_at is None else parse_time(made_at, now))
+
+
+def _reason(error: httpx.TransportError) -> str:
+    if isinstance(error, httpx.ConnectTimeout):
+        return "it does not accept the connection in time"
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror.lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error)[:200].lower() or type(error).__name__

@@ -1,0 +1,250 @@
+"""Methods of clients about jobs and their nodes: read, follow, control."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.views.events_and_logs import EventView, LogView
+from dagmaster.application.views.footprints import FootprintsView
+from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView, JobView
+from dagmaster.application.views.nodes import NodeDetailView, NodeView, TaskView
+from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
+from dagmaster.application.views.why import JobWhyView, NodeWhyView
+from dagmaster.client import following
+from dagmaster.client.answers import page_of, view_of
+from dagmaster.client.request_bodies import job_query, resume_body, status_names, task_query, time_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Collection
+
+    from dagmaster.application.commands.resume import ResumeRequest
+    from dagmaster.application.views.page import Page
+    from dagmaster.client.connection import Connection
+    from dagmaster.engine.status import NodeStatus
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.read_records import JobFilter, NodeFilter, TaskFilter
+
+WAIT_SECONDS: Final = 5.0
+"""How long a command waits for its effect, unless its caller says otherwise."""
+LAST: Final = "last"
+
+
+class JobMethods:
+    """What can be asked about jobs."""
+
+    connection: Connection
+
+    # ── Jobs ──
+
+    async def list_jobs(
+        self, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
+    ) -> Page[JobView]:
+        """List jobs that match a filter, newest first."""
+        query = job_query(job_filter)
+        return page_of(JobView, await self.connection.get("jobs", **query, cursor=cursor, limit=limit))
+
+    async def count_jobs(self, job_filter: JobFilter | None = None) -> CountsView:
+        """Count jobs by displayed status."""
+        return view_of(CountsView, await self.connection.get("stats", **job_query(job_filter)))
+
+    async def job_detail(self, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
+        """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too."""
+        query = {"children": True} if with_children else {}
+        return view_of(JobDetailView, await self.connection.get("jobs", job_id or LAST, **query))
+
+    async def job_progress(self, job_id: str | None) -> JobProgressView:
+        """Return how far a job is."""
+        return view_of(JobProgressView, await self.connection.get("jobs", job_id or LAST, "progress"))
+
+    async def report_progress(self, job_id: str | None) -> JobProgressReportView:
+        """Return how far a job is, what runs, and when it may end."""
+        return view_of(JobProgressReportView, await self.connection.get("jobs", job_id or LAST, "progress"))
+
+    async def why_job(self, job_id: str | None) -> JobWhyView:
+        """Explain a job: the reason that matters most, then all its nodes."""
+        return view_of(JobWhyView, await self.connection.get("jobs", job_id or LAST, "why"))
+
+    async def job_footprints(
+        self, job_id: str | None, *, cursor: str | None = None, limit: int = 1_000
+    ) -> FootprintsView:
+        """Return a page of the children of a job's fan-outs that have a footprint, as GeoJSON features."""
+        answer = await self.connection.get("jobs", job_id or LAST, "footprints", cursor=cursor, limit=limit)
+        return view_of(FootprintsView, answer)
+
+    async def list_events(
+        self,
+        job_id: str | None,
+        *,
+        after: int = 0,
+        cursor: str | None = None,
+        limit: int = 1000,
+        node_ids: Collection[str] | None = None,
+    ) -> Page[EventView]:
+        """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
+        answer = await self.connection.get(
+            "jobs",
+            job_id or LAST,
+            "events",
+            after=after,
+            cursor=cursor,
+            limit=limit,
+            node_id=None if node_ids is None else list(node_ids),
+        )
+        return page_of(EventView, answer)
+
+    async def list_logs(
+        self,
+        job_id: str | None,
+        *,
+        node_id: str | None = None,
+        attempt: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        cursor: str | None = None,
+        limit: int = 1000,
+    ) -> Page[LogView]:
+        """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time."""
+        answer = await self.connection.get(
+            "jobs",
+            job_id or LAST,
+            "logs",
+            node_id=node_id,
+            attempt=attempt,
+            since=time_text(since),
+            until=time_text(until),
+            cursor=cursor,
+            limit=limit,
+        )
+        return page_of(LogView, answer)
+
+    # ── Follow a job ──
+
+    async def wait(self, job_id: str, *, timeout_seconds: float | None = None) -> JobDetailView:
+        """Wait until a job has finished, and return it; raise `TimeoutError` if it takes longer."""
+        return await following.wait(self, job_id, timeout_seconds)
+
+    def watch_job(self, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
+        """Yield a job's view whenever it has changed. The last one has its result, unless the job was removed."""
+        return following.watch_job(self, job_id)
+
+    def follow_events(
+        self, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True
+    ) -> AsyncGenerator[EventView, None]:
+        """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
+        return following.follow_events(self, job_id, after=after, node_id=node_id, follow=follow)
+
+    def follow_logs(
+        self, job_id: str | None, *, node_id: str | None = None, attempt: int | None = None, follow: bool = True
+    ) -> AsyncGenerator[LogView, None]:
+        """Yield chunks of a job's logs as they are written; with `follow`, until the job has finished."""
+        return following.follow_logs(self, job_id, node_id=node_id, attempt=attempt, follow=follow)
+
+    # ── Nodes and tasks ──
+
+    async def node_detail(self, job_id: str | None, node_id: str) -> NodeDetailView:
+        """Return one node, or one child of a fan-out, with its attempts and values."""
+        return view_of(NodeDetailView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id))
+
+    async def why_node(self, job_id: str | None, node_id: str) -> NodeWhyView:
+        """Explain a node, link by link to the root cause."""
+        return view_of(NodeWhyView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id, "why"))
+
+    async def list_children(
+        self,
+        job_id: str | None,
+        fan_out: str,
+        *,
+        statuses: frozenset[NodeStatus] = frozenset(),
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[NodeView]:
+        """List the children of a fan-out by index."""
+        answer = await self.connection.get(
+            "jobs",
+            job_id or LAST,
+            "nodes",
+            fan_out,
+            "children",
+            status=status_names(statuses),
+            cursor=cursor,
+            limit=limit,
+        )
+        return page_of(NodeView, answer)
+
+    async def list_nodes(
+        self, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[NodeView]:
+        """List nodes that have started, across jobs (newest job first) or of one job."""
+        path, query = ["nodes"], {}
+        if node_filter is not None:
+            path = ["nodes"] if node_filter.job_id is None else ["jobs", node_filter.job_id, "nodes"]
+            query = {"status": status_names(node_filter.statuses), "workflow_id": node_filter.workflow_id}
+        return page_of(NodeView, await self.connection.get(*path, **query, cursor=cursor, limit=limit))
+
+    async def list_tasks(
+        self, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[TaskView]:
+        """List tasks in flight across jobs, newest first."""
+        query = task_query(task_filter)
+        return page_of(TaskView, await self.connection.get("tasks", **query, cursor=cursor, limit=limit))
+
+    # ── Control ──
+
+    async def cancel_job(self, job_id: str | None, *, wait_seconds: float = WAIT_SECONDS) -> CommandResult:
+        """Ask a job to stop: nothing new starts, and running tasks are asked to stop."""
+        answer = await self.connection.post("jobs", job_id or LAST, "cancel", wait_seconds=wait_seconds)
+        return view_of(CommandResult, answer)
+
+    async def approve_node(
+        self, job_id: str | None, node_id: str, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Approve a waiting approval: the job continues."""
+        return await self._answer("approve", job_id, node_id, comment, wait_seconds)
+
+    async def reject_node(
+        self, job_id: str | None, node_id: str, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Reject a waiting approval: its node fails."""
+        return await self._answer("reject", job_id, node_id, comment, wait_seconds)
+
+    async def _answer(
+        self, answer: str, job_id: str | None, node_id: str, comment: str, wait_seconds: float
+    ) -> CommandResult:
+        path = ("jobs", job_id or LAST, "nodes", node_id, answer)
+        reply = await self.connection.post(*path, body={"comment": comment}, wait_seconds=wait_seconds)
+        return view_of(CommandResult, reply)
+
+    async def send_signal(
+        self, job_id: str | None, name: str, payload: JsonValue = None, *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
+        path = ("jobs", job_id or LAST, "signals", name)
+        answer = await self.connection.post(*path, body={"payload": payload}, wait_seconds=wait_seconds)
+        return view_of(CommandResult, answer)
+
+    async def retry_node(
+        self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
+        path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
+        return view_of(CommandResult, await self.connection.post(*path, wait_seconds=wait_seconds))
+
+    async def plan_retry(self, job_id: str | None, node_id: str) -> ResumePlanView:
+        """Return what a retry of a node would do, and change nothing."""
+        path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
+        return view_of(ResumePlanView, await self.connection.post(*path, dry_run=True, is_repeatable=True))
+
+    async def resume_job(
+        self, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult | SubmitResult:
+        """Resume a finished job; return the result of the command for a new run, of the submission for a new job."""
+        path = ("jobs", job_id or LAST, "resume")
+        answer = await self.connection.post(*path, body=resume_body(request), wait_seconds=wait_seconds)
+        if "command_id" in answer.document:
+            return view_of(CommandResult, answer)
+        return view_of(SubmitResult, answer)
+
+    async def plan_resume(self, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
+        """Return what a resume would do, and change nothing."""
+        path, body = ("jobs", job_id or LAST, "resume"), resume_body(request)
+        return view_of(ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True))

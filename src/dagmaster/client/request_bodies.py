@@ -1,0 +1,113 @@
+"""What requests contain: the bodies of submissions and resumes, and the query strings of filters."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.views.results import SubmitOutcome
+from dagmaster.text_format import format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dagmaster.application.commands.resume import ResumeRequest
+    from dagmaster.application.submission import JobRequest
+    from dagmaster.application.views.results import SubmitResult
+    from dagmaster.ports.read_records import JobFilter, TaskFilter
+
+
+def job_body(request: JobRequest) -> dict[str, Any]:
+    """Return the body of a submission. It always has an idempotency key: the request may be sent twice."""
+    body = {
+        **run_body(request),
+        "workflow_id": request.workflow_id,
+        "version": request.version,
+        "callback_url": request.callback_url,
+    }
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def run_body(request: JobRequest) -> dict[str, Any]:
+    """Return what a submission has besides its workflow."""
+    return {
+        "inputs": dict(request.inputs),
+        "input_texts": dict(request.input_texts),
+        "name": request.name,
+        "priority": request.priority,
+        "idempotency_key": request.idempotency_key or uuid.uuid4().hex,
+        "correlation_id": request.correlation_id,
+    }
+
+
+def definition_body(requests: Sequence[JobRequest]) -> dict[str, Any]:
+    """Return the body of a submission of a workflow that is not published. All requests have the same graph."""
+    first = requests[0]
+    return {
+        "definition": None if first.graph is None else first.graph.definition,
+        "child_definitions": [graph.definition for graph in first.child_graphs],
+        "jobs": [run_body(request) for request in requests],
+    }
+
+
+def own_result(request: JobRequest, result: SubmitResult) -> SubmitResult:
+    """Return the outcome as its caller sees it: a job that exists under a key of our own was created by us."""
+    if request.idempotency_key is None and result.outcome is SubmitOutcome.EXISTING:
+        return replace(result, outcome=SubmitOutcome.ACCEPTED, is_new=True)
+    return result
+
+
+def resume_body(request: ResumeRequest) -> dict[str, Any]:
+    """Return the body of a resume."""
+    return {
+        "from_nodes": list(request.from_nodes),
+        "inputs": dict(request.inputs),
+        "input_texts": dict(request.input_texts),
+        "version": request.version,
+        "idempotency_key": request.idempotency_key,
+    }
+
+
+def job_query(job_filter: JobFilter | None) -> dict[str, Any]:
+    """Return the query string of a filter of jobs."""
+    if job_filter is None:
+        return {}
+    times = {
+        "since": job_filter.created_after,
+        "until": job_filter.created_before,
+        "finished_since": job_filter.finished_after,
+        "finished_until": job_filter.finished_before,
+    }
+    names = (
+        "workflow_id",
+        "version",
+        "name",
+        "submitted_by",
+        "correlation_id",
+        "idempotency_key",
+        "parent_job_id",
+        "text",
+    )
+    return {
+        "status": status_names(job_filter.statuses),
+        **{name: getattr(job_filter, name) for name in names},
+        **{name: time_text(at) for name, at in times.items()},
+    }
+
+
+def task_query(task_filter: TaskFilter | None) -> dict[str, Any]:
+    """Return the query string of a filter of tasks."""
+    if task_filter is None:
+        return {}
+    return {field.name: getattr(task_filter, field.name) for field in fields(task_filter)}
+
+
+def time_text(at: float | None) -> str | None:
+    """Return a point in time as a query string has it."""
+    return None if at is None else format_rfc3339(at)
+
+
+def status_names(statuses: Collection[str]) -> list[str] | None:
+    """Return statuses as a query string has them."""
+    return sorted(status.lower() for status in statuses) or None

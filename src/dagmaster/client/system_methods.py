@@ -1,0 +1,124 @@
+"""Methods of clients about workflows, services, metrics and keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.application.api_keys import id_of
+from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
+from dagmaster.application.views.metrics import (
+    FailureReport,
+    NodeMetricsReport,
+    ThroughputReport,
+    WorkflowMetricsReport,
+)
+from dagmaster.application.views.results import ActivateResult, PublishResult
+from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
+from dagmaster.client.answers import page_of, view_of, views_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dagmaster.application.commands.publication import WorkflowSource
+    from dagmaster.application.views.page import Page
+    from dagmaster.client.connection import Connection
+    from dagmaster.ports.api_keys import Scope
+
+
+class SystemMethods:
+    """What can be asked about everything but jobs."""
+
+    connection: Connection
+
+    # ── Workflows ──
+
+    async def list_workflows(
+        self, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
+    ) -> Page[WorkflowView]:
+        """List the published workflows by id; with `tag`, those that have it."""
+        return page_of(WorkflowView, await self.connection.get("workflows", tag=tag, cursor=cursor, limit=limit))
+
+    async def list_versions(
+        self, workflow_id: str, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[VersionView]:
+        """List the versions of a workflow, oldest first."""
+        answer = await self.connection.get("workflows", workflow_id, "versions", cursor=cursor, limit=limit)
+        return page_of(VersionView, answer)
+
+    async def workflow_detail(self, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
+        """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
+        return view_of(WorkflowDetailView, await self.connection.get("workflows", workflow_id, version=version))
+
+    async def publish_workflows(
+        self, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
+    ) -> list[PublishResult]:
+        """Publish workflow versions, all or none."""
+        workflows = [{"definition": source.graph.definition, "file": source.file} for source in sources]
+        body = {"workflows": workflows, "replace": replace, "activate": activate}
+        answer = await self.connection.post("workflows", "batch", body=body, is_repeatable=True)
+        return views_of(PublishResult, answer)
+
+    async def activate_version(self, workflow_id: str, version: int) -> ActivateResult:
+        """Make a published version the one that new jobs get."""
+        path = ("workflows", workflow_id, "activate")
+        return view_of(ActivateResult, await self.connection.post(*path, body={"version": version}))
+
+    # ── Services ──
+
+    async def fleet(self) -> FleetView:
+        """Return the orchestrators and workers that are alive or left lately, and the queues with tasks."""
+        return view_of(FleetView, await self.connection.get("fleet"))
+
+    async def list_orchestrators(self, *, cursor: str | None = None, limit: int = 100) -> Page[OrchestratorView]:
+        """List the orchestrators that are alive or left lately, by id."""
+        return page_of(OrchestratorView, await self.connection.get("orchestrators", cursor=cursor, limit=limit))
+
+    async def list_workers(self, *, cursor: str | None = None, limit: int = 100) -> Page[WorkerView]:
+        """List the workers that are alive or left lately, by id."""
+        return page_of(WorkerView, await self.connection.get("workers", cursor=cursor, limit=limit))
+
+    async def list_queues(self, *, cursor: str | None = None, limit: int = 100) -> Page[QueueView]:
+        """List the queues that have tasks, by name."""
+        return page_of(QueueView, await self.connection.get("queues", cursor=cursor, limit=limit))
+
+    # ── Metrics ──
+
+    async def workflow_metrics(self, *, days: int = 7) -> WorkflowMetricsReport:
+        """Return how many jobs of each workflow completed and failed, how long they took, and why they failed."""
+        return view_of(WorkflowMetricsReport, await self.connection.get("metrics", "workflows", days=days))
+
+    async def node_metrics(self, workflow_id: str, *, days: int = 7) -> NodeMetricsReport:
+        """Return how often each node of a workflow completed and failed, and how long it took."""
+        path = ("metrics", "workflows", workflow_id, "nodes")
+        return view_of(NodeMetricsReport, await self.connection.get(*path, days=days))
+
+    async def failure_metrics(self, *, days: int = 7, limit: int = 20) -> FailureReport:
+        """Return the most frequent failures, grouped by their message."""
+        return view_of(FailureReport, await self.connection.get("metrics", "failures", days=days, limit=limit))
+
+    async def throughput(self, *, hours: int = 24, bucket_minutes: int = 60) -> ThroughputReport:
+        """Return how many jobs were submitted and finished over time."""
+        query = {"hours": hours, "bucket_minutes": bucket_minutes}
+        return view_of(ThroughputReport, await self.connection.get("metrics", "throughput", **query))
+
+    # ── Keys ──
+
+    async def create_key(self, name: str, scopes: Collection[Scope], *, days: float | None = None) -> NewApiKeyView:
+        """Create a key for a caller; `days`: how long it is valid."""
+        body = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
+        return view_of(NewApiKeyView, await self.connection.post("keys", body=body))
+
+    async def list_keys(self) -> tuple[ApiKeyView, ...]:
+        """List all keys, newest first."""
+        answer = await self.connection.get("keys")
+        return tuple(views_of(ApiKeyView, answer))
+
+    async def revoke_key(self, key_id: str) -> ApiKeyView:
+        """Revoke a key: requests with it are rejected within seconds."""
+        return view_of(ApiKeyView, await self.connection.post("keys", id_of(key_id), "revoke", is_repeatable=True))
+
+    async def rotate_key(self, key_id: str, *, overlap_hours: float = 24.0) -> NewApiKeyView:
+        """Create a key with the name, scopes and life of another, which is valid for some more hours."""
+        path, body = ("keys", id_of(key_id), "rotate"), {"overlap_hours": overlap_hours}
+        return view_of(NewApiKeyView, await self.connection.post(*path, body=body))

@@ -1,0 +1,78 @@
+"""Workflows by their definitions: submit jobs of one that is not published, publish several at once.
+
+Both let the caller choose every handler and every param of a job, and need the scope `admin`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
+from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
+from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.http.api.submissions import JobBody
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Audit, Caller
+from dagmaster.ports.api_keys import Scope
+
+routes = Routes("definitions")
+MAX_WORKFLOWS: Final = 100
+Definition = Annotated[dict[str, Any], Field(description="A workflow file as JSON.")]
+
+
+class DefinedJobsBody(Body):
+    """Jobs of a workflow that is not published, each with its own outcome."""
+
+    definition: Definition
+    child_definitions: list[Definition] = Field(
+        default_factory=list,
+        max_length=MAX_WORKFLOWS,
+        description="Workflows of child jobs, instead of published ones.",
+    )
+    jobs: list[JobBody] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+class DefinedWorkflow(Body):
+    """A workflow to publish."""
+
+    definition: Definition
+    file: str = Field(default="", max_length=4_000, description="The name in messages.")
+
+
+class PublishBatchBody(Body):
+    """Workflows to publish, all or none."""
+
+    workflows: list[DefinedWorkflow] = Field(min_length=1, max_length=MAX_WORKFLOWS)
+    replace: bool = Field(default=False, description="Replace the same version with another content.")
+    activate: bool = Field(default=True, description="Let new jobs use these versions.")
+
+
+@routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202)
+async def submit(app: App, caller: Caller, audit: Audit, body: DefinedJobsBody) -> JSONResponse:
+    """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
+    graph = compile_definition(body.definition)
+    children = tuple(map(compile_definition, body.child_definitions))
+    requests = [
+        JobRequest(**job.model_dump(), graph=graph, child_graphs=children, submitted_by=caller.name)
+        for job in body.jobs
+    ]
+    results = await submit_jobs(app, requests)
+    accepted = [result.job_id for result in results if result.is_new]
+    if accepted:
+        await audit.record("job.submit_definition", "job", accepted[0] or "", job_ids=list(accepted))
+    return JSONResponse([result.to_dict() for result in results], 202)
+
+
+@routes.post("/workflows/batch", Scope.ADMIN, "[PublishResult]", 201)
+async def publish(app: App, audit: Audit, body: PublishBatchBody) -> JSONResponse:
+    """Publish workflows, all or none. The same content again changes nothing."""
+    sources = [WorkflowSource(compile_definition(workflow.definition), workflow.file) for workflow in body.workflows]
+    results = await publish_workflows(app, sources, replace=body.replace, activate=body.activate)
+    for view in results:
+        await audit.record(
+            "workflow.publish", "workflow", view.workflow_id, version=view.version, outcome=view.outcome.value
+        )
+    return JSONResponse([view.to_dict() for view in results], 201)

@@ -1,0 +1,57 @@
+"""The clients have a method for each function of the application that a command calls, with the same arguments."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import dagmaster
+from dagmaster.cli.system import LOCAL_ARGUMENTS
+from dagmaster.client.async_client import AsyncClient
+from dagmaster.client.blocking_client import Client
+
+COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
+MODULES = (
+    "api_keys", "commands.control", "commands.publication", "commands.resume", "diagnosis", "job_watch", "progress", "queries.fleet",
+    "queries.events_and_logs", "queries.job_detail", "queries.jobs", "queries.metrics", "queries.nodes", "queries.workflows", "submission",
+)  # fmt: skip
+FUNCTIONS = {
+    name: function
+    for module in MODULES
+    for name, function in vars(import_module(f"dagmaster.application.{module}")).items()
+    if inspect.isfunction(function)
+}
+LOCAL_ONLY = {"find_job"}
+"""`jobs audit` refuses --url before it calls it."""
+OWN = {"close", "submit", "wait"}
+"""Methods of clients that are made of others."""
+
+
+def called_by_commands() -> set[str]:
+    sources = "".join(path.read_text() for path in COMMANDS.glob("*.py"))
+    return {name.rpartition(".")[2] for name in re.findall(r"\.call\(\s*([\w.]+)", sources)} - LOCAL_ONLY
+
+
+def methods() -> list[str]:
+    return [name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction) if not name.startswith("_")]
+
+
+def test_every_function_that_a_command_calls_is_a_method():
+    assert len(called_by_commands()) > 20
+    assert called_by_commands() <= set(methods())
+
+
+@pytest.mark.parametrize("name", sorted(set(methods()) - OWN))
+def test_a_method_takes_what_its_function_takes(name):
+    function = list(inspect.signature(FUNCTIONS[name]).parameters.values())[1:]
+    method = list(inspect.signature(getattr(AsyncClient, name)).parameters.values())[1:]
+    expected = [(item.name, item.kind, item.default) for item in function if item.name not in LOCAL_ARGUMENTS]
+    assert [(item.name, item.kind, item.default) for item in method] == expected
+
+
+def test_the_blocking_client_has_the_same_methods():
+    assert {name for name in vars(Client) if not name.startswith("_")} == set(methods())
