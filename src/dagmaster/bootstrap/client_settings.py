@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "DAGMASTER_"
 _SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
+_LOCATIONS: Final = frozenset({"DAGMASTER_DATABASE_URL", "DAGMASTER_DATA_DIR", "DAGMASTER_KEY", "DAGMASTER_URL"})
 # Any other address is checked by the model: a password may have characters that must be quoted.
 _PLAIN_URL: Final = re.compile(
     r"postgresql://([\w.~-]+(:[\w.~-]*)?@)?[\w.-]*(:[0-9]+)?/[\w-]*(\?[\w./&=-]*)?", re.ASCII
@@ -35,8 +36,10 @@ class PlainSecret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What `open_database` and `open_application` use of the settings. A test compares it with the model."""
+    """What commands on a database or a server use of the settings. A test compares it with the model."""
 
+    url: str | None = None
+    key: PlainSecret | None = None
     database_url: PlainSecret | None = None
     data_dir: Path | None = None
     database_direct_url: PlainSecret | None = None
@@ -52,14 +55,19 @@ class ClientSettings:
 def load_client_settings() -> ClientSettings | Settings:
     """Read the settings; raise `SettingsInvalid` as `load_settings` does.
 
-    The location of the database alone needs no model; any other variable of ours does, even if it has no effect here.
+    The location of the database or server alone needs no model; any other variable of ours does, even if it has no
+    effect here.
     """
     variables = {name.upper(): value for name, value in os.environ.items() if value}
     ours = {name for name in variables if name.startswith(_PREFIX) and not name.startswith(_SECRET_PREFIX)}
     url, data_dir = variables.get("DAGMASTER_DATABASE_URL", ""), variables.get("DAGMASTER_DATA_DIR")
-    if ours <= {"DAGMASTER_DATABASE_URL", "DAGMASTER_DATA_DIR"} and (not url or _PLAIN_URL.fullmatch(url)):
+    if ours <= _LOCATIONS and (not url or _PLAIN_URL.fullmatch(url)):
+        key = variables.get("DAGMASTER_KEY")
         return ClientSettings(
-            database_url=PlainSecret(url) if url else None, data_dir=None if data_dir is None else Path(data_dir)
+            url=variables.get("DAGMASTER_URL"),
+            key=None if key is None else PlainSecret(key),
+            database_url=PlainSecret(url) if url else None,
+            data_dir=None if data_dir is None else Path(data_dir),
         )
     from dagmaster.settings import load_settings
 

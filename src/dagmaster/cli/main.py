@@ -29,6 +29,9 @@ BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
 UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
+REMOTE: Final = frozenset({"fleet", "jobs", "keys", "metrics", "submit", "workflows"})
+"""The commands that can ask a server instead of a database."""
+
 
 class LazyGroup(click.Group):
     """A group whose commands are in modules that are imported when the command is used."""
@@ -139,13 +142,28 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Start with:  dagmaster run workflows/hello_world.yaml -i name=Ada",
 )
+@click.option("--url", metavar="URL", help="Ask this server instead of a database.  [default: DAGMASTER_URL]")
+@click.option(
+    "--key", metavar="KEY", help="The key for the server. Others on this machine may see it here: use DAGMASTER_KEY."
+)
 @click.version_option(package_name="dagmaster", prog_name="dagmaster")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context, url: str | None, key: str | None) -> None:
     """Run durable workflows.
 
     A workflow is a YAML file: nodes that run handlers, and the dependencies between them. The whole file is validated
     before anything runs, and every problem is reported with its line.
     """
+    command = context.invoked_subcommand
+    if (url is not None or key is not None) and command not in REMOTE:
+        raise click.UsageError(
+            f"`dagmaster {command}` works on this machine, and takes no --url and no --key: run it where its database"
+            f" or its files are. A server is asked by: {', '.join(sorted(REMOTE))}"
+        )
+    if url is not None or key is not None:
+        from dagmaster.cli.system import remember_server
+
+        remember_server(context, url, key)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views import ReasonCode
 from dagmaster.errors import (
+    ApiKeyRejected,
     JobNotFinished,
     JobNotFound,
     NothingToResume,
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 _REMEDIES: Final[Mapping[str, str]] = {
+    ApiKeyRejected.code: "To use a key: DAGMASTER_KEY. To create one, on a machine with the database: dagmaster keys"
+    " create NAME --scope read",
     JobNotFound.code: "To list the jobs: dagmaster jobs list (`last` is the newest). To submit one: dagmaster submit",
     JobNotFinished.code: "To end the job: dagmaster jobs cancel",
     NothingToResume.code: "To name a node: --from NODE",

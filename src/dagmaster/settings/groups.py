@@ -69,6 +69,15 @@ class DatabaseSettings(BaseModel):
         return None if value is None else SecretStr(check_url(value.get_secret_value().strip()))
 
 
+class ServerSettings(BaseModel):
+    """The server that commands and clients ask instead of a database."""
+
+    url: str | None = Field(default=None, description="The server to ask, as https://host:8420. Default: the database.")
+    key: SecretStr | None = Field(
+        default=None, description="The key for that server; `dagmaster keys create` makes one. Default: none."
+    )
+
+
 class TimingSettings(BaseModel):
     """Leases, heartbeats and polls. Leases are the same in all services, and where `fleet` is asked."""
 
@@ -347,6 +356,7 @@ PARAM_DEFAULTS: Final = (
 
 GROUPS: Final[dict[str, type[BaseModel]]] = {
     "database": DatabaseSettings,
+    "server": ServerSettings,
     "timing": TimingSettings,
     "routing": RoutingSettings,
     "timeouts": TimeoutSettings,
@@ -372,6 +382,7 @@ class Settings(
     TimeoutSettings,
     RoutingSettings,
     TimingSettings,
+    ServerSettings,
     DatabaseSettings,
     BaseSettings,
 ):

@@ -17,6 +17,7 @@ PLAIN = [
     {},
     {"DAGMASTER_DATA_DIR": "/srv/data"},
     {"DAGMASTER_DATABASE_URL": ""},
+    {"DAGMASTER_URL": "https://dagmaster.example", "DAGMASTER_KEY": "dm_secret"},
     {"DAGMASTER_DATABASE_URL": "postgresql://ada:secret@db.example:5432/jobs?sslmode=require"},
     {"DAGMASTER_DATABASE_URL": "postgresql:///dagmaster?host=/run/data/socket&port=5432&user=dagmaster"},
     {"DAGMASTER_SECRET_KEY": "x", "DATABASE_URL": "postgresql://not.meant/for-us"},
@@ -77,7 +78,7 @@ def test_what_commands_import_to_read_jobs_has_neither_pydantic_nor_the_compiler
     code = """if True:
         import sys
         import dagmaster.application.queries.fleet, dagmaster.application.queries.job_detail, dagmaster.bootstrap
-        import dagmaster.authoring.graph_outline, dagmaster.cli.database, dagmaster.store.embedded.server
+        import dagmaster.authoring.graph_outline, dagmaster.cli.system, dagmaster.store.embedded.server
         import dagmaster.store.postgres.fleet, dagmaster.store.postgres.read_store
         print([name for name in ("pydantic", "jinja2", "yaml", "jsonschema", "alembic") if name in sys.modules])
     """

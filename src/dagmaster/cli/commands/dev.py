@@ -15,19 +15,19 @@ import click
 
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_files
-from dagmaster.cli.database import database_session
 from dagmaster.cli.http_address import PORT, find_port
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
+from dagmaster.cli.system import database_session
 from dagmaster.errors import DagmasterError
 from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
     from dagmaster.application.commands.publication import WorkflowSource
     from dagmaster.authoring.handler_registry import Registry
-    from dagmaster.cli.database import DatabaseSession
+    from dagmaster.cli.system import DatabaseSession
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.telemetry.logs import LogFormat, LogLevel
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import on_system
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import FleetView
+    from dagmaster.cli.system import System
 
 
 @click.command(epilog="Exit codes: 0 shown, 3 no database.")
@@ -34,12 +34,12 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
       dagmaster fleet --json
     """
 
-    async def query(app: Application) -> FleetView:
+    async def query(system: System) -> FleetView:
         from dagmaster.application.queries import fleet as queries
 
-        return await queries.fleet(app)
+        return await system.call(queries.fleet)
 
-    view = on_application(data_dir, query)
+    view = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
         return COMPLETED

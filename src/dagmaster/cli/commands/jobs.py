@@ -9,9 +9,7 @@ import click
 from dagmaster.cli.main import LazyGroup
 
 if TYPE_CHECKING:
-    import pathlib
-
-    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.cli.system import Session
 
 
 @click.group(
@@ -44,7 +42,8 @@ if TYPE_CHECKING:
 def jobs() -> None:
     """List, watch, explain and control jobs.
 
-    The database is DAGMASTER_DATABASE_URL, else the embedded one.
+    They are those of the server of --url or DAGMASTER_URL, else of the database: DAGMASTER_DATABASE_URL, or the
+    embedded one.
 
     \b
     Examples:
@@ -54,15 +53,10 @@ def jobs() -> None:
     """
 
 
-def watch_to_end(
-    config: DatabaseConfig, job_id: str, *, as_json: bool = False, data_dir: pathlib.Path | None = None
-) -> int:
-    """Watch a job of a database that is open until it has finished, and return the exit code."""
-    from dagmaster.bootstrap.client_settings import load_client_settings
+def watch_to_end(session: Session, job_id: str, *, as_json: bool = False) -> int:
+    """Watch a job until it has finished, and return the exit code."""
     from dagmaster.cli.commands import jobs_watch
-    from dagmaster.cli.database import DatabaseSession
 
-    session = DatabaseSession(config, load_client_settings(), data_dir)
     return jobs_watch.interruptible(
-        job_id, lambda: session.run(lambda app: jobs_watch.watch_to_end(app, job_id, as_json=as_json))
+        job_id, lambda: session.run(lambda system: jobs_watch.watch_to_end(system, job_id, as_json=as_json))
     )

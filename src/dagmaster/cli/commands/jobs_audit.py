@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED, FAILED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import database_session, find_server
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Callable, Iterator
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import AuditView
+    from dagmaster.cli.system import System
 
 PROGRESS_SECONDS: Final = 5.0
 """How often a line reports the progress of an audit where there is no terminal."""
@@ -44,14 +44,20 @@ def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -
       dagmaster jobs audit
       dagmaster jobs audit last --json
     """
+    if find_server(data_dir) is not None:
+        raise click.UsageError(
+            "an audit reads all tables, and needs the database itself: run it without --url and DAGMASTER_URL, with"
+            " DAGMASTER_DATABASE_URL"
+        )
     with database_session(data_dir) as session:
 
-        async def query(app: Application) -> AuditView:
+        async def query(system: System) -> AuditView:
             from dagmaster.application.job_lookup import find_job
             from dagmaster.bootstrap.database_admin import audit_database
 
             if job_id is not None:
-                return await audit_database(session.config, session.settings, (await find_job(app, job_id)).id)
+                job = await system.call(find_job, job_id)
+                return await audit_database(session.config, session.settings, job.id)
             with show_progress() as on_progress:
                 return await audit_database(session.config, session.settings, on_progress=on_progress)
 

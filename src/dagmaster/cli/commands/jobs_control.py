@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from dagmaster.cli.database import database_session, job_argument, on_application
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import current_user, data_dir_option, json_option
+from dagmaster.cli.system import find_server, job_argument, on_system, open_session
 from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import CommandResult, PlannedNodeView, ResumePlanView
+    from dagmaster.cli.system import System
     from dagmaster.json_types import JsonValue
 
 MAX_USER: Final = 64
@@ -45,18 +45,19 @@ def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | N
       dagmaster jobs cancel 115601869557067776 --wait
     """
     from dagmaster.application.commands.control import cancel_job
-    from dagmaster.application.job_lookup import find_job
+    from dagmaster.application.queries.jobs import job_progress
+    from dagmaster.application.views import JobStatus
 
-    with database_session(data_dir) as session:
-        result = session.run(lambda app: cancel_job(app, job_id, sent_by=sender()))
+    with open_session(data_dir) as session:
+        result = session.run(lambda system: system.call(cancel_job, job_id, sent_by=sender()))
         code = print_result(result, as_json=as_json, is_quiet=as_json and wait)
         if not wait or code != COMPLETED:
             return code
         from dagmaster.cli.commands.jobs import watch_to_end
 
-        watch_to_end(session.config, result.job_id, as_json=as_json, data_dir=data_dir)
-        job = session.run(lambda app: find_job(app, result.job_id))
-        return COMPLETED if job.is_cancelled else FAILED
+        watch_to_end(session, result.job_id, as_json=as_json)
+        job = session.run(lambda system: system.call(job_progress, result.job_id))
+        return COMPLETED if job.status is JobStatus.CANCELLED else FAILED
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -78,8 +79,11 @@ def approve(
     """
     from dagmaster.application.commands.control import approve_node
 
+    sent_by = _approver(name, data_dir)
     return _run(
-        data_dir, lambda app: approve_node(app, job_id, node_id, sent_by=sender(name), comment=comment), as_json=as_json
+        data_dir,
+        lambda system: system.call(approve_node, job_id, node_id, sent_by=sent_by, comment=comment),
+        as_json=as_json,
     )
 
 
@@ -101,8 +105,11 @@ def reject(
     """
     from dagmaster.application.commands.control import reject_node
 
+    sent_by = _approver(name, data_dir)
     return _run(
-        data_dir, lambda app: reject_node(app, job_id, node_id, sent_by=sender(name), comment=comment), as_json=as_json
+        data_dir,
+        lambda system: system.call(reject_node, job_id, node_id, sent_by=sent_by, comment=comment),
+        as_json=as_json,
     )
 
 
@@ -125,7 +132,11 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
     from dagmaster.application.commands.control import send_signal
 
     value = None if payload is None else _parse_payload(payload)
-    return _run(data_dir, lambda app: send_signal(app, job_id, signal_name, value, sent_by=sender()), as_json=as_json)
+    return _run(
+        data_dir,
+        lambda system: system.call(send_signal, job_id, signal_name, value, sent_by=sender()),
+        as_json=as_json,
+    )
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -149,9 +160,9 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
     from dagmaster.application.commands.resume import plan_retry
 
     if dry_run:
-        print_plan(on_application(data_dir, lambda app: plan_retry(app, job_id, node_id)), as_json=as_json)
+        print_plan(on_system(data_dir, lambda system: system.call(plan_retry, job_id, node_id)), as_json=as_json)
         return COMPLETED
-    return _run(data_dir, lambda app: retry_node(app, job_id, node_id, sent_by=sender()), as_json=as_json)
+    return _run(data_dir, lambda system: system.call(retry_node, job_id, node_id, sent_by=sender()), as_json=as_json)
 
 
 # ── Shared by several commands ──
@@ -160,6 +171,13 @@ def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: 
 def sender(name: str | None = None) -> str:
     """Return the user name that is recorded with a command."""
     return (name or current_user())[:MAX_USER]
+
+
+def _approver(name: str | None, data_dir: pathlib.Path | None) -> str:
+    """Return who answers an approval. A server knows that from the key."""
+    if name is not None and find_server(data_dir) is not None:
+        raise click.UsageError("--as is for users of the database: a server records the name of the key")
+    return sender(name)
 
 
 def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False, is_watched: bool = False) -> int:
@@ -202,10 +220,8 @@ def _print_nodes(heading: str, nodes: tuple[PlannedNodeView, ...], colour: str, 
         click.echo(f"  {node.node.ljust(width)}  {node.reason}")
 
 
-def _run(
-    data_dir: pathlib.Path | None, command: Callable[[Application], Awaitable[CommandResult]], *, as_json: bool
-) -> int:
-    return print_result(on_application(data_dir, command), as_json=as_json)
+def _run(data_dir: pathlib.Path | None, command: Callable[[System], Awaitable[CommandResult]], *, as_json: bool) -> int:
+    return print_result(on_system(data_dir, command), as_json=as_json)
 
 
 def _parse_payload(text: str) -> JsonValue:

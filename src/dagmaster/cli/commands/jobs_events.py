@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_lines_option
 from dagmaster.cli.render.events import event_line
+from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
+    from dagmaster.cli.system import System
 
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job, 3 no database, 130 interrupted.")
@@ -39,11 +39,12 @@ def events(
       dagmaster jobs events last -f --node fetch
     """
 
-    async def query(app: Application) -> int:
+    async def query(system: System) -> int:
         from dagmaster.application.queries.events_and_logs import follow_events
 
-        async for event in follow_events(app, job_id, after=after, node_id=node_id, follow=follow):
+        followed = system.call(follow_events, job_id, after=after, node_id=node_id, follow=follow)
+        async for event in followed:
             click.echo(json.dumps(event.to_dict(), ensure_ascii=False) if as_json else event_line(event))
         return COMPLETED
 
-    return on_application(data_dir, query)
+    return on_system(data_dir, query)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
-    from dagmaster.application.context import Application
     from dagmaster.application.views import FootprintsView
+    from dagmaster.cli.system import System
 
 _NO_FOOTPRINTS = (
     "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have one. The"
@@ -82,18 +82,18 @@ def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Pat
 def _read(data_dir: pathlib.Path | None, job_id: str) -> FootprintsView:
     """Read the footprints of a job; raise if it has none."""
 
-    async def query(app: Application) -> FootprintsView:
+    async def query(system: System) -> FootprintsView:
         from dagmaster.application.queries.jobs import MAX_FOOTPRINTS, job_footprints
 
-        page = await job_footprints(app, job_id, limit=MAX_FOOTPRINTS)
+        page = await system.call(job_footprints, job_id, limit=MAX_FOOTPRINTS)
         features = list(page.features)
         while page.next_cursor is not None:
             # `last` may be another job by now.
-            page = await job_footprints(app, page.job_id, cursor=page.next_cursor, limit=MAX_FOOTPRINTS)
+            page = await system.call(job_footprints, page.job_id, cursor=page.next_cursor, limit=MAX_FOOTPRINTS)
             features += page.features
         return replace(page, features=tuple(features))
 
-    view = on_application(data_dir, query)
+    view = on_system(data_dir, query)
     if not view.features:
         raise click.ClickException(_NO_FOOTPRINTS.format(job_id=view.job_id))
     return view

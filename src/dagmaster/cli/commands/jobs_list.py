@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option, page_options
+from dagmaster.cli.system import on_system
 from dagmaster.errors import QueryInvalid
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import JobView, Page
+    from dagmaster.cli.system import System
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 
@@ -67,12 +67,12 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     except QueryInvalid as error:
         raise click.UsageError(str(error)) from error
 
-    async def query(app: Application) -> Page[JobView]:
+    async def query(system: System) -> Page[JobView]:
         from dagmaster.application.queries.jobs import list_jobs
 
-        return await list_jobs(app, job_filter, cursor=cursor, limit=limit)
+        return await system.call(list_jobs, job_filter, cursor=cursor, limit=limit)
 
-    page = on_application(data_dir, query)
+    page = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
         return COMPLETED

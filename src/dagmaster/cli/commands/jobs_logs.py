@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_lines_option
+from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import LogView
+    from dagmaster.cli.system import System
 
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")
@@ -46,31 +46,41 @@ def logs(
       dagmaster jobs logs last -f
     """
 
-    async def query(app: Application) -> int:
-        from dagmaster.application.queries.events_and_logs import follow_logs, last_traceback
+    async def query(system: System) -> int:
+        from dagmaster.application.queries.events_and_logs import follow_logs
         from dagmaster.application.queries.jobs import job_progress
 
         # `last` may be another job by the time the traceback is read.
-        job = await job_progress(app, job_id)
+        job = await system.call(job_progress, job_id)
         printer = LogPrinter(is_prefixed=node_id is None, as_json=as_json)
-        async for log in follow_logs(app, job.job_id, node_id=node_id, attempt=attempt, follow=follow):
+        chunks = system.call(follow_logs, job.job_id, node_id=node_id, attempt=attempt, follow=follow)
+        async for log in chunks:
             printer.print(log)
         printer.end_line()
         if as_json:
             return COMPLETED
-        traceback = None if node_id is None else await last_traceback(app, job.job_id, node_id, attempt)
+        traceback = None if node_id is None else await last_traceback(system, job.job_id, node_id, attempt)
         if traceback is not None:
             click.echo(click.style(f"attempt {traceback[0]} failed:", fg="red", bold=True))
             click.echo(traceback[1])
         elif not printer.has_printed:
             subject = f"node {node_id}" if node_id else "the tasks"
             which = f" in attempt {attempt}" if attempt else ""
-            is_finished = (await job_progress(app, job.job_id)).is_finished
+            is_finished = (await system.call(job_progress, job.job_id)).is_finished
             later = "" if is_finished else " so far (-f waits for more)"
             click.echo(f"{subject} of job {job.job_id} wrote nothing{which}{later}", err=True)
         return COMPLETED
 
-    return on_application(data_dir, query)
+    return on_system(data_dir, query)
+
+
+async def last_traceback(system: System, job_id: str, node_id: str, attempt: int | None) -> tuple[int, str] | None:
+    """Return the attempt and the traceback with which a node failed last; None if there is none."""
+    from dagmaster.application.queries.nodes import node_detail
+
+    node = await system.call(node_detail, job_id, node_id)
+    traceback = str((node.error or {}).get("traceback") or "").rstrip()
+    return (node.attempt, traceback) if traceback and attempt in (None, node.attempt) else None
 
 
 class LogPrinter:

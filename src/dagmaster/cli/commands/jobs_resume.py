@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.commands.jobs_control import print_plan, print_result, sender
-from dagmaster.cli.database import database_session, job_argument
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import data_dir_option, inputs_remedy, json_option, print_rejection, read_pairs
+from dagmaster.cli.system import job_argument, open_session
 from dagmaster.errors import InputsInvalid
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.views import SubmitResult
-    from dagmaster.cli.database import DatabaseSession
+    from dagmaster.cli.system import Session
 
 
 @click.command(
@@ -79,10 +79,10 @@ def resume(
         version=version,
         idempotency_key=key,
     )
-    with database_session(data_dir) as session:
+    with open_session(data_dir) as session:
         try:
             if dry_run:
-                print_plan(session.run(lambda app: plan_resume(app, job_id, request)), as_json=as_json)
+                print_plan(session.run(lambda system: system.call(plan_resume, job_id, request)), as_json=as_json)
                 return COMPLETED
             return _resume(session, job_id, request, wait=wait, as_json=as_json)
         except InputsInvalid as error:
@@ -90,12 +90,12 @@ def resume(
             return BAD_INPUT
 
 
-def _resume(session: DatabaseSession, job_id: str, request: ResumeRequest, *, wait: bool, as_json: bool) -> int:
+def _resume(session: Session, job_id: str, request: ResumeRequest, *, wait: bool, as_json: bool) -> int:
     from dagmaster.application.commands.resume import resume_job
     from dagmaster.application.views import CommandResult
     from dagmaster.cli.commands.jobs import watch_to_end
 
-    result = session.run(lambda app: resume_job(app, job_id, request))
+    result = session.run(lambda system: system.call(resume_job, job_id, request))
     if isinstance(result, CommandResult):
         code = print_result(result, as_json=as_json, is_quiet=as_json and wait, is_watched=wait)
         if code != COMPLETED:
@@ -104,7 +104,7 @@ def _resume(session: DatabaseSession, job_id: str, request: ResumeRequest, *, wa
         _print_new_job(result, as_json=as_json, wait=wait)
     if not wait:
         return COMPLETED
-    return watch_to_end(session.config, result.job_id or "", as_json=as_json, data_dir=session.data_dir)
+    return watch_to_end(session, result.job_id or "", as_json=as_json)
 
 
 def _print_new_job(result: SubmitResult, *, as_json: bool, wait: bool) -> None:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Sequence
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import JobDetailView, NodeDetailView, NodeView
+    from dagmaster.cli.system import System
 
 _FAILED_CHILDREN = 3
 
@@ -43,17 +43,17 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
     if with_children and (node_id is not None or not as_json):
         raise click.UsageError("--all goes with --json, and with a whole job: it adds the children of fan-outs")
     if node_id is not None:
-        node = on_application(data_dir, lambda app: _read_node(app, job_id, node_id))
+        node = on_system(data_dir, lambda system: _read_node(system, job_id, node_id))
         _print_node(node, as_json=as_json)
         return COMPLETED
 
-    async def query(app: Application) -> tuple[JobDetailView, dict[str, Sequence[NodeView]]]:
+    async def query(system: System) -> tuple[JobDetailView, dict[str, Sequence[NodeView]]]:
         from dagmaster.application.queries.job_detail import job_detail
 
-        job = await job_detail(app, job_id, with_children=with_children)
-        return job, {} if as_json else await _failed_children(app, job)
+        job = await system.call(job_detail, job_id, with_children=with_children)
+        return job, {} if as_json else await _failed_children(system, job)
 
-    job, failed_children = on_application(data_dir, query)
+    job, failed_children = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(job.to_dict(), ensure_ascii=False))
         return COMPLETED
@@ -64,10 +64,10 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
     return COMPLETED
 
 
-async def _read_node(app: Application, job_id: str, node_id: str) -> NodeDetailView:
+async def _read_node(system: System, job_id: str, node_id: str) -> NodeDetailView:
     from dagmaster.application.queries.nodes import node_detail
 
-    return await node_detail(app, job_id, node_id)
+    return await system.call(node_detail, job_id, node_id)
 
 
 def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
@@ -80,21 +80,14 @@ def _print_node(node: NodeDetailView, *, as_json: bool) -> None:
     print_page(node_page(node))
 
 
-async def _failed_children(app: Application, job: JobDetailView) -> dict[str, Sequence[NodeView]]:
+async def _failed_children(system: System, job: JobDetailView) -> dict[str, Sequence[NodeView]]:
     """Return the first children that failed, by fan-out."""
-    from dagmaster.application.queries.nodes import list_nodes
+    from dagmaster.application.queries.nodes import list_children
     from dagmaster.application.views import NodeStatus
-    from dagmaster.ports.read_store import NodeFilter
 
     failed = frozenset({NodeStatus.FAILED})
     fan_outs = [node.node_id for node in job.nodes.values() if node.children and node.children.count(*failed)]
     return {
-        fan_out: (
-            await list_nodes(
-                app,
-                NodeFilter(job_id=job.job_id, parent_node_id=fan_out, statuses=failed),
-                limit=_FAILED_CHILDREN,
-            )
-        ).items
+        fan_out: (await system.call(list_children, job.job_id, fan_out, statuses=failed, limit=_FAILED_CHILDREN)).items
         for fan_out in fan_outs
     }

@@ -19,7 +19,6 @@ from dagmaster.application.event_sentences import how_it_stopped
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.views import JobStatus, NodeStatus
-from dagmaster.cli.database import on_application
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, json_option
@@ -27,6 +26,7 @@ from dagmaster.cli.render.job import JOB_ICONS, job_line, node_line, screen
 from dagmaster.cli.render.text import duration, open_console, print_page
 from dagmaster.cli.render.tree import Tree
 from dagmaster.cli.suggested_commands import format_blocking_reasons
+from dagmaster.cli.system import on_system
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import format_count, format_error, format_list
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     from rich.console import Console, RenderableType
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import EventView, JobDetailView
     from dagmaster.cli.render.job import JobLine
+    from dagmaster.cli.system import System
     from dagmaster.json_types import JsonObject, JsonValue
 
 FRAMES_PER_SECOND: Final = 8
@@ -73,7 +73,7 @@ def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.P
     """
     return interruptible(
         job_id,
-        lambda: on_application(data_dir, lambda app: watch_to_end(app, job_id, plain=plain, as_json=as_json)),
+        lambda: on_system(data_dir, lambda system: watch_to_end(system, job_id, plain=plain, as_json=as_json)),
     )
 
 
@@ -88,17 +88,17 @@ def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
         return INTERRUPTED
 
 
-async def watch_to_end(app: Application, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
+async def watch_to_end(system: System, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
     """Watch a job until it has finished, print how it ended, and return the exit code."""
     console = open_console(stderr=True)
     watched = WatchScreen()
     if as_json:
-        job = await watched.follow(app, job_id)
+        job = await watched.follow(system, job_id)
     elif console.is_terminal and not plain:
         with Live(console=console, get_renderable=lambda: watched.frame(console), refresh_per_second=FRAMES_PER_SECOND):
-            job = await watched.follow(app, job_id)
+            job = await watched.follow(system, job_id)
     else:
-        job = await watched.follow(app, job_id, lines=PlainLines(app))
+        job = await watched.follow(system, job_id, lines=PlainLines(system))
     if not job.is_finished:
         raise click.ClickException(f"job {job.job_id} was removed")
     print_end(job, as_json=as_json)
@@ -138,9 +138,9 @@ class WatchScreen:
         self._line: JobLine | None = None
         self._read_at = 0.0
 
-    async def follow(self, app: Application, job_id: str | None, lines: PlainLines | None = None) -> JobDetailView:
+    async def follow(self, system: System, job_id: str | None, lines: PlainLines | None = None) -> JobDetailView:
         """Read a job until it has finished, and return its last view."""
-        async for job in watch_job(app, job_id):
+        async for job in system.call(watch_job, job_id):
             self.update(job)
             if lines is not None:
                 await lines.print(job)
@@ -185,8 +185,8 @@ class PlainLines:
     Children of fan-outs are summarized: their progress is printed at each tenth, and every few seconds.
     """
 
-    def __init__(self, app: Application) -> None:
-        self._app = app
+    def __init__(self, system: System) -> None:
+        self._system = system
         self._after = 0
         self._stopped: list[EventView] = []
         self._shares: dict[str, int] = {}
@@ -217,7 +217,7 @@ class PlainLines:
         events: list[EventView] = []
         node_ids, cursor = list(job.dependencies), None
         while True:
-            page = await list_events(self._app, job.job_id, after=self._after, cursor=cursor, node_ids=node_ids)
+            page = await self._system.call(list_events, job.job_id, after=self._after, cursor=cursor, node_ids=node_ids)
             events += page.items
             cursor = page.next_cursor
             if cursor is None or len(events) >= _MAX_EVENTS:

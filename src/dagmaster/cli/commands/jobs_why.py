@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import job_argument, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import JobWhyView, NodeWhyView
+    from dagmaster.cli.system import System
 
 
 @click.command(epilog="Exit codes: 0 explained, whatever the job's status; 2 no such job or node; 3 no database.")
@@ -36,12 +36,14 @@ def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Pa
       dagmaster jobs why 115601869557067776 --json
     """
 
-    async def query(app: Application) -> JobWhyView | NodeWhyView:
+    async def query(system: System) -> JobWhyView | NodeWhyView:
         from dagmaster.application.diagnosis import why_job, why_node
 
-        return await (why_job(app, job_id) if node_id is None else why_node(app, job_id, node_id))
+        if node_id is None:
+            return await system.call(why_job, job_id)
+        return await system.call(why_node, job_id, node_id)
 
-    view = on_application(data_dir, query)
+    view = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
         return COMPLETED

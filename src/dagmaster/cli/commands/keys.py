@@ -13,9 +13,9 @@ from rich.table import Table
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
 from dagmaster.application.views import ApiKeyView
 from dagmaster.cli.commands.jobs_control import sender
-from dagmaster.cli.database import database_session
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import AuditEntry
 from dagmaster.text_format import format_rfc3339
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.application.views import NewApiKeyView
+    from dagmaster.cli.system import System
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.api_keys import ApiKeyStore
-    from dagmaster.ports.audit_trail import AuditTrail
 
-T = TypeVar("T")
 V = TypeVar("V", bound=ApiKeyView)
 
 
@@ -65,7 +63,7 @@ def create(
     view = _change(
         data_dir,
         "key.create",
-        lambda store: create_key(store, name, chosen, created_by=sender(), now=time.time(), days=days),
+        lambda system: system.call(create_key, name, chosen, created_by=sender(), now=time.time(), days=days),
         migrate=True,
     )
     return _print_new(view, as_json=as_json)
@@ -76,7 +74,8 @@ def create(
 @data_dir_option
 def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List all keys, without their secrets."""
-    views = _run(data_dir, lambda store, _trail: list_keys(store))
+    with open_session(data_dir) as session:
+        views = session.run(lambda system: system.call(list_keys), on_keys=True)
     if as_json:
         click.echo(json.dumps([view.to_dict() for view in views]))
         return COMPLETED
@@ -101,7 +100,7 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 @data_dir_option
 def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Revoke a key. Requests with it are rejected within 5 seconds."""
-    view = _change(data_dir, "key.revoke", lambda store: revoke_key(store, key_id))
+    view = _change(data_dir, "key.revoke", lambda system: system.call(revoke_key, key_id))
     if as_json:
         click.echo(json.dumps(view.to_dict()))
     else:
@@ -130,7 +129,9 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
     view = _change(
         data_dir,
         "key.rotate",
-        lambda store: rotate_key(store, key_id, created_by=sender(), now=time.time(), overlap_hours=overlap_hours),
+        lambda system: system.call(
+            rotate_key, key_id, created_by=sender(), now=time.time(), overlap_hours=overlap_hours
+        ),
     )
     return _print_new(view, as_json=as_json)
 
@@ -145,39 +146,13 @@ def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
 
 
 def _change(
-    data_dir: pathlib.Path | None,
-    action: str,
-    work: Callable[[ApiKeyStore], Awaitable[V]],
-    *,
-    migrate: bool = False,
+    data_dir: pathlib.Path | None, action: str, work: Callable[[System], Awaitable[V]], *, migrate: bool = False
 ) -> V:
     """Change a key, and record it in the audit trail as the API does."""
-
-    async def change(store: ApiKeyStore, trail: AuditTrail) -> V:
-        view = await work(store)
+    with open_session(data_dir) as session:
+        view = session.run(work, migrate=migrate, on_keys=True)
         details: JsonObject = {"name": view.name, "scopes": list(view.scopes)}
-        await trail.append(
-            [AuditEntry(actor=sender(), action=action, object_kind="key", object_id=view.key_id, details=details)]
+        session.record(
+            AuditEntry(actor=sender(), action=action, object_kind="key", object_id=view.key_id, details=details)
         )
-        return view
-
-    return _run(data_dir, change, migrate=migrate)
-
-
-def _run(
-    data_dir: pathlib.Path | None,
-    work: Callable[[ApiKeyStore, AuditTrail], Awaitable[T]],
-    *,
-    migrate: bool = False,
-) -> T:
-    import asyncio
-
-    from dagmaster.bootstrap.http_server import open_keys
-
-    with database_session(data_dir) as session:
-
-        async def run() -> T:
-            async with open_keys(session.config, migrate=migrate and session.config.is_embedded) as (store, trail):
-                return await work(store, trail)
-
-        return asyncio.run(run())
+    return view

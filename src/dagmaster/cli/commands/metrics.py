@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dagmaster.application.queries.metrics import MAX_DAYS, MAX_FAILURES, MAX_HOURS
-from dagmaster.cli.database import database_session, on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.system import database_session, find_server, on_system
 
 if TYPE_CHECKING:
     import pathlib
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views.view import View
+    from dagmaster.cli.system import System
 
     V = TypeVar("V", bound=View)
 
@@ -51,7 +51,7 @@ def workflows(*, days: int, as_json: bool, data_dir: pathlib.Path | None) -> int
     from dagmaster.application.queries.metrics import workflow_metrics
     from dagmaster.cli.render.metrics_tables import workflows_tables
 
-    return _show(data_dir, lambda app: workflow_metrics(app, days=days), workflows_tables, as_json=as_json)
+    return _show(data_dir, lambda system: system.call(workflow_metrics, days=days), workflows_tables, as_json=as_json)
 
 
 @metrics.command()
@@ -64,7 +64,9 @@ def nodes(workflow_id: str, *, days: int, as_json: bool, data_dir: pathlib.Path 
     from dagmaster.application.queries.metrics import node_metrics
     from dagmaster.cli.render.metrics_tables import nodes_table
 
-    return _show(data_dir, lambda app: node_metrics(app, workflow_id, days=days), nodes_table, as_json=as_json)
+    return _show(
+        data_dir, lambda system: system.call(node_metrics, workflow_id, days=days), nodes_table, as_json=as_json
+    )
 
 
 @metrics.command()
@@ -77,7 +79,9 @@ def failures(*, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | N
     from dagmaster.application.queries.metrics import failure_metrics
     from dagmaster.cli.render.metrics_tables import failures_table
 
-    return _show(data_dir, lambda app: failure_metrics(app, days=days, limit=limit), failures_table, as_json=as_json)
+    return _show(
+        data_dir, lambda system: system.call(failure_metrics, days=days, limit=limit), failures_table, as_json=as_json
+    )
 
 
 @metrics.command()
@@ -98,7 +102,7 @@ def throughput(*, hours: int, bucket_minutes: int, as_json: bool, data_dir: path
 
     return _show(
         data_dir,
-        lambda app: queries.throughput(app, hours=hours, bucket_minutes=bucket_minutes),
+        lambda system: system.call(queries.throughput, hours=hours, bucket_minutes=bucket_minutes),
         throughput_table,
         as_json=as_json,
     )
@@ -116,6 +120,11 @@ def rebuild(*, data_dir: pathlib.Path | None) -> int:
 
     from dagmaster.bootstrap.database_admin import rebuild_metrics
 
+    if find_server(data_dir) is not None:
+        raise click.UsageError(
+            "to count all jobs again needs the database itself: run it without --url and DAGMASTER_URL, with"
+            " DAGMASTER_DATABASE_URL"
+        )
     with database_session(data_dir) as session:
         jobs = asyncio.run(rebuild_metrics(session.config))
     click.echo(f"counted {jobs:,} finished jobs", err=True)
@@ -124,12 +133,12 @@ def rebuild(*, data_dir: pathlib.Path | None) -> int:
 
 def _show(
     data_dir: pathlib.Path | None,
-    query: Callable[[Application], Awaitable[V]],
+    query: Callable[[System], Awaitable[V]],
     draw: Callable[[V], RenderableType],
     *,
     as_json: bool,
 ) -> int:
-    view: Any = on_application(data_dir, query)
+    view: Any = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
         return COMPLETED

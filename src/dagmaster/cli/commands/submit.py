@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.commands.jobs_control import sender
-from dagmaster.cli.database import database_session
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
     data_dir_option,
@@ -25,6 +24,7 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
 )
+from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views import SubmitResult
-    from dagmaster.cli.database import DatabaseSession
+    from dagmaster.cli.system import Session
     from dagmaster.json_types import JsonObject
 
 
@@ -113,7 +113,7 @@ def submit(
     except WorkflowInvalid as error:
         print_rejection(error, "nothing was submitted: the workflow is not valid", json_out)
         return BAD_INPUT
-    with database_session(data_dir) as session:
+    with open_session(data_dir) as session:
         if lines is not None:
             return _submit_batch(session, _batch_requests(request, lines), as_json=as_json)
         try:
@@ -140,18 +140,17 @@ def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]
     return replace(request, graph=compiled.graph, child_graphs=tuple(children))
 
 
-def _submit_one(session: DatabaseSession, request: JobRequest, *, wait: bool, as_json: bool) -> int:
+def _submit_one(session: Session, request: JobRequest, *, wait: bool, as_json: bool) -> int:
     from dagmaster.application.submission import submit_job
 
-    # The embedded database belongs to this machine: its first user creates the tables.
-    result = session.run(lambda app: submit_job(app, request), migrate=session.config.is_embedded)
+    result = session.run(lambda system: system.call(submit_job, request), migrate=True)
     if not (wait and as_json):
         _print_result(result, as_json=as_json, wait=wait)
     if not wait:
         return COMPLETED
     from dagmaster.cli.commands.jobs import watch_to_end
 
-    return watch_to_end(session.config, result.job_id or "", as_json=as_json, data_dir=session.data_dir)
+    return watch_to_end(session, result.job_id or "", as_json=as_json)
 
 
 def _print_result(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
@@ -170,11 +169,11 @@ def _print_result(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
 # ── Batches ──
 
 
-def _submit_batch(session: DatabaseSession, requests: Sequence[JobRequest], *, as_json: bool) -> int:
+def _submit_batch(session: Session, requests: Sequence[JobRequest], *, as_json: bool) -> int:
     from dagmaster.application.submission import submit_jobs
     from dagmaster.application.views import SubmitOutcome
 
-    results = session.run(lambda app: submit_jobs(app, requests), migrate=session.config.is_embedded)
+    results = session.run(lambda system: system.call(submit_jobs, requests), migrate=True)
     failed = [number for number, result in enumerate(results, 1) if result.outcome is SubmitOutcome.ERROR]
     if as_json:
         click.echo(json.dumps([result.to_dict() for result in results], ensure_ascii=False))

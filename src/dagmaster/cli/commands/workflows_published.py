@@ -8,7 +8,6 @@ import sys
 
 import click
 
-from dagmaster.cli.database import database_session, on_application
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
@@ -19,6 +18,7 @@ from dagmaster.cli.options import (
     print_problems,
     print_rejection,
 )
+from dagmaster.cli.system import on_system, open_session
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.text_format import format_count
 
@@ -67,11 +67,10 @@ def push(
         )
         return BAD_INPUT
     print_problems(problem for result in results for problem in result.problems)
-    with database_session(data_dir) as session:
-        # The embedded database belongs to this machine: its first user creates the tables.
+    with open_session(data_dir) as session:
         published = session.run(
-            lambda app: publish_workflows(app, sources, replace=replace, activate=not no_activate),
-            migrate=session.config.is_embedded,
+            lambda system: system.call(publish_workflows, sources, replace=replace, activate=not no_activate),
+            migrate=True,
         )
     if as_json:
         click.echo(json.dumps([result.to_dict() for result in published], ensure_ascii=False))
@@ -101,7 +100,7 @@ def activate(workflow_id: str, version: int, *, as_json: bool, data_dir: pathlib
     """
     from dagmaster.application.commands.publication import activate_version
 
-    result = on_application(data_dir, lambda app: activate_version(app, workflow_id, version))
+    result = on_system(data_dir, lambda system: system.call(activate_version, workflow_id, version))
     if as_json:
         click.echo(json.dumps(result.to_dict(), ensure_ascii=False))
         return COMPLETED

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.database import on_application
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option, page_options
+from dagmaster.cli.system import on_system
 
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.context import Application
     from dagmaster.application.views import Page, WorkflowDetailView, WorkflowView
+    from dagmaster.cli.system import System
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")
@@ -36,12 +36,12 @@ def list_workflows(
       dagmaster workflows list --tag flood --json
     """
 
-    async def query(app: Application) -> Page[WorkflowView]:
+    async def query(system: System) -> Page[WorkflowView]:
         from dagmaster.application.queries import workflows
 
-        return await workflows.list_workflows(app, tag=tag, cursor=cursor, limit=limit)
+        return await system.call(workflows.list_workflows, tag=tag, cursor=cursor, limit=limit)
 
-    page = on_application(data_dir, query)
+    page = on_system(data_dir, query)
     if as_json:
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
         return COMPLETED
@@ -78,12 +78,12 @@ def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool,
     if as_yaml and as_json:
         raise click.UsageError("--json and --yaml exclude each other")
 
-    async def query(app: Application) -> WorkflowDetailView:
+    async def query(system: System) -> WorkflowDetailView:
         from dagmaster.application.queries.workflows import workflow_detail
 
-        return await workflow_detail(app, workflow_id, version)
+        return await system.call(workflow_detail, workflow_id, version)
 
-    view = on_application(data_dir, query)
+    view = on_system(data_dir, query)
     if as_yaml:
         import yaml
 

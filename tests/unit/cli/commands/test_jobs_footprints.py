@@ -31,7 +31,7 @@ NOWHERE = a_footprint(1, "somewhere")
 
 def ask(monkeypatch: pytest.MonkeyPatch, command: Any, *arguments: str, placed: list[FootprintRecord]) -> Any:
     view = run(job_footprints(an_application(FakeReadStore([a_record()], footprint_records=placed)), "7"))
-    monkeypatch.setattr(jobs_footprints, "on_application", lambda _data_dir, _query: view)
+    monkeypatch.setattr(jobs_footprints, "on_system", lambda _data_dir, _query: view)
     return CliRunner().invoke(command, ["last", *arguments], standalone_mode=True)
 
 

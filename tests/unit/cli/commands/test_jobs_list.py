@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.commands import jobs_list
+from dagmaster.cli.system import LocalSystem
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import JobFilter
 from tests.unit.application.world import FakeReadStore, a_record, an_application, run
@@ -17,7 +18,7 @@ from tests.unit.application.world import FakeReadStore, a_record, an_application
 
 def ask(monkeypatch: pytest.MonkeyPatch, store: FakeReadStore, *arguments: str) -> Any:
     app = an_application(store)
-    monkeypatch.setattr(jobs_list, "on_application", lambda _data_dir, query: run(query(app)))
+    monkeypatch.setattr(jobs_list, "on_system", lambda _data_dir, query: run(query(LocalSystem(app))))
     return CliRunner().invoke(jobs_list.list_jobs, list(arguments))
 
 

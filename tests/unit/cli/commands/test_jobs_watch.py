@@ -7,6 +7,7 @@ from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.queries.job_detail import snapshot_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, WatchScreen, grouped_sentences
+from dagmaster.cli.system import LocalSystem
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
@@ -52,7 +53,7 @@ def a_stop(seq: int, **details: object) -> StoredEvent:
 def test_children_that_are_stopped_by_a_cancel_are_one_line_that_counts_the_killed(capsys):
     events = [an_event(1, "CancelRequested"), *(a_stop(seq) for seq in range(2, 8))]
     store = FakeReadStore([a_record()], stored_events=events)
-    lines = PlainLines(an_application(store))
+    lines = PlainLines(LocalSystem(an_application(store)))
 
     async def work() -> None:
         await lines.print(snapshot_view(a_snapshot(DONE, event_seq=20)))
@@ -73,7 +74,7 @@ def test_children_that_are_stopped_by_a_cancel_are_one_line_that_counts_the_kill
 
 def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
     store = FakeReadStore([a_record()], stored_events=[an_event(1, "JobStarted"), an_event(2, "NodeFailed", "fetch")])
-    lines = PlainLines(an_application(store))
+    lines = PlainLines(LocalSystem(an_application(store)))
 
     async def work() -> None:
         for done in (1, 1, 4, 10):
@@ -92,7 +93,7 @@ def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
 
 def test_events_of_earlier_runs_are_not_printed_again(capsys):
     events = [an_event(1, "NodeFailed", "fetch"), an_event(2, "JobResumed", run=2, count=1)]
-    lines = PlainLines(an_application(FakeReadStore([a_record()], stored_events=events)))
+    lines = PlainLines(LocalSystem(an_application(FakeReadStore([a_record()], stored_events=events))))
     run(lines.print(snapshot_view(a_snapshot(DONE))))
     assert "fetch failed" not in capsys.readouterr().err
 
@@ -114,7 +115,7 @@ class Flaky(FakeReadStore):
 def test_a_watch_waits_out_an_outage_and_ends_with_the_result():
     store = Flaky([a_record()])
     watched = WatchScreen()
-    job = run(watched.follow(an_application(store), "7"))
+    job = run(watched.follow(LocalSystem(an_application(store)), "7"))
     assert (job.status, job.result) == (JobStatus.COMPLETED, {"a": 1})
 
 

@@ -1,0 +1,210 @@
+"""Where the questions of a command go: to the application layer on a database, or, with `--url`, to a server.
+
+A command names a function of `application` and its arguments. Locally the function is called; a server is asked by the
+method of the client that has the same name and arguments, and answers with the same views.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+import click
+
+from dagmaster.cli.errors import command_errors
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from dagmaster.bootstrap.client_settings import ClientSettings
+    from dagmaster.client.async_client import AsyncClient
+    from dagmaster.ports.audit_trail import AuditEntry
+    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.settings import Settings
+
+P = ParamSpec("P")
+T = TypeVar("T")
+LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "created_by", "now"})
+"""Arguments of functions that a server takes from the key and from its own clock."""
+_OPTIONS: Final = "dagmaster.server"
+job_argument = click.argument("job_id", metavar="JOB")
+
+
+class System(Protocol):
+    """What answers the questions of a command."""
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of `application`, without its first argument."""
+
+
+class Session(Protocol):
+    """A system that can be used for as long as a command runs."""
+
+    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:
+        """Run something with the system.
+
+        `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user creates
+        them. `on_keys`: the functions take the store of keys.
+        """
+
+    def record(self, entry: AuditEntry) -> None:
+        """Record a change in the audit trail, unless the system has done so."""
+
+
+@contextlib.contextmanager
+def open_session(data_dir: pathlib.Path | None) -> Iterator[Session]:
+    """Open the server of --url or DAGMASTER_URL, else the database; report errors as a command does."""
+    with command_errors():
+        server = find_server(data_dir)
+        if server is not None:
+            yield RemoteSession(server)
+            return
+    with database_session(data_dir) as session:
+        yield session
+
+
+def on_system(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]]) -> T:
+    """Run something with the server, or with the application layer of the database."""
+    with open_session(data_dir) as session:
+        return session.run(work)
+
+
+# ── A database ──
+
+
+@contextlib.contextmanager
+def database_session(data_dir: pathlib.Path | None) -> Iterator[DatabaseSession]:
+    """Open the database of DAGMASTER_DATABASE_URL, else the embedded one; report errors as a command does."""
+    from dagmaster.bootstrap import open_database
+    from dagmaster.bootstrap.client_settings import load_client_settings
+
+    with command_errors():
+        settings = load_client_settings()
+        with open_database(settings, data_dir) as config:
+            yield DatabaseSession(config, settings, data_dir)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSession:
+    """A database that can be used for as long as a command runs."""
+
+    config: DatabaseConfig
+    settings: ClientSettings | Settings
+    data_dir: pathlib.Path | None
+
+    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:
+        """Run something with the application layer, or with the store of keys."""
+        from dagmaster.bootstrap import open_application
+
+        is_first_user = migrate and self.config.is_embedded
+
+        async def run() -> T:
+            if on_keys:
+                from dagmaster.bootstrap.http_server import open_keys
+
+                async with open_keys(self.config, migrate=is_first_user) as (keys, _):
+                    return await work(LocalSystem(keys))
+            async with open_application(self.config, self.settings, self.data_dir, migrate=is_first_user) as app:
+                return await work(LocalSystem(app))
+
+        return asyncio.run(run())
+
+    def record(self, entry: AuditEntry) -> None:
+        """Record a change in the audit trail."""
+        from dagmaster.bootstrap.http_server import open_keys
+
+        async def run() -> None:
+            async with open_keys(self.config) as (_, trail):
+                await trail.append([entry])
+
+        asyncio.run(run())
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSystem:
+    """The functions of `application` on their first argument."""
+
+    first: Any
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function."""
+        return operation(self.first, *args, **kwargs)
+
+
+# ── A server ──
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """The address of a server, and the key to use."""
+
+    url: str
+    key: str | None
+
+    def __repr__(self) -> str:
+        """Return the address, without the key."""
+        return f"Server({self.url!r})"
+
+
+def remember_server(context: click.Context, url: str | None, key: str | None) -> None:
+    """Record the options `--url` and `--key` of the root command."""
+    context.meta[_OPTIONS] = (url, key)
+
+
+def find_server(data_dir: pathlib.Path | None) -> Server | None:
+    """Return the server to ask. An option wins over the environment; None: the database."""
+    context = click.get_current_context(silent=True)
+    url, key = (None, None) if context is None else context.meta.get(_OPTIONS, (None, None))
+    if url is not None and data_dir is not None:
+        raise click.UsageError(
+            "--url asks a server, --data-dir names a database of this machine: leave one of them out"
+        )
+    if data_dir is not None:
+        return None
+    from dagmaster.bootstrap.client_settings import load_client_settings
+
+    settings = load_client_settings()
+    url = url or settings.url
+    if url is None:
+        if key is not None:
+            raise click.UsageError("--key is for a server: name it with --url or DAGMASTER_URL")
+        return None
+    if key is None and settings.key is not None:
+        key = settings.key.get_secret_value()
+    return Server(url, key)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSession:
+    """A server that can be asked for as long as a command runs."""
+
+    server: Server
+
+    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:  # noqa: ARG002 - a server does both
+        """Run something with the server."""
+        from dagmaster.client.async_client import AsyncClient
+
+        async def run() -> T:
+            async with AsyncClient(self.server.url, self.server.key) as client:
+                return await work(RemoteSystem(client))
+
+        return asyncio.run(run())
+
+    def record(self, entry: AuditEntry) -> None:
+        """Do nothing: the server records what its callers change."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSystem:
+    """The functions of `application` as the methods of a client."""
+
+    client: AsyncClient
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Ask the server."""
+        arguments = {name: value for name, value in kwargs.items() if name not in LOCAL_ARGUMENTS}
+        answer: T = getattr(self.client, operation.__name__)(*args, **arguments)
+        return answer

@@ -1,0 +1,429 @@
+"""Commands print the same through a server as on the database, and exit with the same codes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.application.submission import JobRequest, submit_job
+from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.cli import system
+from dagmaster.cli.main import REMOTE, cli, main
+from dagmaster.cli.system import LocalSystem
+from dagmaster.errors import PermanentError
+from dagmaster.ports.api_keys import Scope
+from tests.unit.application.memory_application import finished
+from tests.unit.http.loopback import Loopback, serve
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from pathlib import Path
+
+    from dagmaster.ports.audit_trail import AuditEntry
+
+FLOWS = {
+    "fine": """
+workflow_id: fine
+version: 1
+tags: [night]
+inputs: {name: {type: string, default: world}, token: {type: string, secret: true, default: canary-4711}}
+nodes:
+  greet: {handler: remote.greet, params: {name: "{{ inputs.name }}"}, next: tiles}
+  tiles: {type: fan_out, source: [1, 2, 3], task: {handler: remote.greet, params: {name: "{{ item }}"}}, next: all}
+  all: {type: fan_in}
+outputs: {text: "{{ nodes.greet.output.text }}"}
+""",
+    "broken": """
+workflow_id: broken
+version: 1
+nodes:
+  tiles:
+    type: fan_out
+    source: [1, 2, 3]
+    task: {handler: remote.fail, params: {number: "{{ item }}"}}
+    next: after
+  after: {handler: remote.greet, params: {name: x}}
+""",
+    "asking": """
+workflow_id: asking
+version: 1
+nodes:
+  ask: {type: approval, message: "go on?", next: signal}
+  signal: {type: wait, signal: go}
+""",
+}
+
+
+@handler("remote.greet", queue="q")
+async def greet(name: Any) -> dict[str, Any]:
+    return {"text": f"hello {name}"}
+
+
+@handler("remote.fail", queue="q")
+async def fail(number: int) -> dict[str, Any]:
+    if number == 2:
+        raise PermanentError("two is broken")
+    return {"number": number}
+
+
+JOBS: dict[str, str] = {}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    from dagmaster.application.commands.publication import publish_workflows
+    from dagmaster.application.commands.validation import to_sources, validate_text
+
+    registry = Registry([greet, fail])
+    with serve(registry) as server:
+        app = server.services.application
+        sources = to_sources([validate_text(text, registry, name=f"{name}.yaml") for name, text in FLOWS.items()])
+        server.run(publish_workflows(app, sources))
+        for name in FLOWS:
+            result = server.run(submit_job(app, JobRequest(workflow_id=name, submitted_by="ada")))
+            JOBS[name] = result.job_id or ""
+            if name != "asking":
+                server.run(finished(app, result.job_id))
+        yield server
+
+
+class Terminal:
+    """Runs commands on the stores, and through the server."""
+
+    def __init__(self, server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server = server
+        self._capsys = capsys
+        for name in [name for name in os.environ if name.startswith("DAGMASTER_")]:
+            monkeypatch.delenv(name)
+        monkeypatch.setenv("DAGMASTER_KEY", server.key)
+        monkeypatch.setattr(system, "database_session", lambda _data_dir: contextlib.nullcontext(self))
+
+    def run(
+        self, work: Callable[[LocalSystem], Awaitable[Any]], *, migrate: bool = False, on_keys: bool = False
+    ) -> Any:
+        """Run something on the stores, as a session on a database does."""
+        services = self.server.services
+        assert migrate in (True, False)
+
+        async def answer() -> Any:
+            return await work(LocalSystem(services.keys if on_keys else services.application))
+
+        return self.server.run(answer())
+
+    def record(self, entry: AuditEntry) -> None:
+        """Record a change in the audit trail, as a session on a database does."""
+        self.server.run(self.server.services.audit.append([entry]))
+
+    def local(self, *arguments: str) -> tuple[int, str, str]:
+        """Return exit code, output and errors of a command on the stores."""
+        with pytest.raises(SystemExit) as exited:
+            main(arguments)
+        out, err = self._capsys.readouterr()
+        return int(exited.value.code or 0), out, err
+
+    def remote(self, *arguments: str, key: str | None = None) -> tuple[int, str, str]:
+        """Return exit code, output and errors of a command through the server."""
+        options = ["--url", self.server.url, *([] if key is None else ["--key", key])]
+        return self.local(*options, *arguments)
+
+
+@pytest.fixture
+def terminal(server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    return Terminal(server, capsys, monkeypatch)
+
+
+def filled(arguments: str) -> list[str]:
+    """Return the words of a command line, with the ids of jobs."""
+    first, second, *rest = arguments.split()
+    # The id of a workflow is the name of its job here.
+    is_job = first == "jobs" and "--workflow" not in rest
+    return [first, second, *(JOBS.get(word, word) if is_job else word for word in rest)]
+
+
+def without_times(value: Any) -> Any:
+    """Return JSON without what differs from one moment to the next."""
+    if isinstance(value, list):
+        return [without_times(item) for item in value]
+    if isinstance(value, dict):
+        return {
+            key: without_times(item)
+            for key, item in value.items()
+            if not key.endswith("_seconds") and key not in ("counters", "last_used_at", "since", "until")
+        }
+    return value
+
+
+FINISHED = [
+    "jobs show fine",
+    "jobs show broken",
+    "jobs show fine greet",
+    "jobs show broken tiles__1",
+    "jobs show fine --json --all",
+    "jobs why fine",
+    "jobs why broken",
+    "jobs why broken after",
+    "jobs logs fine",
+    "jobs logs fine greet",
+    "jobs logs broken tiles__1",
+    "jobs logs broken after",
+    "jobs events fine",
+    "jobs events broken --after 3 --node tiles__1",
+    "jobs watch fine --plain",
+    "jobs watch broken --plain",
+    "jobs resume broken --dry-run",
+    "jobs retry broken tiles__1 --dry-run",
+    "jobs resume fine --from greet --dry-run",
+    "workflows list",
+    "workflows list --tag night",
+    "workflows show fine",
+    "workflows show fine --yaml",
+]
+
+
+@pytest.mark.parametrize("arguments", FINISHED)
+def test_a_command_about_what_has_ended_prints_the_same(terminal, arguments):
+    local, remote = terminal.local(*filled(arguments)), terminal.remote(*filled(arguments))
+    ages = re.compile(r"\d+ s ago")
+    assert ages.sub("", str(remote)) == ages.sub("", str(local))
+    assert remote[1] + remote[2]
+
+
+AS_JSON = [
+    "jobs list --json",
+    "jobs list --json --status failed --since 1d --workflow broken",
+    "jobs list --json --limit 2",
+    "jobs show fine --json",
+    "jobs show broken --json",
+    "jobs show asking --json",
+    "jobs show last --json",
+    "jobs show fine greet --json",
+    "jobs show broken tiles__1 --json",
+    "jobs why asking --json",
+    "jobs why broken --json",
+    "jobs why asking signal --json",
+    "jobs logs fine --json",
+    "jobs events fine --json",
+    "jobs events asking --json",
+    "jobs watch fine --json",
+    "jobs resume broken --dry-run --json",
+    "jobs resume fine -i name=Eve --dry-run --json",
+    "jobs retry broken tiles__1 --dry-run --json",
+    "workflows list --json",
+    "workflows show fine --json",
+    "fleet --json",
+    "metrics workflows --json",
+    "metrics nodes fine --json",
+    "metrics failures --json",
+    "metrics throughput --json",
+    "keys list --json",
+]
+
+
+@pytest.mark.parametrize("arguments", AS_JSON)
+def test_a_command_with_json_prints_equal_documents(terminal, arguments):
+    (code, out, err), (remote_code, remote_out, remote_err) = (
+        terminal.local(*filled(arguments)),
+        terminal.remote(*filled(arguments)),
+    )
+    assert (remote_code, remote_err) == (code, err)
+    documents = [[json.loads(line) for line in text.splitlines()] for text in (out, remote_out)]
+    assert without_times(documents[1]) == without_times(documents[0])
+    assert "canary-4711" not in remote_out
+
+
+ERRORS = [
+    "jobs show 1",
+    "jobs show fine gret",
+    "jobs why fine gret",
+    "jobs logs fine gret",
+    "jobs events nonsense",
+    "jobs cancel fine",
+    "jobs resume asking",
+    "jobs resume fine",
+    "jobs retry fine greet",
+    "jobs approve asking signal",
+    "jobs approve fine greet",
+    "jobs signal asking goo",
+    "jobs list --cursor x",
+    "jobs list --cursor eyJ9",
+    "jobs footprints fine",
+    "submit nothing",
+    "submit fine -i nam=x",
+    "submit fine --version 9",
+    "workflows show nothing",
+    "workflows activate fine 9",
+    "keys revoke dm_000000000000",
+]
+
+
+@pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
+@pytest.mark.parametrize("arguments", ERRORS)
+def test_an_error_has_the_same_sentence_and_exit_code(terminal, arguments, as_json):
+    if as_json and arguments.startswith("jobs footprints"):
+        return
+    command = [*filled(arguments), *(["--json"] if as_json else [])]
+    local, remote = terminal.local(*command), terminal.remote(*command)
+    assert remote == local
+    assert local[0] == 2
+
+
+def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
+    code, out, err = terminal.remote("submit", "asking", "--name", "remote", "--json")
+    assert (code, err) == (0, "")
+    job_id = json.loads(out)["job_id"]
+    assert terminal.remote("jobs", "approve", job_id, "ask", "--comment", "fine")[0] == 0
+    assert terminal.remote("jobs", "signal", job_id, "go", '{"rows": 1}')[0] == 0
+    code, out, _ = terminal.remote("jobs", "watch", job_id, "--json")
+    job = json.loads(out)
+    assert (code, job["status"], job["submitted_by"], job["name"]) == (0, "COMPLETED", "ada", "remote")
+    events = terminal.remote("jobs", "events", job_id)[1]
+    assert "ada approved" in events or "ada" in events
+
+    code, out, _ = terminal.remote("jobs", "resume", job_id, "--from", "signal", "--json")
+    assert (code, json.loads(out)["accepted"]) == (0, True)
+    code, out, _ = terminal.remote("jobs", "cancel", job_id, "--wait")
+    assert code == 0
+
+
+def test_a_submission_waits_and_its_outcome_is_the_exit_code(terminal):
+    code, out, _ = terminal.remote("submit", "fine", "-i", "name=Eve", "--wait")
+    assert (code, json.loads(out)) == (0, {"text": "hello Eve"})
+    assert terminal.remote("submit", "broken", "--wait")[0] == 1
+
+
+def test_a_failed_node_is_run_again_and_an_approval_rejected(terminal):
+    code, out, _ = terminal.remote("submit", "broken", "--wait", "--json")
+    job_id = json.loads(out)["job_id"]
+    assert code == 1
+    assert terminal.remote("jobs", "retry", job_id, "tiles__1")[0] == 0
+    assert terminal.remote("jobs", "watch", job_id)[0] == 1
+    code, out, _ = terminal.remote("jobs", "resume", JOBS["fine"], "-i", "name=Zoe", "--wait", "--json")
+    assert (code, json.loads(out)["result"]) == (0, {"text": "hello Zoe"})
+    job_id = json.loads(terminal.remote("submit", "asking", "--json")[1])["job_id"]
+    assert terminal.remote("jobs", "reject", job_id, "ask")[0] == 0
+    assert terminal.remote("jobs", "watch", job_id)[0] == 1
+
+
+def test_a_batch_has_an_outcome_for_each_line(terminal, tmp_path):
+    file = tmp_path / "names.jsonl"
+    file.write_text('{"name": "Ada"}\n{"nam": "Eve"}\n{"name": "Zoe"}\n')
+    arguments = ("submit", "fine", "--batch", str(file), "--idempotency-key", "night", "--json")
+    code, out, _ = terminal.remote(*arguments)
+    assert code == 2
+    assert [result["outcome"] for result in json.loads(out)] == ["accepted", "error", "accepted"]
+    assert [result["outcome"] for result in json.loads(terminal.remote(*arguments)[1])] == [
+        "existing",
+        "error",
+        "existing",
+    ]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "tasks.py").write_text("from tests.unit.cli.test_remote import fail, greet\n")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "parent.yaml").write_text(
+        "{workflow_id: parent, version: 1, nodes: {child: {type: workflow, workflow_id: child}}}"
+    )
+    (tmp_path / "child.yaml").write_text(
+        "{workflow_id: child, version: 1, nodes: {greet: {handler: remote.greet, params: {name: child}}}}"
+    )
+    return tmp_path
+
+
+@pytest.mark.usefixtures("files")
+def test_a_file_is_submitted_with_the_workflows_beside_it(terminal):
+    code, out, err = terminal.remote("submit", "parent.yaml", "--handlers", "./tasks.py", "--wait", "--json")
+    assert (code, json.loads(out)["status"]) == (0, "COMPLETED"), err
+    assert terminal.remote("workflows", "show", "parent")[0] == 2
+
+
+def test_files_are_published_all_or_none_and_activated(terminal, files):
+    push = ("workflows", "push", ".", "--handlers", "./tasks.py", "--json")
+    code, out, err = terminal.remote(*push)
+    assert (code, {result["outcome"] for result in json.loads(out)}) == (0, {"published"}), err
+    # The content is the same, whichever way it was published.
+    assert {result["outcome"] for result in json.loads(terminal.local(*push)[1])} == {"unchanged"}
+    for name in ("parent", "child"):
+        file = files / f"{name}.yaml"
+        file.write_text(file.read_text().replace("version: 1", "version: 2, name: newer"))
+    (files / "more.yaml").write_text((files / "child.yaml").read_text().replace("newer", "other"))
+    code, out, _ = terminal.remote(*push)
+    assert (code, json.loads(out)["error"]["code"]) == (2, "workflow_version_conflict")
+    (files / "more.yaml").unlink()
+    assert terminal.remote(*push, "--no-activate")[0] == 0
+    assert terminal.remote("workflows", "activate", "child", "2")[:2] == (0, "new jobs of child get v2 (before: v1)\n")
+
+
+def test_keys_are_made_rotated_and_revoked(terminal):
+    code, out, _ = terminal.remote("keys", "create", "eve", "--scope", "read", "--json")
+    key = json.loads(out)
+    assert (code, key["name"], key["created_by"]) == (0, "eve", "ada")
+    assert terminal.remote("jobs", "list", key=key["key"])[0] == 0
+    code, out, _ = terminal.remote("keys", "rotate", key["key_id"], "--json")
+    assert (code, json.loads(out)["name"]) == (0, "eve")
+    # The text of a key names it, and is not sent.
+    assert terminal.remote("keys", "revoke", json.loads(out)["key"])[0] == 0
+
+
+def test_a_key_is_missing_unknown_or_has_not_the_scope(terminal, monkeypatch):
+    reader = terminal.server.make_key(Scope.READ)
+    code, _, err = terminal.remote("jobs", "cancel", JOBS["asking"], key=reader)
+    assert code == 2
+    assert "this needs the scope `operate`" in err
+    unknown = "dm_000000000000_" + "x" * 43
+    code, _, err = terminal.remote("jobs", "list", key=unknown)
+    assert code == 2
+    assert "the key is unknown, revoked or expired" in err
+    assert "DAGMASTER_KEY" in err
+    assert unknown not in err
+    monkeypatch.delenv("DAGMASTER_KEY")
+    code, out, _ = terminal.remote("jobs", "list", "--json")
+    assert (code, json.loads(out)["error"]["code"]) == (2, "api_key_rejected")
+
+
+def test_a_server_that_is_not_there_is_exit_code_3(terminal, monkeypatch):
+    from dagmaster.client import connection
+    from dagmaster.client.retries import Retries
+
+    monkeypatch.setattr(connection, "Retries", lambda: Retries(base_seconds=0.0))
+    code, _, err = terminal.local("--url", "http://127.0.0.1:9", "jobs", "list")
+    assert code == 3
+    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: ")
+    assert "Traceback" not in err
+    assert terminal.server.key not in err
+
+
+def test_the_environment_names_the_server_and_an_option_wins(terminal, monkeypatch, tmp_path):
+    monkeypatch.setenv("DAGMASTER_URL", terminal.server.url)
+    monkeypatch.setenv("DAGMASTER_KEY", "wrong")
+    assert terminal.local("jobs", "list")[0] == 2
+    assert terminal.local("--key", terminal.server.key, "jobs", "list")[0] == 0
+    # A data directory names a database.
+    assert terminal.local("jobs", "list", "--data-dir", str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize("command", sorted(set(cli.lazy) - REMOTE))
+def test_a_command_of_this_machine_refuses_a_server_by_name(terminal, command):
+    code, _, err = terminal.remote(command)
+    assert code == 2
+    assert f"`dagmaster {command}` works on this machine" in " ".join(err.split())
+
+
+def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeypatch):
+    for arguments, sentence in [
+        (["jobs", "list", "--data-dir", str(tmp_path)], "leave one of them out"),
+        (["jobs", "audit"], "an audit reads all tables"),
+        (["metrics", "rebuild"], "needs the database itself"),
+        (["jobs", "approve", JOBS["asking"], "ask", "--as", "eve"], "a server records the name of the key"),
+    ]:
+        code, _, err = terminal.remote(*arguments)
+        assert (code, sentence in " ".join(err.split())) == (2, True), err
+    monkeypatch.delenv("DAGMASTER_KEY")
+    code, _, err = terminal.local("--key", "dm_x", "jobs", "list")
+    assert (code, "name it with --url or DAGMASTER_URL" in " ".join(err.split()), "dm_x" in err) == (2, True, False)
