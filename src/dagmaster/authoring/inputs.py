@@ -1,4 +1,4 @@
-"""Workflow inputs: their JSON Schema and validation."""
+"""Workflow inputs: their validation."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 
+from dagmaster.authoring.input_schema import input_schema, inputs_schema
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.source_map import format_path, truncate
@@ -87,29 +88,6 @@ def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonVa
 
 
 _Validator: Any = extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
-
-
-def inputs_schema(inputs: Mapping[str, Mapping[str, JsonValue]]) -> JsonObject:
-    """Return the JSON Schema of all inputs, for forms, the API and validation."""
-    return {
-        "type": "object",
-        "properties": {name: _input_schema(definition) for name, definition in inputs.items()},
-        "required": [
-            name for name, definition in inputs.items() if definition.get("required") and "default" not in definition
-        ],
-        "additionalProperties": False,
-    }
-
-
-def _input_schema(definition: Mapping[str, JsonValue]) -> JsonObject:
-    kind = definition.get("type", "string")
-    schema: JsonObject = {"type": "string", "format": kind} if kind in ("uri", "date-time") else {"type": kind}
-    for key in ("default", "enum", "pattern", "minimum", "maximum", "items", "properties", "description"):
-        if definition.get(key) not in (None, ""):
-            schema[key] = definition[key]
-    if definition.get("secret"):
-        schema["writeOnly"] = True
-    return schema
 
 
 def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
@@ -192,7 +170,7 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
     # Only these two contain user-written JSON Schema; checking every input took a third of the compile time.
     if problems or (model.items is None and model.properties is None):
         return problems
-    schema = _input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
+    schema = input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
@@ -232,12 +210,12 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
     problems: list[Problem] = []
     definition = model.model_dump(exclude_unset=True)
     if model.enum is not None:
-        alone = _Validator(_input_schema({**definition, "enum": None}), format_checker=_FORMATS)
+        alone = _Validator(input_schema({**definition, "enum": None}), format_checker=_FORMATS)
         for index, value in enumerate(model.enum):
             reasons = [_describe_mismatch(error) for error in alone.iter_errors(value)]
             problems += [document.problem(f"enum: {reason}", (*path, "enum", index)) for reason in reasons]
     if "default" in model.model_fields_set:
-        validator = _Validator(_input_schema(definition), format_checker=_FORMATS)
+        validator = _Validator(input_schema(definition), format_checker=_FORMATS)
         reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]
         hint = "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
         problems += [

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dagmaster.authoring.inputs import accept_inputs, inputs_schema, parse_input
+from dagmaster.authoring.input_schema import inputs_schema
+from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import InputsInvalid, Problem
 from tests.unit.authoring.compiled_workflows import TASK, flow, graph_of, messages, problems_of, said, the_problem_of
 

@@ -79,6 +79,7 @@ def test_what_commands_import_to_read_jobs_has_neither_pydantic_nor_the_compiler
         import sys
         import dagmaster.application.queries.fleet, dagmaster.application.queries.job_detail, dagmaster.bootstrap
         import dagmaster.authoring.graph_outline, dagmaster.cli.system, dagmaster.store.embedded.server
+        import dagmaster.application.queries.events_and_logs, dagmaster.application.queries.workflows
         import dagmaster.store.postgres.fleet, dagmaster.store.postgres.read_store
         print([name for name in ("pydantic", "jinja2", "yaml", "jsonschema", "alembic") if name in sys.modules])
     """

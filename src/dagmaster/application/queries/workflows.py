@@ -16,7 +16,7 @@ from dagmaster.application.views.workflows import (
     WorkflowView,
 )
 from dagmaster.application.workflow_lookup import find_version, load_versions, workflow_not_found
-from dagmaster.authoring.inputs import inputs_schema
+from dagmaster.authoring.input_schema import inputs_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
