@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 BATCH_FEATURES: Final = 1_000
 _GDAL_ERRORS: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
+_FIVE_LAYERS: Final = "GPX"
+"""The format whose files all have the same layers, most of them without features."""
 _UNKNOWN_FORMAT: Final = "not recognized as being in a supported file format"
 _NOT_OPENED: Final = "the file cannot be opened as {}: it is damaged, or not what its name says"
 _JSON_SUFFIXES: Final = (".json", ".geojson")
@@ -130,9 +132,17 @@ def _choose_layer(source: Fetched, requested: str | None) -> str:
             raise invalid_input(f"the file has no layer {requested!r}: it has {', '.join(names[:20])}")
         return requested
     candidates = [name for name, geometry_type in layers.items() if geometry_type is not None] or names
+    if info["driver"] == _FIVE_LAYERS:
+        with _explain_errors(source, _NOT_OPENED.format(source.format)):
+            counts = {name: _count_features(source.path, name) for name in candidates}
+        candidates = [name for name, count in counts.items() if count] or names[:1]
     if len(candidates) > 1:
         raise invalid_input(f"the file has {len(candidates)} layers: name one by `layer`: {', '.join(candidates[:20])}")
     return candidates[0]
+
+
+def _count_features(path: Path, layer: str) -> int:
+    return int(pyogrio.read_info(str(path), layer=layer, force_feature_count=True)["features"])
 
 
 def _is_geometry(field: pa.Field) -> bool:

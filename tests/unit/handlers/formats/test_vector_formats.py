@@ -173,6 +173,16 @@ def test_the_only_layer_with_geometries_is_chosen(services):
     assert prepare(services, path)["counts"]["rows"] == 3
 
 
+def test_of_the_five_layers_of_gpx_those_with_features_are_meant(services):
+    path = services.folder / "x.gpx"
+    point = '<trkpt lat="50" lon="10"/><trkpt lat="51" lon="11"/>'
+    path.write_text(f'<gpx version="1.1" creator="a"><trk><trkseg>{point}</trkseg></trk></gpx>')
+    refuse(services, str(path), "the file has 2 layers: name one by `layer`: tracks, track_points")
+    assert prepare(services, path, layer="tracks")["counts"]["rows"] == 1
+    path.write_text('<gpx version="1.1" creator="a"></gpx>')
+    refuse(services, str(path), "the file contains no features")
+
+
 # ── What a file may not reach ──
 
 HOSTILE = {

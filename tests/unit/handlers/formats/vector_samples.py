@@ -190,7 +190,7 @@ SAMPLES: Final = [
     gdal("KML", "old.kml"),
     gdal("GML", "x.gml"),
     gdal("GML", "x.xml"),
-    gdal("GPX", "x.gpx", POINTS, columns={}, options={"layer": "waypoints"}, params={"layer": "waypoints"}),
+    gdal("GPX", "x.gpx", POINTS, columns={}, options={"layer": "waypoints"}),
     gdal("MapInfo File", "x.tab"),
     gdal("MapInfo File", "x.mif"),
     gdal("SQLite", "x.sqlite"),
