@@ -18,7 +18,7 @@ from rasterio.windows import Window
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
-from dagmaster.handlers.raster.earth_positions import WGS84, crs_code, crs_name
+from dagmaster.handlers.raster.earth_positions import WGS84, celestial_body, crs_code, crs_name, is_on_earth
 from dagmaster.handlers.raster.footprints import raster_footprint
 from dagmaster.handlers.raster.georeferences import Georeference, find_georeference, require_heights
 from dagmaster.handlers.raster.nodata import choose_nodata
@@ -146,6 +146,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
         if crs == source.crs and warp.resolution is None:
             return source
         if crs != source.crs:
+            _require_same_body(source.crs, crs)
             require_representable(source, crs)
         affine, width, height = _suggest_grid(raster, georeference, source, crs, warp)
     except (*GDAL_ERRORS, ValueError) as error:
@@ -180,6 +181,16 @@ def _parse_target(text: str) -> CRS:
             " geographic CRS, such as EPSG:4326"
         )
     return crs
+
+
+def _require_same_body(source: CRS, target: CRS) -> None:
+    bodies = [(is_on_earth(crs), celestial_body(crs)) for crs in (source, target)]
+    if bodies[0] != bodies[1]:
+        names = ["the Earth" if on_earth else body or "another body" for on_earth, body in bodies]
+        raise invalid_input(
+            f"{crs_name(source)}, the CRS of the raster, is of {names[0]}, and {crs_name(target)} is of {names[1]}:"
+            f" choose a target_crs of {names[0]}"
+        )
 
 
 def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:

@@ -190,7 +190,9 @@ def test_tiles_warps_and_mosaics_work_off_the_earth(bed: Bed):
     warped = bed.run("raster.reproject", href="a.tif", target_crs="IAU_2015:30100")
     assert warped.crs == "IAU_2015:30100"
     assert bed.read(warped.cog_url).max() == pixels.max()
-    with pytest.raises(PermanentError, match="cannot be reprojected from IAU_2015:30110 to EPSG:4326"):
+    with pytest.raises(
+        PermanentError, match="IAU_2015:30110, the CRS of the raster, is of Moon, and EPSG:4326 is of the Earth"
+    ):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
     with pytest.raises(PermanentError) as caught:
         bed.run("raster.clip", href="a.tif", bbox=[3, 3, 4, 4])

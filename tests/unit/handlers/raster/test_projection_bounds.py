@@ -59,6 +59,20 @@ def test_a_crs_without_a_plane_is_no_target(bed: Bed, target: str):
         bed.run("raster.reproject", href=href, target_crs=target)
 
 
+@pytest.mark.parametrize(
+    ("crs", "target", "message"),
+    [
+        ("IAU_2015:30100", "EPSG:4326", "is of Moon, and EPSG:4326 is of the Earth: choose a target_crs of Moon"),
+        ("EPSG:4326", "IAU_2015:49900", "is of the Earth, and IAU_2015:49900 is of Mars"),
+        ("IAU_2015:30100", "IAU_2015:49900", "is of Moon, and IAU_2015:49900 is of Mars"),
+    ],
+)
+def test_a_warp_stays_on_its_celestial_body(bed: Bed, crs: str, target: str, message: str):
+    href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"), crs=crs, transform=Affine(0.1, 0, 10, 0, -0.1, 50))
+    with pytest.raises(PermanentError, match=message):
+        bed.run("raster.reproject", href=href, target_crs=target)
+
+
 @pytest.mark.parametrize("target", ["EPSG:3031", "EPSG:3413"])
 def test_one_pole_is_refused_on_a_map_of_the_other(bed: Bed, target: str):
     world = Affine(10, 0, -180, 0, -10, 90)
