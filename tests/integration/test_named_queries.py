@@ -18,9 +18,9 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres import turn_statement, worker_store
-from dagmaster.store.postgres.job_list import JobQuery, job_query
+from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
-from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
+from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
 if TYPE_CHECKING:
@@ -146,6 +146,7 @@ FULL_JOB_FILTER = JobFilter(
 
 def job_queries() -> Iterator[Query]:
     yield job_query()
+    yield jobs_query()
     fields = [field.name for field in dataclasses.fields(JobFilter) if field.name != "statuses"]
     alone = [JobFilter(**{name: getattr(FULL_JOB_FILTER, name)}) for name in fields]
     more = (JobFilter(submitted_by=""), FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a"))
@@ -163,6 +164,7 @@ def job_queries() -> Iterator[Query]:
 
 def node_queries() -> Iterator[Query]:
     yield nodes_query()
+    yield keyed_nodes_query()
     for statuses in (frozenset(), frozenset({NodeStatus.RUNNING}), frozenset(NodeStatus)):
         for job_id, after in (("1", ("", -1, "a")), (None, ("1", "a"))):
             every = NodeFilter(

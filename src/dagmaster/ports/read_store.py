@@ -41,12 +41,13 @@ from dagmaster.ports.read_records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
 
 __all__ = [
@@ -81,7 +82,10 @@ __all__ = [
 
 
 class Subscription(Protocol):
-    """Wakes a reader when a job may have changed: it finished, or a command to it was processed."""
+    """Wakes a reader when a job may have changed: it finished, or a command to it was processed.
+
+    While a feed watches the job, every turn of it wakes its readers.
+    """
 
     @property
     def has_notifications(self) -> bool:
@@ -238,3 +242,6 @@ class ReadStore(Protocol):
 
     def subscribe(self, job_id: str) -> AbstractAsyncContextManager[Subscription]:
         """Listen for changes of a job."""
+
+    def feed(self, on_change: Callable[[str], None]) -> AbstractAsyncContextManager[JobFeed]:
+        """Follow many jobs; call back with the id of one that may have changed."""

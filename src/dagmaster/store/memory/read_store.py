@@ -24,6 +24,7 @@ from dagmaster.ports.read_store import (
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
+from dagmaster.store.memory.job_feed import MemoryJobFeed
 from dagmaster.store.memory.metrics import MemoryMetricReader
 from dagmaster.store.memory.read_rows import (
     attempt_records,
@@ -43,7 +44,7 @@ from dagmaster.store.memory.read_rows import (
 from dagmaster.store.memory.subscription import MemorySubscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
@@ -429,6 +430,10 @@ class MemoryReadStore:
             yield subscription
         finally:
             self._database.unlisten([wake])
+
+    def feed(self, on_change: Callable[[str], None]) -> MemoryJobFeed:
+        """Follow many jobs; call back with the id of one that may have changed."""
+        return MemoryJobFeed(self._database, self, on_change)
 
 
 def _number(text: float | str) -> int:

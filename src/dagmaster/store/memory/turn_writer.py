@@ -54,6 +54,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
     _notify_parent(database, turn, by, now)
     if turn.finished is not None or turn.commands:
         database.notify(f"job {turn.job.id}")
+    database.notify(f"turn {turn.job.id}")
     return True
 
 

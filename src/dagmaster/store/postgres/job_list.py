@@ -113,6 +113,12 @@ def job_query() -> Query:
 
 
 @cache
+def jobs_query() -> Query:
+    """Return the query for some jobs by their ids."""
+    return compile_query("job_list.some", _fill("some", records=_fill("records", values="")))
+
+
+@cache
 def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
     matches = _matches(conditions, alternatives)
     branches = [branch for match in matches for branch in _branches(match, statuses)]

@@ -87,6 +87,13 @@ def nodes_query() -> Query:
 
 
 @cache
+def keyed_nodes_query() -> Query:
+    """Return the query for some nodes of some jobs."""
+    texts = parts("node_list")
+    return compile_query("node_list.keyed_nodes", f"{texts['columns']}\n{texts['of_keys']}\n{texts['task']}")
+
+
+@cache
 def _page_query(
     conditions: tuple[str, ...],
     job_conditions: tuple[str, ...],

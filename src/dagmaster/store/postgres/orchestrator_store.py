@@ -19,6 +19,8 @@ from dagmaster.store.postgres.metric_rollups import MetricRollups
 from dagmaster.store.postgres.named_queries import queries, split_ids
 from dagmaster.store.postgres.reusable_results import PostgresReusableResults
 from dagmaster.store.postgres.turn_statement import statement_of
+from dagmaster.store.postgres.watched_jobs import CHANNEL as WATCH_CHANNEL
+from dagmaster.store.postgres.watched_jobs import WatchedJobs
 from dagmaster.store.result_notifications import ATTEMPT_STATUSES, NotificationInbox
 from dagmaster.telemetry.logs import set_process_field
 
@@ -67,6 +69,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self.identity = Identity(self._side)
         self.owner_id = 0
         self.name = ""
+        self._watched = WatchedJobs()
 
     def _disconnected(self) -> None:
         self.on_disconnect()
@@ -86,6 +89,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         await self._side.fetch(_SQL["register"], params)
         await self._side.listen("dagmaster_jobs", self.on_jobs)
         await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.on_notification)
+        await self._side.listen(WATCH_CHANNEL, self._watched.on_announcement)
 
     async def heartbeat(self, counters: Mapping[str, JsonValue]) -> None:
         """Renew the lease; raise `OwnershipLost` if it has expired."""
@@ -177,7 +181,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         """Commit turns in one statement."""
         if not turns:
             return set()
-        query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now)
+        query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now, watched=self._watched)
         row = await self._turns.row(query, params)
         return split_ids(None if row is None else row["written"])
 

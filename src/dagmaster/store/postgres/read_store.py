@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import (
-    ChildCounts,
     FleetCounts,
     JobEvent,
     NodeValues,
@@ -22,6 +21,7 @@ from dagmaster.store.json_columns import from_json
 from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.fleet import read_fleet, read_workers
+from dagmaster.store.postgres.job_feed import PostgresJobFeed, read_child_counts
 from dagmaster.store.postgres.job_list import (
     LAST_SECOND,
     MAX_BIGINT,
@@ -48,13 +48,14 @@ from dagmaster.store.postgres.read_rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.read_store import (
         AttemptRecord,
+        ChildCounts,
         DiagnosisFacts,
         FleetRecord,
         FootprintRecord,
@@ -170,15 +171,8 @@ class PostgresReadStore:
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
-        counts: dict[str, dict[NodeStatus, int]] = {fan_out: {} for fan_out in fan_outs}
-        first_started: dict[str, float] = {}
-        storable = [fan_out for fan_out in fan_outs if is_storable(fan_out)]
-        for row in await self._fetch(_SQL["child_counts"], job_id, fan_outs=storable) if storable else ():
-            fan_out, started_at = row["fan_out"], row["first_started_at"]
-            counts[fan_out][NodeStatus(row["status"])] = row["nodes"]
-            if started_at is not None:
-                first_started[fan_out] = min(started_at, first_started.get(fan_out, started_at))
-        return {fan_out: ChildCounts(statuses, first_started.get(fan_out)) for fan_out, statuses in counts.items()}
+        counts = await read_child_counts(self.pool, [(job_id, fan_out) for fan_out in fan_outs])
+        return {fan_out: counts[job_id, fan_out] for fan_out in fan_outs}
 
     async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
         """Return the output, params and item of a node."""
@@ -435,6 +429,10 @@ class PostgresReadStore:
         """Listen for changes of a job."""
         async with self.subscriptions.subscribe(bigint(job_id)) as subscription:
             yield subscription
+
+    def feed(self, on_change: Callable[[str], None]) -> PostgresJobFeed:
+        """Follow many jobs; call back with the id of one that may have changed."""
+        return PostgresJobFeed(self.pool, self.subscriptions, on_change)
 
     async def _fetch(self, query: Query, job_id: str, **params: Any) -> list[Any]:
         """Run a query about one job; ids are numeric."""

@@ -12,7 +12,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from dagmaster.engine.model import Node
     from dagmaster.json_types import JsonObject
@@ -91,8 +91,10 @@ def statement(present: tuple[str, ...], *, has_readers: bool, single: bool = Fal
     return compile_query("turn", f"WITH {heads}\n{selects}")
 
 
-def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float) -> tuple[Query, JsonObject]:
-    """Return the statement that commits these turns, and its params."""
+def statement_of(
+    turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float, watched: Container[str] = ()
+) -> tuple[Query, JsonObject]:
+    """Return the statement that commits these turns, and its params. It notifies of every turn of a watched job."""
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:
         _collect(turn, rows)
@@ -101,8 +103,10 @@ def statement_of(turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: fl
     rows["withdrawals"].sort()
     rows["stops"].sort()
     present = tuple(name for name, part in rows.items() if part)
-    # Readers wait for the end of a job, and for the effect of a command.
-    read_job_ids = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
+    # Readers wait for the end of a job, and for the effect of a command; streams for every turn.
+    read_job_ids = [
+        int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands or turn.job.id in watched
+    ]
     # For all parts or none: chosen part by part, there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
     for name in present:

@@ -6,6 +6,11 @@
 WITH page AS (SELECT :job_id::bigint AS id),
 {records}
 
+-- name: some
+-- The page of some jobs, by their ids.
+WITH page AS (SELECT n.id FROM unnest(:job_ids::bigint[]) AS n (id)),
+{records}
+
 -- name: page
 -- A page of jobs, newest first, out of branches that are limited each.
 WITH page AS (SELECT m.id FROM ({branches}) AS m ORDER BY m.id DESC LIMIT :limit),

@@ -20,6 +20,12 @@ LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
 -- The nodes of one job.
 FROM dag_node_states n JOIN dag_jobs j ON j.id = n.job_id
 
+-- name: of_keys
+-- Some nodes of some jobs.
+FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS k (job_id, node_id)
+JOIN dag_node_states n ON n.job_id = k.job_id AND n.node_id = k.node_id
+JOIN dag_jobs j ON j.id = n.job_id
+
 -- name: across_jobs
 -- The nodes of all jobs, newest job first: jobs are read in this order, and no more of them than fill the page.
 FROM (SELECT j.id, j.workflow_id FROM dag_jobs j WHERE {jobs} ORDER BY j.id DESC OFFSET 0) AS j

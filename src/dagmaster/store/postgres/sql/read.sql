@@ -26,17 +26,6 @@ LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
 WHERE j.parent_job_id = :job_id
 ORDER BY j.id
 
--- name: child_counts
--- How many children of some fan-outs have which status. The ids of the children of a fan-out are a range.
-SELECT n.parent_node_id AS fan_out, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status, count(*) AS nodes,
-       extract(epoch FROM min(coalesce(n.started_at, q.started_at)))::float8 AS first_started_at
-FROM unnest(:fan_outs::text[]) AS f (id)
-JOIN dag_node_states n ON n.job_id = :job_id AND n.node_id >= f.id || '__' AND n.node_id < f.id || '_`'
-                      AND n.parent_node_id = f.id AND n.skip_reason IS DISTINCT FROM 'superseded'
-LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q
-                   WHERE n.status = 'DISPATCHED' AND q.task_id = n.task_id LIMIT 1) q ON true
-GROUP BY 1, 2
-
 -- name: footprints
 -- The children of a job's fan-outs with the places in their items and outputs, by fan-out and index. Each list of items
 -- is unpacked once a page, not once a child. An output in a blob is not read.

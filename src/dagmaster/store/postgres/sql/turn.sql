@@ -305,5 +305,5 @@ events_appended AS (
  FROM dag_jobs j WHERE j.id = ANY(ARRAY(SELECT job_id FROM parent_commands)))
 
 -- name: notify_readers
--- Wake the readers of jobs that finished or processed a command.
+-- Wake the readers of jobs that finished or processed a command, and those of watched jobs.
 (SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:read_job_ids::bigint[]) AS n (id))

@@ -1,0 +1,149 @@
+"""The feed of many jobs on PostgreSQL.
+
+A turn notifies its job's channel only when the job finishes or a command was processed: NOTIFY is not free, and most
+jobs have no reader. A feed announces the jobs that it watches; orchestrators notify of every turn of these for a while.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.job_feed import WATCH_SECONDS
+from dagmaster.ports.read_store import ChildCounts
+from dagmaster.store.postgres.job_list import MAX_INTEGER, bigint, is_storable, jobs_query
+from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.node_list import keyed_nodes_query
+from dagmaster.store.postgres.read_rows import job_record, node_record, stored_event, task_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+    from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.job_feed import EventPosition, NodeKey
+    from dagmaster.ports.read_store import JobRecord, NodeRecord, TaskRecord
+    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+    from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
+
+_SQL = queries("job_feed")
+_ANNOUNCE_SECONDS: Final = WATCH_SECONDS / 3
+# A payload has fewer than 8,000 bytes; an id and a comma have at most 20.
+_IDS_IN_PAYLOAD: Final = 390
+
+
+class PostgresJobFeed:
+    """Watches and reads many jobs. Ids that no row can have match nothing."""
+
+    def __init__(self, pool: ReadOnlyPool, subscriptions: JobSubscriptions, on_change: Callable[[str], None]) -> None:
+        self._pool = pool
+        self._subscriptions = subscriptions
+        self._listener = subscriptions.listener
+        self._losses = self._listener.losses
+        self._on_change = on_change
+        self._wakes: dict[int, Callable[[], None]] = {}
+        self._announced_at = float("-inf")
+
+    @property
+    def has_notifications(self) -> bool:
+        """Return whether notifications arrive: not behind a pooler without a direct URL."""
+        return self._listener.can_listen
+
+    async def watch(self, job_ids: Collection[str]) -> None:
+        """Listen to exactly these jobs, connect again if that is necessary, and announce them."""
+        if not self.has_notifications:
+            return
+        numbers = _numbers(job_ids)
+        new = numbers.keys() - self._wakes.keys()
+        for number in self._wakes.keys() - numbers.keys():
+            await self._subscriptions.remove(number, self._wakes.pop(number))
+        for number in new:
+            wake = self._wakes[number] = partial(self._on_change, numbers[number])
+            await self._subscriptions.add(number, wake)
+        await self._listener.open()
+        if self._losses != self._listener.losses:
+            # Nothing was heard between the loss and now.
+            self._losses = self._listener.losses
+            for job_id in numbers.values():
+                self._on_change(job_id)
+        now = time.monotonic()
+        is_due = now - self._announced_at > _ANNOUNCE_SECONDS
+        announced = [str(number) for number in (self._wakes if is_due else new)]
+        lists = [
+            ",".join(announced[first : first + _IDS_IN_PAYLOAD]) for first in range(0, len(announced), _IDS_IN_PAYLOAD)
+        ]
+        if lists:
+            await self._listener.fetch(_SQL["announce"], {"lists": lists})
+        if is_due:
+            self._announced_at = now
+
+    async def __aenter__(self) -> Self:
+        """Begin to follow jobs."""
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Listen to no job any more."""
+        while self._wakes:
+            await self._subscriptions.remove(*self._wakes.popitem())
+
+    async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:
+        """Return for each position the next audit events."""
+        known = [
+            (place, number, max(after, 0))
+            for place, (job_id, after) in enumerate(positions)
+            if after <= MAX_INTEGER and (number := bigint(job_id)) is not None
+        ]
+        events: list[list[StoredEvent]] = [[] for _ in positions]
+        if known:
+            places, numbers, afters = map(list, zip(*known, strict=True))
+            params = {"places": places, "job_ids": numbers, "afters": afters, "limit": limit}
+            for row in await self._pool.fetch(_SQL["events"], params):
+                events[row["place"]].append(stored_event(row))
+        return events
+
+    async def jobs(self, job_ids: Collection[str]) -> list[JobRecord]:
+        """Return jobs without their inputs and results, newest first."""
+        numbers = list(_numbers(job_ids))
+        return [job_record(row) for row in await self._pool.fetch(jobs_query(), {"job_ids": numbers})]
+
+    async def nodes(self, keys: Collection[NodeKey]) -> list[NodeRecord]:
+        """Return the rows of nodes."""
+        known = _keys(keys)
+        if not known:
+            return []
+        params = {"job_ids": [number for number, _ in known], "node_ids": [node_id for _, node_id in known]}
+        return [node_record(row) for row in await self._pool.fetch(keyed_nodes_query(), params)]
+
+    async def child_counts(self, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
+        """Count the children of fan-outs by status."""
+        return await read_child_counts(self._pool, fan_outs)
+
+    async def claimed_tasks(self, job_ids: Collection[str], *, limit: int) -> list[TaskRecord]:
+        """Return the tasks that workers have claimed."""
+        params = {"job_ids": list(_numbers(job_ids)), "limit": limit}
+        return [task_record(row) for row in await self._pool.fetch(_SQL["claimed_tasks"], params)]
+
+
+async def read_child_counts(pool: ReadOnlyPool, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
+    """Count the children of fan-outs by status; a fan-out without children has none."""
+    counts: dict[NodeKey, dict[NodeStatus, int]] = {key: {} for key in fan_outs}
+    first_started: dict[NodeKey, float] = {}
+    known = _keys(fan_outs)
+    params = {"job_ids": [number for number, _ in known], "fan_outs": [fan_out for _, fan_out in known]}
+    for row in await pool.fetch(_SQL["child_counts"], params) if known else ():
+        key, started_at = (str(row["job_id"]), row["fan_out"]), row["first_started_at"]
+        counts[key][NodeStatus(row["status"])] = row["nodes"]
+        if started_at is not None:
+            first_started[key] = min(started_at, first_started.get(key, started_at))
+    return {key: ChildCounts(statuses, first_started.get(key)) for key, statuses in counts.items()}
+
+
+def _numbers(job_ids: Iterable[str]) -> dict[int, str]:
+    return {number: job_id for job_id in job_ids if (number := bigint(job_id)) is not None}
+
+
+def _keys(keys: Iterable[NodeKey]) -> list[tuple[int, str]]:
+    return [
+        (number, node_id) for job_id, node_id in keys if is_storable(node_id) and (number := bigint(job_id)) is not None
+    ]
