@@ -6,13 +6,25 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
-from starlette.middleware.gzip import GZipMiddleware
 
 from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.http import health, problems
-from dagmaster.http.api import admin, control, definitions, events, fleet, jobs, metrics, nodes, submissions, workflows
+from dagmaster.http import health, job_socket, problems
+from dagmaster.http.api import (
+    admin,
+    control,
+    definitions,
+    events,
+    fleet,
+    jobs,
+    metrics,
+    nodes,
+    streams,
+    submissions,
+    workflows,
+)
 from dagmaster.http.auth import KeyChecker
 from dagmaster.http.etags import with_etag
+from dagmaster.http.event_stream import Compression
 from dagmaster.http.request_limits import RequestLimits
 
 if TYPE_CHECKING:
@@ -29,6 +41,7 @@ GROUPS: Final = (
     jobs.routes,
     nodes.routes,
     events.routes,
+    streams.routes,
     control.routes,
     workflows.routes,
     fleet.routes,
@@ -54,16 +67,17 @@ def create_app(services: HttpServices) -> FastAPI:
     for group in GROUPS:
         app.include_router(group.router, prefix=API)
     app.include_router(health.routes.router)
+    app.include_router(job_socket.router)
     app.add_route("/openapi.json", _openapi)
-    app.add_middleware(GZipMiddleware, minimum_size=1_000)
+    app.add_middleware(Compression, minimum_size=1_000)
     app.add_middleware(RequestLimits)
     return app
 
 
 def route_scopes() -> dict[tuple[str, str], Scope | None]:
-    """Return every route with the scope that it needs; None: open to everyone."""
+    """Return every route with the scope that it needs; None: open to everyone. WebSockets have the method WS."""
     scopes = {(method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()}
-    return scopes | health.routes.scopes
+    return scopes | health.routes.scopes | job_socket.SCOPES
 
 
 class Api(FastAPI):
@@ -79,6 +93,7 @@ class Api(FastAPI):
                 "ProblemDocument": problems.SCHEMA,
                 "Svg": {"type": "string"},
                 "JsonSchema": {"type": "object", "description": "A JSON Schema (2020-12)."},
+                "EventStream": {"type": "string", "description": "Server-Sent Events; see the reference of streams."},
                 "Liveness": {"type": "object", "properties": {"status": {"const": "alive"}}, "required": ["status"]},
             }
             document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}

@@ -12,7 +12,7 @@ from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, ScopeMissing
 from dagmaster.ports.api_keys import Caller, Scope
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
+    from starlette.requests import HTTPConnection, Request
 
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, TokenVerifier
@@ -41,9 +41,8 @@ class KeyChecker:
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
         self._cache: dict[str, _Cached] = {}
 
-    async def caller(self, request: Request) -> Caller:
-        """Return the caller; raise `ApiKeyRejected` or `TokenRejected` if the request has nothing that is valid."""
-        key = _key_of(request)
+    async def caller(self, key: str) -> Caller:
+        """Return who has a key or a token; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
         digest, now = digest_of(key), time.monotonic()
         if self._admin_digest is not None and hmac.compare_digest(digest, self._admin_digest):
             return ADMIN
@@ -70,7 +69,8 @@ class KeyChecker:
         return cached.record
 
 
-def _key_of(request: Request) -> str:
+def key_of(request: Request) -> str:
+    """Return the key or token of a request; raise `ApiKeyRejected` if it has none."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key:
         return key.strip()
@@ -82,14 +82,29 @@ def _key_of(request: Request) -> str:
 
 async def authorize(request: Request, scope: Scope) -> None:
     """Find the caller of a request, for the route; raise why it may not use the route."""
-    checker: KeyChecker = request.app.state.keys
-    caller = await checker.caller(request)
-    limiter: RateLimiter | None = request.app.state.rate_limiter
+    request.state.caller = await find_allowed(request, key_of(request), scope)
+
+
+async def find_allowed(connection: HTTPConnection, key: str, scope: Scope) -> Caller:
+    """Return who has a key that may be used now, for this scope; raise why it may not."""
+    checker: KeyChecker = connection.app.state.keys
+    caller = await checker.caller(key)
+    limiter: RateLimiter | None = connection.app.state.rate_limiter
     if limiter is not None:
         allowance = limiter.take(caller.key_id)
-        request.state.response_headers = allowance.headers()
+        connection.state.response_headers = allowance.headers()
         allowance.check()
+    _check_scope(caller, scope)
+    return caller
+
+
+async def check_again(connection: HTTPConnection, key: str, scope: Scope) -> None:
+    """Raise why a key may not be used any more. It is not a request of its own: the rate limit does not count it."""
+    checker: KeyChecker = connection.app.state.keys
+    _check_scope(await checker.caller(key), scope)
+
+
+def _check_scope(caller: Caller, scope: Scope) -> None:
     if not allows(caller.scopes, scope):
         granted = ", ".join(sorted(caller.scopes))
         raise ScopeMissing(f"this needs the scope `{scope}`; {caller.name} has: {granted or 'none'}")
-    request.state.caller = caller

@@ -62,10 +62,14 @@ class Routes:
         status: int,
         *,
         media_type: str = "application/json",
+        streams: bool = False,
         **options: Any,
     ) -> Callable[[F], F]:
         self.scopes[method, path] = scope
-        answer = {"description": returns, "content": {media_type: {"schema": schema_of(returns)}}}
+        content = {media_type: {"schema": schema_of(returns)}}
+        if streams:
+            content["text/event-stream"] = {"schema": schema_of("EventStream")}
+        answer = {"description": returns, "content": content}
         return self.router.api_route(
             path,
             methods=[method],

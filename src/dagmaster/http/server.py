@@ -8,6 +8,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 if TYPE_CHECKING:
     import socket
@@ -15,8 +17,12 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
+    from dagmaster.http.live_sessions import LiveSessions
+
 GRACE_SECONDS: Final = 5
 """How long requests may take to end when the server stops."""
+MAX_FRAME_BYTES: Final = 64 * 1024
+"""The most that a client may send in one message of a WebSocket."""
 
 
 class HttpServer(uvicorn.Server):
@@ -33,6 +39,9 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         config = uvicorn.Config(
             app,
+            http=_HttpProtocol,
+            ws=_WebSocketProtocol,
+            ws_max_size=MAX_FRAME_BYTES,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -48,6 +57,7 @@ class HttpServer(uvicorn.Server):
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         self.ready = asyncio.Event()
         self._listener = listener
+        self._sessions: LiveSessions = app.state.services.live.sessions
 
     async def run_until_stopped(self) -> None:
         """Serve until stopped."""
@@ -62,7 +72,28 @@ class HttpServer(uvicorn.Server):
         await super().startup(sockets)
         self.ready.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End live streams with a reason, so that their clients connect elsewhere; then all other requests."""
+        await self._sessions.close()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals to the command that runs the service."""
         yield
+
+
+class _HttpProtocol(H11Protocol):
+    """HTTP whose requests can reset their connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort_connection": transport.abort}
+
+
+class _WebSocketProtocol(WSProtocol):
+    """WebSockets that can reset their connection."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "abort_connection": transport.abort}

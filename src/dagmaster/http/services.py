@@ -11,6 +11,7 @@ from starlette.requests import Request
 from dagmaster.application.audit_trail import AuditRecorder
 from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
+from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.json_types import JsonValue
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
@@ -34,10 +35,12 @@ class HttpServices:
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
     recorder: AuditRecorder = field(init=False, compare=False, repr=False)
+    live: LiveStreams = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
         object.__setattr__(self, "recorder", AuditRecorder(self.audit))
+        object.__setattr__(self, "live", LiveStreams(self.application))
 
 
 def services(request: Request) -> HttpServices:
@@ -49,6 +52,11 @@ def services(request: Request) -> HttpServices:
 def application(request: Request) -> Application:
     """Return the application layer."""
     return services(request).application
+
+
+def live_streams(request: Request) -> LiveStreams:
+    """Return the live streams of the server."""
+    return services(request).live
 
 
 def caller(request: Request) -> CallerRecord:
@@ -81,3 +89,4 @@ Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]
 Audit = Annotated[Changes, Depends(Changes)]
+Live = Annotated[LiveStreams, Depends(live_streams)]

@@ -18,7 +18,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from dagmaster.application.views.jobs import JobDetailView
     from dagmaster.authoring.handler_registry import Registry
@@ -58,3 +58,10 @@ async def finished(app: Application, job_id: str | None) -> JobDetailView:
 
     async with asyncio.timeout(30):
         return [view async for view in watch_job(app, job_id)][-1]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let other tasks run until a condition holds."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - the condition is not an event of the code under test
+            await asyncio.sleep(0)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import CursorKind, next_cursor, start_page
+from dagmaster.application.cursors import CursorKind, decode_cursor, encode_cursor, next_cursor, start_page
 from dagmaster.application.event_sentences import event_sentence, event_status
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import unknown_node
@@ -18,7 +18,7 @@ from dagmaster.errors import NodeNotFound
 from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
     from typing import Any
 
     from dagmaster.application.context import Application
@@ -127,9 +127,7 @@ async def list_logs(
     job = await find_job(app, job_id)
     if node_id is not None:
         await _check_node(app, job, node_id)
-    after = start_page(CursorKind.LOGS, cursor, limit)
-    if after is None and since is not None:
-        after = (since, "0", 0)
+    after = start_page(CursorKind.LOGS, cursor, limit) or _start_of(since)
     ends = [] if until is None else [until]
     if not job.is_finished:
         ends.append(job.now - _LOG_OVERLAP_SECONDS)
@@ -142,25 +140,46 @@ async def list_logs(
     )
 
 
-async def follow_logs(
+def follow_logs(
     app: Application,
     job_id: str | None,
     *,
     node_id: str | None = None,
     attempt: int | None = None,
     follow: bool = True,
-) -> AsyncIterator[LogView]:
+) -> AsyncGenerator[LogView]:
     """Yield chunks of a job's logs as they are written; with `follow`, until the job has finished."""
+    return follow_log_range(app, job_id, node_id=node_id, attempt=attempt, follow=follow)
+
+
+async def follow_log_range(
+    app: Application,
+    job_id: str | None,
+    *,
+    node_id: str | None = None,
+    attempt: int | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    cursor: str | None = None,
+    follow: bool = True,
+) -> AsyncGenerator[LogView]:
+    """Yield chunks of a range of a job's logs as they are written; with `follow`, until the job has finished.
+
+    After a cursor, chunks of the two seconds before it may come again: some may have become visible after it.
+    """
     job = await find_job(app, job_id)
     if node_id is not None:
         await _check_node(app, job, node_id)
     redact = await job_redactor(app, job)
-    after: Position | None = None
+    after = decode_cursor(CursorKind.LOGS, cursor)
+    after = _start_of(since) if after is None else _start_of(float(after[0]) - _LOG_OVERLAP_SECONDS)
     seen: dict[Position, float] = {}
     while True:
         current = await app.read.job(job.id)
         while True:
-            records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, after=after, limit=_LOG_BATCH)
+            records = await app.read.logs(
+                job.id, node_id=node_id, attempt=attempt, until=until, after=after, limit=_LOG_BATCH
+            )
             for record in records:
                 after = record.position
                 if record.position not in seen:
@@ -170,11 +189,18 @@ async def follow_logs(
                 break
         if not follow or current is None or current.is_finished:
             return
-        if after is not None:
+        if until is not None and current.now - _LOG_OVERLAP_SECONDS > until:
+            return
+        if seen:
             earlier = max(seen.values()) - _LOG_OVERLAP_SECONDS
             seen = {position: at for position, at in seen.items() if at >= earlier}
-            after = (earlier, "0", 0)
+            after = _start_of(earlier)
         await asyncio.sleep(POLL_SECONDS)
+
+
+def _start_of(at: float | None) -> Position | None:
+    """Return the position before every chunk of a time."""
+    return None if at is None else (at, "0", 0)
 
 
 def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) -> EventView:
@@ -197,7 +223,12 @@ def event_view(job_id: str, event: StoredEvent, redact: Callable[[Any], Any]) ->
 
 def _log_view(job_id: str, record: LogRecord, redact: Callable[[Any], Any]) -> LogView:
     return LogView(
-        job_id=job_id, node_id=record.node_id, attempt=record.attempt, at=record.at, text=str(redact(record.text))
+        job_id=job_id,
+        node_id=record.node_id,
+        attempt=record.attempt,
+        at=record.at,
+        text=str(redact(record.text)),
+        cursor=encode_cursor(CursorKind.LOGS, record.position),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
@@ -132,11 +132,8 @@ async def list_tasks(
     redactors = RedactorCache(app)
     items = []
     for record in records:
-        view = _task_view(record)
-        if view.progress is not None and view.progress.message:
-            redact = await redactors.get(record.job_id)
-            view = replace(view, progress=progress_view(redact(record.progress)))
-        items.append(view)
+        has_message = bool((record.progress or {}).get("message"))
+        items.append(task_view(record, await redactors.get(record.job_id) if has_message else None))
     return Page(
         items=tuple(items),
         next_cursor=next_cursor(CursorKind.TASKS, records, limit, lambda record: (record.task_id,)),
@@ -167,7 +164,8 @@ def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], An
     )
 
 
-def _task_view(record: TaskRecord) -> TaskView:
+def task_view(record: TaskRecord, redact: Callable[[Any], Any] | None = None) -> TaskView:
+    """Return the view of a task's record. A record whose progress has a message needs the job's redactor."""
     return TaskView(
         task_id=record.task_id,
         job_id=record.job_id,
@@ -183,5 +181,5 @@ def _task_view(record: TaskRecord) -> TaskView:
         claimed_at=record.claimed_at,
         started_at=record.started_at,
         stop_requested_at=record.stop_requested_at,
-        progress=progress_view(record.progress),
+        progress=progress_view(record.progress if redact is None else redact(record.progress)),
     )

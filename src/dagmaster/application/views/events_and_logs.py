@@ -44,13 +44,14 @@ class EventCountsView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView(View):
-    """A chunk of what an attempt wrote. It may end within a line."""
+    """A chunk of what an attempt wrote. It may end within a line. `cursor`: begins after it."""
 
     job_id: str
     node_id: str
     attempt: int
     at: Timestamp
     text: str
+    cursor: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,16 @@
-"""Audit events and logs, page by page."""
+"""Audit events and logs, page by page; logs also as a stream."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import Query
-from starlette.responses import JSONResponse
+from fastapi import Depends, Header, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
+from dagmaster.application.log_streams import stream_logs
 from dagmaster.application.queries.events_and_logs import count_events, list_events, list_logs, recent_events
+from dagmaster.http.event_stream import EventStream
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Time, parse_optional_time
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
@@ -51,54 +54,59 @@ async def counts(app: App, since: Time = None, until: Time = None) -> JSONRespon
     return JSONResponse((await count_events(app, since=first, until=last)).to_dict())
 
 
-@routes.get("/jobs/{job_id}/logs", Scope.READ, "LogViewPage")
+class LogRange(NamedTuple):
+    """Which chunks of logs a request asks for."""
+
+    attempt: int | None
+    since: float | None
+    until: float | None
+    cursor: str | None
+    limit: int
+    follow: bool
+
+
+def log_range(
+    attempt: Attempt = None,
+    since: Time = None,
+    until: Time = None,
+    follow: Annotated[bool, Query(description="Send a stream of chunks as they are written, until the end.")] = False,
+    last: Annotated[
+        str | None, Header(alias="Last-Event-ID", max_length=2_000, description="Resume a stream after this chunk.")
+    ] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> LogRange:
+    """Return the range of a request. A browser that connects again sends the last chunk in a header."""
+    first, end = parse_optional_time("since", since), parse_optional_time("until", until)
+    return LogRange(attempt, first, end, (last if follow else None) or cursor, limit, follow)
+
+
+Logs = Annotated[LogRange, Depends(log_range)]
+
+
+@routes.get("/jobs/{job_id}/logs", Scope.READ, "LogViewPage", streams=True)
 async def logs(
+    request: Request,
     app: App,
     job_id: JobId,
+    selection: Logs,
     node_id: Annotated[str | None, Query(max_length=MAX_ID)] = None,
-    attempt: Attempt = None,
-    since: Time = None,
-    until: Time = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> JSONResponse:
+) -> Response:
     """List what the tasks of a job printed and logged, in order; `since` and `until` name a range of time."""
-    return await _logs(app, job_id, node_id, attempt, since, until, cursor, limit)
+    return await _logs(request, app, job_id, node_id, selection)
 
 
-@routes.get("/jobs/{job_id}/nodes/{node_id}/logs", Scope.READ, "LogViewPage")
-async def logs_of_node(
-    app: App,
-    job_id: JobId,
-    node_id: NodeId,
-    attempt: Attempt = None,
-    since: Time = None,
-    until: Time = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
-) -> JSONResponse:
+@routes.get("/jobs/{job_id}/nodes/{node_id}/logs", Scope.READ, "LogViewPage", streams=True)
+async def logs_of_node(request: Request, app: App, job_id: JobId, node_id: NodeId, selection: Logs) -> Response:
     """List what the tasks of a node printed and logged, in order."""
-    return await _logs(app, job_id, node_id, attempt, since, until, cursor, limit)
+    return await _logs(request, app, job_id, node_id, selection)
 
 
-async def _logs(
-    app: App,
-    job_id: str,
-    node_id: str | None,
-    attempt: int | None,
-    since: str | None,
-    until: str | None,
-    cursor: str | None,
-    limit: int,
-) -> JSONResponse:
-    page = await list_logs(
-        app,
-        job_id,
-        node_id=node_id,
-        attempt=attempt,
-        since=parse_optional_time("since", since),
-        until=parse_optional_time("until", until),
-        cursor=cursor,
-        limit=limit,
-    )
-    return JSONResponse(page.to_dict())
+async def _logs(request: Request, app: App, job_id: str, node_id: str | None, selection: LogRange) -> Response:
+    attempt, since, until, cursor, limit, follow = selection
+    chosen: dict[str, Any] = {"node_id": node_id, "attempt": attempt, "since": since, "until": until, "cursor": cursor}
+    # Before a stream begins, too: what does not exist is an error, not an empty stream.
+    page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit)
+    if not follow:
+        return JSONResponse(page.to_dict())
+    return EventStream(request, Scope.READ, stream_logs(app, job_id, **chosen))

@@ -1,0 +1,107 @@
+"""The WebSocket of a job: the messages of its stream, after a first message with the key."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter
+from pydantic import Field, ValidationError
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from dagmaster.application.stream_messages import EndReason, StreamMessage
+from dagmaster.errors import Category, DagmasterError
+from dagmaster.http.auth import check_again, find_allowed
+from dagmaster.http.event_stream import abort_connection
+from dagmaster.http.routes import Body
+from dagmaster.ports.api_keys import Scope
+
+if TYPE_CHECKING:
+    from dagmaster.http.live_streams import LiveStreams
+
+PATH: Final = "/ws/jobs/{job_id}"
+SCOPES: Final[dict[tuple[str, str], Scope | None]] = {("WS", PATH): Scope.READ}
+HELLO_SECONDS: Final = 10.0
+"""How long a client may take to send its key."""
+_NORMAL, _GOING_AWAY, _POLICY, _ERROR, _TRY_LATER = 1000, 1001, 1008, 1011, 1013
+_CLOSE_CODES: Final = {
+    EndReason.FINISHED: _NORMAL,
+    EndReason.REMOVED: _NORMAL,
+    EndReason.SHUTDOWN: _GOING_AWAY,
+    EndReason.UNAVAILABLE: _TRY_LATER,
+    EndReason.KEY_REJECTED: 4401,
+    EndReason.FAILED: _ERROR,
+}
+_ERROR_CODES: Final = {
+    Category.UNAUTHENTICATED: 4401,
+    Category.FORBIDDEN: 4403,
+    Category.NOT_FOUND: 4404,
+    Category.UNAVAILABLE: _TRY_LATER,
+}
+
+router = APIRouter()
+
+
+class Hello(Body):
+    """The first message of a client."""
+
+    key: str = Field(max_length=8_000)
+    last_event_id: int | None = Field(default=None, ge=0)
+
+
+@router.websocket(PATH)
+async def job_socket(socket: WebSocket, job_id: str) -> None:
+    """Send the stream of a job."""
+    if not _is_same_origin(socket):
+        # Before it is accepted: the handshake is answered with 403.
+        await socket.close(_POLICY)
+        return
+    await socket.accept()
+    try:
+        await _serve(socket, job_id)
+    except WebSocketDisconnect:
+        return
+    except (TimeoutError, ValidationError):
+        await socket.close(_POLICY, "no valid first message")
+    except DagmasterError as error:
+        await socket.close(_ERROR_CODES.get(error.category, _ERROR), error.code)
+
+
+async def _serve(socket: WebSocket, job_id: str) -> None:
+    live: LiveStreams = socket.app.state.services.live
+    async with asyncio.timeout(HELLO_SECONDS):
+        hello = Hello.model_validate_json(await socket.receive_text())
+    await find_allowed(socket, hello.key, Scope.READ)
+    record = await live.jobs.find(job_id)
+    messages = live.jobs.stream(record, hello.last_event_id)
+    reason = await live.sessions.run(messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ))
+    if reason is not None:
+        await socket.close(_CLOSE_CODES[reason], reason)
+
+
+class _Frames:
+    """The frames of a socket as an outlet."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self._socket = socket
+
+    async def send(self, item: StreamMessage) -> None:
+        number = "null" if item.id is None else item.id
+        await self._socket.send_text(f'{{"type":"{item.type}","id":{number},"data":{item.data}}}')
+
+    async def beat(self) -> None:
+        """Do nothing: the server pings every client."""
+
+    async def wait_closed(self) -> None:
+        while (await self._socket.receive())["type"] != "websocket.disconnect":
+            pass
+
+    def abort(self) -> None:
+        abort_connection(self._socket.scope)
+
+
+def _is_same_origin(socket: WebSocket) -> bool:
+    """Return whether the page that connects, if one does, is of this server. Programs send no origin."""
+    origin = socket.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc.lower() == socket.headers.get("host", "").lower()
