@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.postgres import schema_version
 from tests.conformance.server import shared_server
 from tests.integration.runtime.runtime_world import World
 
@@ -34,6 +36,20 @@ def place() -> Iterator[Path]:
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def own_server() -> Iterator[EmbeddedPostgres]:
+    """Provide a server that may be killed, with fsync on: accepted work is on the disk."""
+    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
+    folder.chmod(0o755)
+    embedded = EmbeddedPostgres(folder / "data")
+    try:
+        schema_version.upgrade(embedded.start().dsn)
+        yield embedded
+    finally:
+        embedded.stop()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -5,13 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import shutil
-import signal
-import tempfile
-import threading
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import asyncpg
@@ -33,15 +27,16 @@ from dagmaster.cli.render.live import NoDisplay
 from dagmaster.errors import DatabaseUnavailable, EmbeddedPostgresUnavailable, StatementFailed
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
-from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection import Connection, translate_error
 from dagmaster.store.postgres.named_queries import Query
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+from tests.integration.runtime.dying_world import DyingWorld
 from tests.integration.runtime.runtime_world import A_LONG_WHILE, Gate, World
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
+
+    from dagmaster.store.embedded.server import EmbeddedPostgres
 
 CUT = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 STEPS = ", ".join(f"n{n}: {{handler: count, depends_on: n{n - 1}}}" for n in range(1, 10))
@@ -254,42 +249,6 @@ async def test_closing_a_connection_is_not_reported_as_a_loss(world: World):
 
 
 # ── A server that dies ──
-
-
-@pytest.fixture(scope="module")
-def own_server() -> Iterator[EmbeddedPostgres]:
-    """Provide a server that may be killed, with fsync on: accepted work is on the disk."""
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    embedded = EmbeddedPostgres(folder / "data")
-    try:
-        schema_version.upgrade(embedded.start().dsn)
-        yield embedded
-    finally:
-        embedded.stop()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-class DyingWorld(World):
-    """A world whose server may be killed, and is started again by the first service that misses it."""
-
-    def __init__(self, embedded: EmbeddedPostgres, place: Path) -> None:
-        super().__init__("", place)
-        self._embedded = embedded
-        self._one_at_a_time = threading.Lock()
-        self.dsn = embedded.start().dsn
-        self.restart_embedded = self.start_again
-        self.refuse: list[Exception] = []
-
-    def start_again(self) -> None:
-        with self._one_at_a_time:
-            if self.refuse:
-                raise self.refuse.pop()
-            self._embedded.start()
-
-    def kill_server(self) -> None:
-        pid_file = self._embedded.data_dir / "cluster" / "postmaster.pid"
-        os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
 
 
 class TestAServerThatDies:
