@@ -13,8 +13,9 @@ FIRST_SECONDS: Final = 0.1
 class ConnectionBackoff:
     """Tracks an outage and the delay until the next try."""
 
-    def __init__(self, logger: logging.Logger, *, max_seconds: float = 5.0) -> None:
+    def __init__(self, logger: logging.Logger, *, max_seconds: float = 5.0, remote: str = "database") -> None:
         self._logger = logger
+        self._remote = remote
         self._max_seconds = max_seconds
         self._delay = 0.0
 
@@ -28,11 +29,11 @@ class ConnectionBackoff:
     def on_disconnect(self) -> None:
         """Record a lost connection. It is logged even if the next call reconnects before any caller notices."""
         if not self._delay:
-            self._logger.warning("the connection to the database was lost; reconnecting with backoff")
+            self._logger.warning("the connection to the %s was lost; reconnecting with backoff", self._remote)
             self._delay = FIRST_SECONDS
 
     def on_success(self) -> None:
         """Record a successful call."""
         if self._delay:
-            self._logger.warning("the connection to the database was restored")
+            self._logger.warning("the connection to the %s was restored", self._remote)
         self._delay = 0.0

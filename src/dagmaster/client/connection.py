@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import time
@@ -19,7 +20,7 @@ from dagmaster.client.retries import Retries, may_retry
 from dagmaster.errors import QueryInvalid, ServerAnswerInvalid, ServerUnavailable, SettingsInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncIterator, Mapping
 
 API: Final = "/api/v1"
 TIME_HEADER: Final = "x-server-time"
@@ -49,6 +50,7 @@ class Connection:
     ) -> None:
         self.url = check_url(url or os.environ.get("DAGMASTER_URL", ""))
         self._retries = retries or Retries()
+        self._timeout_seconds = timeout_seconds
         key = key or os.environ.get("DAGMASTER_KEY")
         if key is not None and not (key.isascii() and key.isprintable()):
             raise SettingsInvalid("the key has characters that no key has: is it complete, and nothing but the key?")
@@ -116,6 +118,18 @@ class Connection:
                 if is_last or not may_retry(response, is_repeatable=is_repeatable):
                     raise error_of_response(response)
             await asyncio.sleep(self._retries.pause_after(attempt, response))
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: tuple[str, ...], *, params: Mapping[str, Any], headers: Mapping[str, str], silent_seconds: float
+    ) -> AsyncIterator[httpx.Response]:
+        """Open an answer that is read as it comes. `silent_seconds`: how long nothing may come."""
+        query = {name: value for name, value in params.items() if value is not None}
+        timeout = httpx.Timeout(self._timeout_seconds, read=silent_seconds)
+        async with self.http.stream(
+            "GET", path_of(*path), params=query, headers=dict(headers), timeout=timeout
+        ) as response:
+            yield response
 
     def unavailable(self, error: httpx.TransportError) -> ServerUnavailable:
         """Return the error for a request without an answer."""

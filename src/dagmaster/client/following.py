@@ -3,106 +3,166 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from dagmaster.application.views.events_and_logs import EventView, LogView
+from dagmaster.application.views.parsing import parse_view
+from dagmaster.application.views.view import View
+from dagmaster.client.event_streams import read_stream
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import Category, DagmasterError, JobNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from dagmaster.application.views.events_and_logs import EventView, LogView
     from dagmaster.application.views.jobs import JobDetailView
+    from dagmaster.application.views.page import Page
     from dagmaster.client.job_methods import JobMethods
 
-POLL_SECONDS: Final = 0.25
-_MAX_POLL_SECONDS: Final = 2.0
-# What comes without an event (live services, progress of handlers) is read at least this often.
+V = TypeVar("V", bound=View)
+POLL_SECONDS: Final = 0.5
+"""How often a job is read where no stream can be opened."""
+_SAFETY_SECONDS: Final = 10.0
+# What comes without an event (live services) is read at least this often.
 _STALE_SECONDS: Final = 1.0
+_MIN_PAUSE_SECONDS: Final = 0.1
+_MAX_PAUSE_SECONDS: Final = 3.0
 _PAUSE_FACTOR: Final = 4.0
 _PAGE: Final = 1_000
+_MAX_SEEN: Final = 10_000
 
 
 async def wait(client: JobMethods, job_id: str, timeout_seconds: float | None) -> JobDetailView:
     """Wait until a job has finished, and return it."""
     async with asyncio.timeout(timeout_seconds):
-        while True:
-            progress = await client.job_progress(job_id)
-            if progress.is_finished:
-                return await client.job_detail(progress.job_id)
-            await asyncio.sleep(POLL_SECONDS)
+        progress = await client.job_progress(job_id)
+        async with job_changes(client, progress.job_id, progress.event_seq) as changes:
+            while not progress.is_finished:
+                await changes.wait(_SAFETY_SECONDS, until_end=True)
+                progress = await client.job_progress(progress.job_id)
+        return await client.job_detail(progress.job_id)
 
 
 async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
     """Yield a job's view whenever it has changed. An outage of the server is waited out."""
-    job_id = (await client.job_progress(job_id)).job_id
-    backoff = ConnectionBackoff(logging.getLogger("dagmaster"))
-    seq, read_at = -1, 0.0
-    while True:
-        began, view = time.monotonic(), None
-        try:
-            progress = await client.job_progress(job_id)
-            if progress.event_seq != seq or progress.is_finished or began - read_at > _STALE_SECONDS:
-                view = await client.job_detail(job_id)
-                seq, read_at = view.event_seq, time.monotonic()
-            backoff.on_success()
-            pause = min(max(POLL_SECONDS, (time.monotonic() - began) * _PAUSE_FACTOR), _MAX_POLL_SECONDS)
-        except JobNotFound:
-            # It was removed.
-            return
-        except DagmasterError as error:
-            if error.category is not Category.UNAVAILABLE:
-                raise
-            pause = backoff.on_failure(error)
-        if view is not None:
-            yield view
-            if view.is_finished:
+    view = await client.job_detail(job_id)
+    yield view
+    backoff = ConnectionBackoff(logging.getLogger("dagmaster"), remote="server")
+    pause = _MIN_PAUSE_SECONDS
+    async with job_changes(client, view.job_id, view.event_seq) as changes:
+        while not view.is_finished:
+            # Reads take at most one part in five of the time.
+            await asyncio.sleep(pause)
+            await changes.wait(_STALE_SECONDS)
+            began = time.monotonic()
+            try:
+                view = await client.job_detail(view.job_id)
+            except JobNotFound:
+                # It was removed.
                 return
-        await asyncio.sleep(pause)
+            except DagmasterError as error:
+                if error.category is not Category.UNAVAILABLE:
+                    raise
+                pause = backoff.on_failure(error)
+                continue
+            backoff.on_success()
+            yield view
+            pause = min(max(_MIN_PAUSE_SECONDS, (time.monotonic() - began) * _PAUSE_FACTOR), _MAX_PAUSE_SECONDS)
+
+
+class JobChanges:
+    """Wakes a reader when a job may have changed. Without a stream, it does so as often as a job is polled."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._has_stream = True
+
+    async def wait(self, timeout_seconds: float, *, until_end: bool = False) -> None:
+        """Wait for the next change, with `until_end` for the last one; at most so long."""
+        timeout = timeout_seconds if self._has_stream else min(timeout_seconds, POLL_SECONDS)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+                while until_end and self._has_stream:
+                    self._changed.clear()
+                    await self._changed.wait()
+        self._changed.clear()
+
+    async def read(self, client: JobMethods, job_id: str, seq: int) -> None:
+        """Read the stream of a job after an event."""
+        # A proxy may allow no streams; what else is wrong is raised by the requests of the reader.
+        with contextlib.suppress(DagmasterError):
+            async for _ in read_stream(client.connection, "jobs", job_id, "stream", last_id=str(seq)):
+                self._changed.set()
+        self._has_stream = False
+        self._changed.set()
+
+
+@contextlib.asynccontextmanager
+async def job_changes(client: JobMethods, job_id: str, seq: int) -> AsyncIterator[JobChanges]:
+    """Follow the changes of a job after an event."""
+    changes = JobChanges()
+    reading = asyncio.create_task(changes.read(client, job_id, seq))
+    try:
+        yield changes
+    finally:
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
 
 
 async def follow_events(
     client: JobMethods, job_id: str | None, *, after: int, node_id: str | None, follow: bool
 ) -> AsyncGenerator[EventView, None]:
     """Yield the events of a job in order and without gaps."""
-    while True:
-        # Read before the events: what a finished job has to say is then complete.
-        progress = await client.job_progress(job_id)
-        job_id = progress.job_id
-        while True:
-            page = await client.list_events(job_id, after=after, limit=_PAGE)
-            for event in page.items:
-                after = event.seq
-                if node_id in (None, event.node_id):
+    job_id = (await client.job_progress(job_id)).job_id
+    if not follow:
+        async for event in _all_items(partial(client.list_events, job_id, after=after, limit=_PAGE)):
+            if node_id in (None, event.node_id):
+                yield event
+        return
+    messages = read_stream(client.connection, "jobs", job_id, "stream", last_id=str(after))
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            for document in message.data["events"] if message.type == "delta" else ():
+                event = parse_view(EventView, document, read_at=time.time())
+                # A job that has not reached `after` begins with a snapshot, and then with earlier events.
+                if event.seq > after and node_id in (None, event.node_id):
                     yield event
-            if page.next_cursor is None:
-                break
-        if not follow or progress.is_finished:
-            return
-        await asyncio.sleep(POLL_SECONDS)
 
 
 async def follow_logs(
     client: JobMethods, job_id: str | None, *, node_id: str | None, attempt: int | None, follow: bool
 ) -> AsyncGenerator[LogView, None]:
-    """Yield chunks of a job's logs as they are written.
+    """Yield chunks of a job's logs as they are written."""
+    job_id = (await client.job_progress(job_id)).job_id
+    if not follow:
+        async for log in _all_items(partial(client.list_logs, job_id, node_id=node_id, attempt=attempt, limit=_PAGE)):
+            yield log
+        return
+    params = {"follow": True, "node_id": node_id, "attempt": attempt}
+    # Chunks of the last two seconds come again after a break, with the same id.
+    seen: dict[str | None, None] = {}
+    messages = read_stream(client.connection, "jobs", job_id, "logs", params=params)
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            if message.type == "log" and message.id not in seen:
+                seen[message.id] = None
+                if len(seen) > _MAX_SEEN:
+                    del seen[next(iter(seen))]
+                yield parse_view(LogView, message.data, read_at=time.time())
 
-    A page that is not full has no cursor: it is read again, and begins with what it had before.
-    """
-    cursor, seen = None, 0
+
+async def _all_items(read_page: Callable[..., Awaitable[Page[V]]]) -> AsyncGenerator[V, None]:
+    """Yield the items of all pages of a list."""
+    cursor = None
     while True:
-        progress = await client.job_progress(job_id)
-        job_id = progress.job_id
-        while True:
-            page = await client.list_logs(job_id, node_id=node_id, attempt=attempt, cursor=cursor, limit=_PAGE)
-            for log in page.items[seen:]:
-                yield log
-            seen = len(page.items)
-            if page.next_cursor is None:
-                break
-            cursor, seen = page.next_cursor, 0
-        if not follow or progress.is_finished:
+        page = await read_page(cursor=cursor)
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
+        if cursor is None:
             return
-        await asyncio.sleep(POLL_SECONDS)
