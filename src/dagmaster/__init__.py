@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagmaster.application.submission import JobRequest
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.handler_registry import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
+    from dagmaster.ports.read_records import JobFilter
 
 __all__ = [
     "AsyncClient",
@@ -36,6 +38,8 @@ __all__ = [
     "HandlerContext",
     "HandlerResult",
     "InputsInvalid",
+    "JobFilter",
+    "JobRequest",
     "PermanentError",
     "Problem",
     "Progress",
@@ -51,6 +55,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "dagmaster.application.submission": ("JobRequest",),
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
     "dagmaster.authoring.handler_context": ("HandlerContext",),
     "dagmaster.authoring.handler_registry": (
@@ -66,6 +71,7 @@ _MODULES = {
     "dagmaster.engine.retry": ("RetryPolicy",),
     "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
     "dagmaster.ports.handler_reports": ("Checkpoint", "HandlerResult", "Progress"),
+    "dagmaster.ports.read_records": ("JobFilter",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
