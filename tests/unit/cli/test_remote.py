@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from pathlib import Path
 
+    from dagmaster.application.context import Application
     from dagmaster.ports.audit_trail import AuditEntry
 
 FLOWS = {
@@ -89,7 +92,15 @@ def server() -> Iterator[Loopback]:
             JOBS[name] = result.job_id or ""
             if name != "asking":
                 server.run(finished(app, result.job_id))
+        server.run(counted(app, jobs=2))
         yield server
+
+
+async def counted(app: Application, *, jobs: int) -> None:
+    """Wait until an orchestrator has counted jobs that finished."""
+    async with asyncio.timeout(30):
+        while sum(view.total_jobs for view in (await workflow_metrics(app)).workflows) < jobs:  # noqa: ASYNC110 - metrics notify no one
+            await asyncio.sleep(0.01)
 
 
 class Terminal:
