@@ -28,6 +28,7 @@ PARTS = {
     "language": "expressions, loading and validating workflow files (1 min)",
     "commands": "CLI commands as whole processes, on a database, `run` in one process (4 min)",
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
+    "http_metrics": "metrics over HTTP with a million finished jobs (5 min)",
     "raster": "COGs of large rasters against GDAL's COG driver (10 min)",
     "vector": "polygons into PostGIS against a bare COPY (1 min; needs PostGIS)",
     "fathom": "the flood workflow against a process pool (15 min; sizes: python -m bench.fathom --help)",
@@ -70,7 +71,7 @@ def main(arguments: list[str]) -> None:
         importlib.import_module("bench.compare").main(arguments[1:])
         return
     known = PARTS | MORE_PARTS
-    lines = "\n".join(f"  {name:<9} {text}" for name, text in known.items())
+    lines = "\n".join(f"  {name:<12} {text}" for name, text in known.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         usage=USAGE,

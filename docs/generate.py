@@ -37,6 +37,7 @@ from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
+from dagmaster.telemetry.prometheus import METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,6 +62,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "settings.md": _settings(),
         HERE / "reference" / "events.md": _events(),
         HERE / "reference" / "reasons.md": _reasons(),
+        HERE / "reference" / "metrics.md": _metrics(),
         HERE / "reference" / "errors.md": _errors(),
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
@@ -258,6 +260,18 @@ def _settings() -> str:
 def _events() -> str:
     rows = "\n".join(f"| `{kind.value}` | {MEANING[kind]} |" for kind in EventType)
     return f"{GENERATED}# Events\n\nThe audit log of a job: numbered from 1, without gaps.\n\n| event | meaning |\n|---|---|\n{rows}\n"
+
+
+def _metrics() -> str:
+    rows = "\n".join(
+        f"| `{metric.name}` | {metric.kind} | {metric.service} | {', '.join(metric.labels)} | {metric.description} |"
+        for metric in METRICS.values()
+    )
+    return (
+        f"{GENERATED}# Metrics\n\nWhat Prometheus scrapes ([how](../howto/monitoring.md)): from `/metrics` of a server, and from"
+        " `--metrics-port` of an orchestrator or a worker. Those of the process itself (`process_…`: CPU, memory, files) come with"
+        f" them.\n\n| metric | type | of | labels | meaning |\n|---|---|---|---|---|\n{rows}\n"
+    )
 
 
 def _reasons() -> str:

@@ -13,6 +13,11 @@ _MACHINES: Final = 1 << 10
 _SEQUENCES: Final = 1 << 12
 
 
+def time_of(number: str) -> float:
+    """Return when an id was made, in seconds since the epoch."""
+    return ((int(number) >> 22) + EPOCH_MS) / 1000
+
+
 class Snowflakes:
     """Generates ids that increase with time. A burst uses up ids of the following milliseconds instead of waiting."""
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
+    from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
 @contextlib.asynccontextmanager
@@ -107,12 +108,14 @@ class ServerService:
         certificate: str | None = None,
         key_file: str | None = None,
         trusted_proxies: str | None = None,
+        metrics: ProcessMetrics | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self._config, self._settings, self._blob_dir = config, settings, blob_dir
         self._listener = listener
         self._tls = {"certificate": certificate, "key_file": key_file}
         self._trusted_proxies = trusted_proxies
+        self._metrics = metrics
         self._server: HttpServer | None = None
         self._is_stopped = False
 
@@ -125,6 +128,7 @@ class ServerService:
         from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
         from dagmaster.store.postgres.client_store import PostgresClientStore
         from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
+        from dagmaster.telemetry.prometheus import ProcessMetrics
 
         async with contextlib.AsyncExitStack() as stack:
             client = PostgresClientStore(self._config, "dagmaster server")
@@ -146,6 +150,7 @@ class ServerService:
                 schema=PostgresSchemaAdmin(self._config),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),
+                metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
             self._server = HttpServer(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi import FastAPI
 
 from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.http import health, job_socket, problems
+from dagmaster.http import health, job_socket, problems, prometheus
 from dagmaster.http.api import (
     admin,
     control,
@@ -68,16 +68,18 @@ def create_app(services: HttpServices) -> FastAPI:
         app.include_router(group.router, prefix=API)
     app.include_router(health.routes.router)
     app.include_router(job_socket.router)
+    app.include_router(prometheus.routes.router)
     app.add_route("/openapi.json", _openapi)
     app.add_middleware(Compression, minimum_size=1_000)
     app.add_middleware(RequestLimits)
+    app.add_middleware(prometheus.RequestDurations, metrics=services.metrics)
     return app
 
 
 def route_scopes() -> dict[tuple[str, str], Scope | None]:
     """Return every route with the scope that it needs; None: open to everyone. WebSockets have the method WS."""
     scopes = {(method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()}
-    return scopes | health.routes.scopes | job_socket.SCOPES
+    return scopes | health.routes.scopes | prometheus.routes.scopes | job_socket.SCOPES
 
 
 class Api(FastAPI):
@@ -92,6 +94,7 @@ class Api(FastAPI):
             schemas |= {
                 "ProblemDocument": problems.SCHEMA,
                 "Svg": {"type": "string"},
+                "Metrics": {"type": "string", "description": "Metrics in the text format of Prometheus."},
                 "JsonSchema": {"type": "object", "description": "A JSON Schema (2020-12)."},
                 "EventStream": {"type": "string", "description": "Server-Sent Events; see the reference of streams."},
                 "Liveness": {"type": "object", "properties": {"status": {"const": "alive"}}, "required": ["status"]},

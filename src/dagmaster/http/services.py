@@ -18,6 +18,7 @@ from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.audit_trail import AuditEntry, AuditTrail
 from dagmaster.ports.schema_admin import SchemaAdmin
+from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,7 @@ class HttpServices:
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
+    metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)

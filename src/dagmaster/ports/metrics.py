@@ -1,6 +1,6 @@
 """The metrics of finished jobs as plain records, and the port that reads them.
 
-A job counts in the hour in which it finished. Durations are of what completed: from the start of the run to its end.
+A job counts in the period in which it finished. Durations are of what completed: from the start of the run to its end.
 """
 
 from __future__ import annotations
@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 MAX_EXACT: Final = 100_000
-"""Percentiles of more durations are read from a histogram, whose values are at most 1 % (or 1 ms) off."""
+"""Percentiles of more jobs are read from a histogram, whose values are at most 1 % (or 1 ms) off."""
+MAX_EXACT_NODES: Final = 20_000
+"""The same for executions of nodes: they are found through their jobs, which takes five times as long."""
+PERIOD_SECONDS: Final = 6 * 3600.0
+"""Jobs are counted in periods of this length, from midnight (UTC) on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

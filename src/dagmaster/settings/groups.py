@@ -14,6 +14,7 @@ from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
 from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
+from dagmaster.settings.monitoring import MonitoringSettings
 from dagmaster.settings.name_lists import Names, Paths
 from dagmaster.telemetry.logs import LogFormat, LogLevel
 
@@ -366,6 +367,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
     "security": SecuritySettings,
     "access": AccessSettings,
     "workers": WorkerSettings,
+    "monitoring": MonitoringSettings,
     "logs": LogSettings,
 }
 
@@ -373,6 +375,7 @@ GROUPS: Final[dict[str, type[BaseModel]]] = {
 # From the last group to the first: pydantic collects the fields of the last base first.
 class Settings(
     LogSettings,
+    MonitoringSettings,
     WorkerSettings,
     AccessSettings,
     SecuritySettings,

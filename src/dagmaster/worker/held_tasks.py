@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.worker.task_metrics import TaskMetrics
 
 
 class HeldTasks(dict[str, "ClaimedTask"]):
@@ -28,6 +29,7 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         self._has_processes = processes is not None
         self.process_bound: frozenset[str] = frozenset()
         """The handlers that run in processes."""
+        self.observer: TaskMetrics | None = None
 
     @property
     def rate(self) -> float:
@@ -51,6 +53,8 @@ class HeldTasks(dict[str, "ClaimedTask"]):
     def add(self, tasks: Iterable[ClaimedTask]) -> None:
         """Hold tasks."""
         for task in tasks:
+            if self.observer is not None:
+                self.observer.claimed(task)
             self[task.task_id] = task
             self._budget.add()
             if self.needs_process(task):

@@ -112,6 +112,8 @@ class ReportDelivery:
             if held is not None:
                 self._held.remove(report)
                 log_crash(held, report)
+                if self._held.observer is not None:
+                    self._held.observer.ended(held, report, is_accepted=report.task_id in accepted)
             self._telemetry.end(report.task_id)
             counter = counter_of(report) if report.task_id in accepted else "dropped"
             self._counters[counter] += 1

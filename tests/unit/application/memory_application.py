@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dagmaster.application.context import Application
+from dagmaster.bootstrap.monitoring import observe_tasks, observe_turns
 from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.redaction import redact_value
 from dagmaster.store.memory.client_store import MemoryClientStore
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views.jobs import JobDetailView
     from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
 def memory_application(database: MemoryDatabase | None = None) -> Application:
@@ -36,12 +38,14 @@ def memory_application(database: MemoryDatabase | None = None) -> Application:
 
 
 @contextlib.asynccontextmanager
-async def served_application(registry: Registry) -> AsyncIterator[Application]:
+async def served_application(registry: Registry, metrics: ProcessMetrics | None = None) -> AsyncIterator[Application]:
     """Provide an application whose jobs are run by an orchestrator and a worker of this process."""
     database = MemoryDatabase()
     orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value)
     store = MemoryWorkerStore(database)
     worker = Worker(store, store, store, registry, blobs=database.blobs, secrets=lambda _name: None, shares_loop=True)
+    observe_turns(orchestrator, metrics)
+    observe_tasks(worker, metrics)
     services = [asyncio.create_task(service.run()) for service in (orchestrator, worker)]
     try:
         await asyncio.gather(orchestrator.ready.wait(), worker.ready.wait())

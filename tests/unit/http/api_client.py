@@ -86,7 +86,7 @@ async def opened_api(*handlers: Any, **options: Any) -> AsyncIterator[Api]:
 
     `options`: of `HttpServices`.
     """
-    async with served_application(Registry([greet, *handlers])) as application:
+    async with served_application(Registry([greet, *handlers]), options.get("metrics")) as application:
         services = replace(memory_services(application), **options)
         transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

@@ -17,6 +17,7 @@ from dagmaster.application.views.metrics import (
     WorkflowMetricsView,
 )
 from dagmaster.application.workflow_lookup import workflow_not_found
+from dagmaster.ports.metrics import PERIOD_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,7 @@ _DAY: Final = 24 * _HOUR
 async def workflow_metrics(app: Application, *, days: int = 7) -> WorkflowMetricsReport:
     """Return the metrics of every workflow with jobs that finished within so many days."""
     reader = app.read.metrics
-    window = await reader.window(days * _DAY, _HOUR)
+    window = await reader.window(days * _DAY, PERIOD_SECONDS)
     workflows = await reader.workflows(window.since)
     failures = await _failure_views(
         app, await reader.failures(window.since, per_workflow=COMMON_FAILURES, limit=_MAX_COMMON)
@@ -53,7 +54,7 @@ async def workflow_metrics(app: Application, *, days: int = 7) -> WorkflowMetric
 async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> NodeMetricsReport:
     """Return the metrics of the nodes of a workflow; raise `WorkflowNotFound` if no such workflow is known."""
     reader = app.read.metrics
-    window = await reader.window(days * _DAY, _HOUR)
+    window = await reader.window(days * _DAY, PERIOD_SECONDS)
     nodes = await reader.nodes(workflow_id, window.since)
     if not nodes and not await app.read.versions(workflow_id, limit=1):
         raise await workflow_not_found(app, workflow_id)
@@ -69,7 +70,7 @@ async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> 
 async def failure_metrics(app: Application, *, days: int = 7, limit: int = 20) -> FailureReport:
     """Return the most frequent failures of jobs that finished within so many days."""
     reader = app.read.metrics
-    window = await reader.window(days * _DAY, _HOUR)
+    window = await reader.window(days * _DAY, PERIOD_SECONDS)
     failures = await _failure_views(app, await reader.failures(window.since, limit=limit))
     return FailureReport(since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures))
 

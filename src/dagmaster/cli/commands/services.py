@@ -46,17 +46,24 @@ class Service(Protocol):
         """Start the shutdown."""
 
 
+metrics_port_option = click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_535),
+    help="Serve metrics for Prometheus on this port.  [default: DAGMASTER_METRICS_PORT, else none]",
+)
 with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
 
 
 @click.command()
 @click.option("--serve", "address", metavar="HOST:PORT", help="Run the HTTP API beside it, in the same process.")
+@metrics_port_option
 @data_dir_option
 @log_options
 @with_parent_option
 def orchestrator(
     *,
     address: str | None,
+    metrics_port: int | None,
     data_dir: pathlib.Path | None,
     log_format: LogFormat | None,
     log_level: LogLevel | None,
@@ -75,19 +82,28 @@ def orchestrator(
       DAGMASTER_DATABASE_URL=postgresql://… dagmaster orchestrator --serve 0.0.0.0:8420
     """
     from dagmaster.bootstrap import blob_directory, make_orchestrator
+    from dagmaster.bootstrap.monitoring import observe_turns, open_metrics_port
 
     logs = LogOptions(log_format, log_level)
     if address is None:
-        return serve("orchestrator", make_orchestrator, data_dir, logs, with_parent=with_parent)
+
+        def make_alone(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
+            metrics = None if with_parent else open_metrics_port(settings, metrics_port)
+            return observe_turns(make_orchestrator(config, blobs, settings), metrics)
+
+        return serve("orchestrator", make_alone, data_dir, logs, with_parent=with_parent)
     from dagmaster.bootstrap.http_server import ServerService
     from dagmaster.bootstrap.service_group import ServiceGroup
     from dagmaster.cli.http_address import bind, parse_address
+    from dagmaster.telemetry.prometheus import ProcessMetrics
 
     listener = bind(*parse_address(address))
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
-        server = ServerService(config, settings, blob_directory(settings, data_dir), listener)
-        return ServiceGroup([make_orchestrator(config, blobs, settings), server])
+        # One process, one set of metrics: the server shows those of the orchestrator, too.
+        metrics = open_metrics_port(settings, metrics_port) or ProcessMetrics()
+        server = ServerService(config, settings, blob_directory(settings, data_dir), listener, metrics=metrics)
+        return ServiceGroup([observe_turns(make_orchestrator(config, blobs, settings), metrics), server])
 
     return serve(f"orchestrator with the HTTP API at {address}", make, data_dir, logs, with_parent=with_parent)
 
@@ -98,6 +114,7 @@ def orchestrator(
 )
 @click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
 @handlers_option
+@metrics_port_option
 @data_dir_option
 @log_options
 @with_parent_option
@@ -106,6 +123,7 @@ def worker(
     queues: tuple[str, ...],
     concurrency: int | None,
     modules: tuple[str, ...],
+    metrics_port: int | None,
     data_dir: pathlib.Path | None,
     log_format: LogFormat | None,
     log_level: LogLevel | None,
@@ -123,6 +141,7 @@ def worker(
       dagmaster worker --queue '*' --concurrency 8 --handlers ./my_handlers.py
     """
     from dagmaster.bootstrap import blob_directory, make_worker
+    from dagmaster.bootstrap.monitoring import observe_tasks, open_metrics_port
     from dagmaster.settings import load_settings
 
     queues = queues or load_settings(services=not with_parent).queues
@@ -131,7 +150,7 @@ def worker(
     served = () if "*" in queues else queues
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
-        return make_worker(
+        worker = make_worker(
             config,
             blobs,
             settings,
@@ -140,6 +159,7 @@ def worker(
             concurrency=concurrency,
             blob_dir=blob_directory(settings, data_dir),
         )
+        return observe_tasks(worker, None if with_parent else open_metrics_port(settings, metrics_port))
 
     logs = LogOptions(log_format, log_level)
     return serve(f"worker of {', '.join(queues)}", make, data_dir, logs, with_parent=with_parent)
@@ -166,9 +186,9 @@ def serve_mode(context: click.Context, /, **options: Any) -> int:
         mode = load_settings(services=True).run_mode
     match mode:
         case "orchestrator":
-            return int(context.invoke(orchestrator, address=None, with_parent=False, **options))
+            return int(context.invoke(orchestrator, address=None, metrics_port=None, with_parent=False, **options))
         case "worker":
-            return int(context.invoke(worker, queues=(), modules=(), with_parent=False, **options))
+            return int(context.invoke(worker, queues=(), modules=(), metrics_port=None, with_parent=False, **options))
     raise click.UsageError("set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`")
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.metrics import (
     MAX_EXACT,
+    PERIOD_SECONDS,
     DurationMetrics,
     FailureGroup,
     MetricWindow,
@@ -20,14 +20,13 @@ from dagmaster.ports.metrics import (
     ThroughputBucket,
     WorkflowMetrics,
 )
+from dagmaster.snowflakes import time_of
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message, top_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
-
-HOUR_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +52,9 @@ class JobSample:
     failure: tuple[str, str]
 
     @property
-    def hour(self) -> float:
-        """Return the hour in which it finished."""
-        return self.finished_at // HOUR_SECONDS * HOUR_SECONDS
+    def period(self) -> float:
+        """Return the start of the period in which it finished."""
+        return self.finished_at // PERIOD_SECONDS * PERIOD_SECONDS
 
 
 def roll_up(database: MemoryDatabase, limit: int) -> int:
@@ -182,9 +181,7 @@ class MemoryMetricReader:
     async def throughput(self, since: float, until: float, step_seconds: float) -> Sequence[ThroughputBucket]:
         """Return a bucket for each step, oldest first."""
         submitted = Counter(
-            _submitted_at(job_id) // step_seconds
-            for job_id in self._database.jobs
-            if since <= _submitted_at(job_id) < until
+            time_of(job_id) // step_seconds for job_id in self._database.jobs if since <= time_of(job_id) < until
         )
         samples = [sample for sample in self._database.metric_samples if since <= sample.finished_at < until]
         buckets = []
@@ -205,7 +202,7 @@ class MemoryMetricReader:
         return buckets
 
     def _samples(self, since: float) -> list[JobSample]:
-        return [sample for sample in self._database.metric_samples if sample.hour >= since]
+        return [sample for sample in self._database.metric_samples if sample.period >= since]
 
     def _are_current(self, samples: Sequence[JobSample]) -> bool:
         """Return whether the rows of jobs still show what was counted: none was resumed since."""
@@ -220,7 +217,3 @@ def _durations(durations: Iterable[float | None], *, is_exact: bool) -> Duration
     if not is_exact:
         p50, p95 = bin_seconds(duration_bin(p50)), bin_seconds(duration_bin(p95))
     return DurationMetrics(average=sum(ordered) / len(ordered), p50=p50, p95=p95, is_exact=is_exact)
-
-
-def _submitted_at(job_id: str) -> float:
-    return ((int(job_id) >> 22) + EPOCH_MS) / 1000

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.metrics import (
     MAX_EXACT,
+    MAX_EXACT_NODES,
     DurationMetrics,
     FailureGroup,
     MetricWindow,
@@ -62,7 +63,7 @@ class PostgresMetricReader:
         params = {"workflow_id": workflow_id, "since": since}
         rows = await self._pool.fetch(_SQL["nodes"], params)
         exact: dict[str, Record] = {}
-        if sum(row["timed"] for row in rows) <= MAX_EXACT:
+        if sum(row["timed"] for row in rows) <= MAX_EXACT_NODES:
             exact = {row[0]: row for row in await self._pool.fetch(_SQL["node_percentiles"], params)}
         return [
             NodeMetrics(
@@ -87,7 +88,12 @@ class PostgresMetricReader:
         """Return a bucket for each step, oldest first."""
         params = {"since": since, "until": until, "step": step_seconds}
         sums = {row["step"]: row for row in await self._pool.fetch(_SQL["throughput"], params)}
-        ids = {"first_id": _first_id(since), "end_id": _first_id(until), "epoch_ms": EPOCH_MS, "step": step_seconds}
+        ids = {
+            "first_id": _first_id(since),
+            "end_id": _first_id(until),
+            "epoch_ms": EPOCH_MS,
+            "step_ms": round(step_seconds * 1000),
+        }
         submitted = {row["step"]: row["submitted"] for row in await self._pool.fetch(_SQL["submitted"], ids)}
         first, end = int(since // step_seconds), int(-(-until // step_seconds))
         return [_bucket(step * step_seconds, sums.get(step), submitted.get(step, 0)) for step in range(first, end)]

@@ -19,23 +19,23 @@ taken AS (
 -- A job that was resumed before it was counted is open: it is queued again when it finishes.
 jobs AS MATERIALIZED (
     SELECT j.id, j.workflow_id, j.run, j.status, j.is_hidden, j.error, j.finished_at, r.started_at,
-           date_trunc('hour', j.finished_at, 'UTC') AS hour,
+           date_bin('6 hours', j.finished_at, '2000-01-01 00:00:00+00') AS period,
            greatest(extract(epoch FROM j.finished_at - r.started_at)::float8, 0) AS seconds,
            dag_duration_bin(extract(epoch FROM j.finished_at - r.started_at)::float8) AS bin
     FROM (SELECT DISTINCT job_id FROM taken) t
     CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = t.job_id LIMIT 1) j
-    CROSS JOIN LATERAL (SELECT dag_run_started_at(j.id, j.run, j.started_at) AS started_at) r
+    CROSS JOIN LATERAL (SELECT CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END AS started_at) r
     WHERE j.finished_at IS NOT NULL
 ),
 job_sums AS (
-    INSERT INTO dag_metric_jobs (hour, workflow_id, status, bin, count, seconds)
-    SELECT hour, workflow_id, status, bin, count(*), sum(seconds) FROM jobs WHERE NOT is_hidden GROUP BY 1, 2, 3, 4
-    ON CONFLICT (hour, workflow_id, status, bin) DO UPDATE
+    INSERT INTO dag_metric_jobs (period, workflow_id, status, bin, count, seconds)
+    SELECT period, workflow_id, status, bin, count(*), sum(seconds) FROM jobs WHERE NOT is_hidden GROUP BY 1, 2, 3, 4
+    ON CONFLICT (period, workflow_id, status, bin) DO UPDATE
     SET count = dag_metric_jobs.count + excluded.count, seconds = dag_metric_jobs.seconds + excluded.seconds
 ),
 node_sums AS (
-    INSERT INTO dag_metric_nodes (workflow_id, hour, node_id, status, bin, count, seconds, retries)
-    SELECT j.workflow_id, j.hour, split_part(n.node_id, '__', 1), n.status,
+    INSERT INTO dag_metric_nodes (workflow_id, period, node_id, status, bin, count, seconds, retries)
+    SELECT j.workflow_id, j.period, split_part(n.node_id, '__', 1), n.status,
            dag_duration_bin(extract(epoch FROM n.finished_at - n.started_at)::float8), count(*),
            sum(greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)), sum(greatest(n.attempt - 1, 0))
     FROM jobs j
@@ -45,17 +45,17 @@ node_sums AS (
                           AND (j.run = 1 OR n.finished_at >= j.started_at)) n
     WHERE NOT j.is_hidden
     GROUP BY 1, 2, 3, 4, 5
-    ON CONFLICT (workflow_id, hour, node_id, status, bin) DO UPDATE
+    ON CONFLICT (workflow_id, period, node_id, status, bin) DO UPDATE
     SET count = dag_metric_nodes.count + excluded.count, seconds = dag_metric_nodes.seconds + excluded.seconds,
         retries = dag_metric_nodes.retries + excluded.retries
 ),
 failure_sums AS (
-    INSERT INTO dag_metric_failures (hour, workflow_id, node_id, message, count, job_id, last_at)
-    SELECT hour, workflow_id, split_part(coalesce(error ->> 'node', ''), '__', 1),
+    INSERT INTO dag_metric_failures (period, workflow_id, node_id, message, count, job_id, last_at)
+    SELECT period, workflow_id, split_part(coalesce(error ->> 'node', ''), '__', 1),
            dag_failure_message(coalesce(error -> 'cause' ->> 'message', error ->> 'message', '')), count(*), max(id),
            max(finished_at)
     FROM jobs WHERE status = 'FAILED' AND NOT is_hidden GROUP BY 1, 2, 3, 4
-    ON CONFLICT (hour, workflow_id, node_id, message) DO UPDATE
+    ON CONFLICT (period, workflow_id, node_id, message) DO UPDATE
     SET count = dag_metric_failures.count + excluded.count, job_id = excluded.job_id,
         last_at = greatest(dag_metric_failures.last_at, excluded.last_at)
 ),
@@ -110,7 +110,7 @@ SELECT extract(epoch FROM clock())::float8 AS now,
 -- The sums of every workflow, with the bins of its percentiles by nearest rank.
 WITH bins AS (
     SELECT workflow_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds
-    FROM dag_metric_jobs WHERE hour >= to_timestamp(:since) GROUP BY workflow_id, status, bin
+    FROM dag_metric_jobs WHERE period >= to_timestamp(:since) GROUP BY workflow_id, status, bin
 ),
 ranks AS (
     SELECT workflow_id, bin, sum(count) OVER (PARTITION BY workflow_id ORDER BY bin) AS rank,
@@ -133,19 +133,19 @@ ORDER BY s.completed + s.failed + s.cancelled DESC, s.workflow_id
 
 -- name: workflow_percentiles
 -- The exact percentiles of every workflow, and of how many jobs they are.
-SELECT j.workflow_id, count(*) AS completed, percentile_disc(0.5) WITHIN GROUP (ORDER BY d.seconds) AS p50,
-       percentile_disc(0.95) WITHIN GROUP (ORDER BY d.seconds) AS p95
-FROM dag_jobs j
-CROSS JOIN LATERAL (SELECT greatest(extract(epoch FROM j.finished_at - dag_run_started_at(j.id, j.run, j.started_at))::float8, 0)
-                           AS seconds) d
-WHERE j.finished_at >= to_timestamp(:since) AND j.status = 'COMPLETED' AND NOT j.is_hidden
-GROUP BY j.workflow_id
+SELECT workflow_id, completed, seconds[1] AS p50, seconds[2] AS p95
+FROM (SELECT j.workflow_id, count(*) AS completed,
+             percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY greatest(extract(epoch FROM j.finished_at -
+                 CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END)::float8, 0)) AS seconds
+      FROM dag_jobs j
+      WHERE j.finished_at >= to_timestamp(:since) AND j.status = 'COMPLETED' AND NOT j.is_hidden
+      GROUP BY j.workflow_id) AS p
 
 -- name: nodes
 -- The sums of every node of a workflow, with the bins of its percentiles by nearest rank.
 WITH bins AS (
     SELECT node_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds, sum(retries) AS retries
-    FROM dag_metric_nodes WHERE workflow_id = :workflow_id AND hour >= to_timestamp(:since) GROUP BY node_id, status, bin
+    FROM dag_metric_nodes WHERE workflow_id = :workflow_id AND period >= to_timestamp(:since) GROUP BY node_id, status, bin
 ),
 ranks AS (
     SELECT node_id, bin, sum(count) OVER (PARTITION BY node_id ORDER BY bin) AS rank,
@@ -170,15 +170,16 @@ SELECT s.*, p.p50, p.p95 FROM sums s LEFT JOIN percentiles p USING (node_id) ORD
 
 -- name: node_percentiles
 -- The exact percentiles of every node of a workflow, and of how many executions they are.
-SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
-       percentile_disc(0.5) WITHIN GROUP (ORDER BY d.seconds) AS p50,
-       percentile_disc(0.95) WITHIN GROUP (ORDER BY d.seconds) AS p95
-FROM dag_jobs j
-JOIN dag_node_states n ON n.job_id = j.id AND n.source_count IS NULL AND n.status = 'COMPLETED'
-CROSS JOIN LATERAL (SELECT greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0) AS seconds) d
-WHERE j.finished_at >= to_timestamp(:since) AND j.workflow_id = :workflow_id AND NOT j.is_hidden
-  AND n.started_at IS NOT NULL
-GROUP BY 1
+SELECT node_id, timed, seconds[1] AS p50, seconds[2] AS p95
+FROM (SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
+             percentile_disc(ARRAY[0.5, 0.95])
+                 WITHIN GROUP (ORDER BY greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)) AS seconds
+      FROM dag_jobs j
+      JOIN dag_node_states n ON n.job_id = j.id AND n.source_count IS NULL AND n.status = 'COMPLETED'
+      -- "C": the collation of the index.
+      WHERE j.workflow_id = :workflow_id COLLATE "C" AND j.finished_at >= to_timestamp(:since) AND NOT j.is_hidden
+        AND n.started_at IS NOT NULL
+      GROUP BY 1) AS p
 
 -- name: failures
 -- The most frequent failures: some of each workflow, and a number in all.
@@ -187,7 +188,7 @@ FROM (SELECT workflow_id, node_id, message, sum(count)::bigint AS count,
              (array_agg(job_id ORDER BY last_at DESC))[1] AS job_id,
              extract(epoch FROM max(last_at))::float8 AS last_at,
              row_number() OVER (PARTITION BY workflow_id ORDER BY sum(count) DESC, node_id, message) AS rank
-      FROM dag_metric_failures WHERE hour >= to_timestamp(:since)
+      FROM dag_metric_failures WHERE period >= to_timestamp(:since)
       GROUP BY workflow_id, node_id, message) AS f
 LEFT JOIN dag_jobs j ON j.id = f.job_id
 WHERE :per_workflow::integer IS NULL OR f.rank <= :per_workflow::integer
@@ -204,6 +205,6 @@ GROUP BY 1
 
 -- name: submitted
 -- Submitted jobs by step, from their ids alone: the upper bits of an id are its milliseconds.
-SELECT floor(((id >> 22) + :epoch_ms) / 1000.0 / :step)::bigint AS step, count(*) AS submitted
+SELECT ((id >> 22) + :epoch_ms) / :step_ms AS step, count(*) AS submitted
 FROM dag_jobs WHERE id >= :first_id AND id < :end_id
 GROUP BY 1

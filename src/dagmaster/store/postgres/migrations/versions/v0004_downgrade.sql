@@ -1,4 +1,4 @@
-DROP FUNCTION dag_failure_message(text), dag_duration_bin(float8), dag_run_started_at(bigint, integer, timestamptz);
+DROP FUNCTION dag_failure_message(text), dag_duration_bin(float8), dag_resumed_at(bigint);
 DROP TABLE dag_metric_throughput, dag_metric_failures, dag_metric_nodes, dag_metric_jobs, dag_metric_pending;
 DROP TABLE dag_handlers;
 ALTER TABLE dag_jobs DROP COLUMN is_hidden, DROP COLUMN trace_parent;

@@ -75,34 +75,34 @@ CREATE TABLE dag_metric_pending (
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 INSERT INTO dag_metric_pending SELECT id FROM dag_jobs WHERE finished_at IS NOT NULL;
 
--- Sparse histograms of durations for each hour. `bin` is ceil(ln(milliseconds) / ln(1.02)), 0 up to 1 ms, so that one
+-- Sparse histograms of durations for each period of 6 hours. `bin` is ceil(ln(milliseconds) / ln(1.02)), 0 up to 1 ms, so that one
 -- value of a bin is at most 1 % away from every duration in it, and -1 for what never started. Counts and averages are
 -- sums over the bins.
 CREATE TABLE dag_metric_jobs (
-    hour        timestamptz NOT NULL,
+    period      timestamptz NOT NULL,
     workflow_id text COLLATE "C" NOT NULL,
     status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'CANCELLED')),
     bin         smallint NOT NULL CHECK (bin >= -1),
     count       bigint NOT NULL CHECK (count > 0),
     seconds     float8 NOT NULL,
-    PRIMARY KEY (hour, workflow_id, status, bin)
+    PRIMARY KEY (period, workflow_id, status, bin)
 );
--- Those of nodes, by the hour in which their job finished. Children of a fan-out count for the fan-out.
+-- Those of nodes, by the period in which their job finished. Children of a fan-out count for the fan-out.
 CREATE TABLE dag_metric_nodes (
     workflow_id text COLLATE "C" NOT NULL,
-    hour        timestamptz NOT NULL,
+    period      timestamptz NOT NULL,
     node_id     text COLLATE "C" NOT NULL,
     status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'SKIPPED', 'CANCELLED')),
     bin         smallint NOT NULL CHECK (bin >= -1),
     count       bigint NOT NULL CHECK (count > 0),
     seconds     float8 NOT NULL,
     retries     bigint NOT NULL,
-    PRIMARY KEY (workflow_id, hour, node_id, status, bin)
+    PRIMARY KEY (workflow_id, period, node_id, status, bin)
 );
 
 -- Failed jobs by the message of the error, with what differs from job to job (ids, numbers, paths) replaced.
 CREATE TABLE dag_metric_failures (
-    hour        timestamptz NOT NULL,
+    period      timestamptz NOT NULL,
     workflow_id text COLLATE "C" NOT NULL,
     -- '' if no node caused the failure, as for a deadline.
     node_id     text COLLATE "C" NOT NULL,
@@ -111,7 +111,7 @@ CREATE TABLE dag_metric_failures (
     -- An example, and when the last one failed.
     job_id      bigint NOT NULL,
     last_at     timestamptz NOT NULL,
-    PRIMARY KEY (hour, workflow_id, node_id, message)
+    PRIMARY KEY (period, workflow_id, node_id, message)
 );
 
 -- All jobs that finished in each minute, hidden ones too: this is load. `seconds` is of completed jobs. Submitted jobs
@@ -124,12 +124,11 @@ CREATE TABLE dag_metric_throughput (
     seconds   float8 NOT NULL
 );
 
--- The same rules as in store/metric_rules.py. When the last run of a job started: later runs start when it is resumed.
-CREATE FUNCTION dag_run_started_at(job bigint, run integer, started_at timestamptz) RETURNS timestamptz
-LANGUAGE sql STABLE AS $$
-    SELECT CASE WHEN run = 1 THEN started_at
-                ELSE (SELECT max(e.at) FROM dagapp.dag_job_events e WHERE e.job_id = job AND e.type = 'JobResumed') END
+-- When the last run of a job started, if it is not the first.
+CREATE FUNCTION dag_resumed_at(job bigint) RETURNS timestamptz LANGUAGE sql STABLE AS $$
+    SELECT max(e.at) FROM dagapp.dag_job_events e WHERE e.job_id = job AND e.type = 'JobResumed'
 $$;
+-- The same rules as in store/metric_rules.py.
 CREATE FUNCTION dag_duration_bin(seconds float8) RETURNS smallint LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN seconds IS NULL THEN -1 WHEN seconds <= 0.001 THEN 0
                 ELSE ceil(ln(seconds * 1000) / ln(1.02::float8)) END::smallint

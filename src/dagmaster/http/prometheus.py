@@ -1,0 +1,87 @@
+"""`/metrics`: what Prometheus scrapes from a server, and the durations of its requests."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from dagmaster.application.queries.fleet import fleet
+from dagmaster.errors import DagmasterError
+from dagmaster.http.routes import Routes
+from dagmaster.http.services import Services
+from dagmaster.ports.api_keys import Scope
+from dagmaster.telemetry.prometheus import CONTENT_TYPE, ProcessMetrics, render_gauges
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import FleetView
+
+    Message = MutableMapping[str, Any]
+    Gauge = tuple[str, tuple[str, ...], float]
+
+routes = Routes("health")
+
+
+@routes.get("/metrics", Scope.READ, "Metrics", media_type="text/plain")
+async def metrics(services: Services) -> Response:
+    """Return the metrics of the fleet and of this process for Prometheus."""
+    gauges = await _fleet_gauges(services.application)
+    return Response(render_gauges(gauges) + services.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _fleet_gauges(app: Application) -> list[Gauge]:
+    started = time.perf_counter()
+    try:
+        view = await fleet(app)
+    except DagmasterError:
+        # The scrape itself succeeds: an alert on this value names the cause.
+        return [("dagmaster_database_up", (), 0)]
+    elapsed = time.perf_counter() - started
+    return [("dagmaster_database_up", (), 1), ("dagmaster_database_seconds", (), elapsed), *_gauges(view)]
+
+
+def _gauges(view: FleetView) -> Iterator[Gauge]:
+    workers = [worker for worker in view.workers if worker.is_alive]
+    yield "dagmaster_workers_active", (), len(workers)
+    yield "dagmaster_orchestrators_active", (), sum(orchestrator.is_alive for orchestrator in view.orchestrators)
+    yield "dagmaster_jobs_unowned", (), view.unowned_jobs
+    for worker in workers:
+        yield "dagmaster_worker_heartbeat_age", (worker.worker_id, worker.host), worker.silent_seconds
+    for queue in view.queues:
+        yield "dagmaster_task_queue_depth", (queue.queue,), queue.waiting
+        yield "dagmaster_task_queue_oldest_seconds", (queue.queue,), queue.oldest_seconds or 0.0
+        yield "dagmaster_task_queue_workers", (queue.queue,), queue.workers
+
+
+class RequestDurations:
+    """Measures each request of a route. The label is the route, not the path: a path has ids in it."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], metrics: ProcessMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), "500"
+
+        async def send_measured(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = str(message["status"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_measured)
+        finally:
+            # A request that no route matches has none: paths of scanners would be labels without end.
+            route = getattr(scope.get("route"), "path", "none")
+            labels = (scope["method"] if route != "none" else "any", route, status)
+            seconds = time.perf_counter() - started
+            self._metrics.observe("dagmaster_http_request_duration_seconds", *labels, seconds=seconds)

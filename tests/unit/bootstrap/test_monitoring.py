@@ -1,0 +1,39 @@
+"""The port of metrics: off unless it is set, on loopback, and a sentence if it is taken."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+
+from dagmaster.bootstrap.monitoring import open_metrics_port
+from dagmaster.errors import SettingsInvalid
+from dagmaster.settings import Settings
+
+
+@pytest.mark.process
+def test_without_a_port_nothing_of_prometheus_is_imported():
+    assert open_metrics_port(Settings()) is None
+    code = (
+        "import sys, dagmaster.cli.commands.services, dagmaster.bootstrap.monitoring, dagmaster.orchestrator.service,"
+        " dagmaster.worker.service; sys.exit(any(name.startswith(('prometheus', 'opentelemetry')) for name in sys.modules))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_metrics_are_served_on_loopback_and_a_taken_port_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    metrics = open_metrics_port(Settings(metrics_port=port))
+    assert metrics is not None
+    try:
+        metrics.count("dagmaster_jobs_failed_total", "flow")
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert b'dagmaster_jobs_failed_total{workflow="flow"} 1.0' in answer.read()
+        with pytest.raises(SettingsInvalid, match=f"metrics cannot be served at 127.0.0.1:{port}"):
+            open_metrics_port(Settings(), port)
+    finally:
+        metrics.close()

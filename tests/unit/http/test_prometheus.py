@@ -1,0 +1,67 @@
+"""What Prometheus scrapes: every metric has its name from one table, and no value of a job."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from dagmaster.telemetry.prometheus import ProcessMetrics
+from tests.unit.application.memory_application import finished
+from tests.unit.http.api_client import opened_api
+from tests.unit.http.test_metrics_api import CANARY, FLOW, halve
+
+if TYPE_CHECKING:
+    import httpx
+
+
+def samples(text: str) -> dict[str, float]:
+    """Return the samples without buckets, by name and labels."""
+    return {
+        f"{sample.name}{dict(sorted(sample.labels.items())) or ''}": sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if not sample.name.endswith(("_bucket", "_created"))
+    }
+
+
+def test_a_server_shows_the_fleet_and_its_requests_by_route():
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.get("/api/v1/jobs/123")
+            await api.get("/wp-admin/x.php")
+            answer: httpx.Response = await api.get("/metrics")
+            assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+            values = samples(answer.text)
+            assert values["dagmaster_workers_active"] == 1
+            assert values["dagmaster_orchestrators_active"] == 1
+            assert values["dagmaster_database_up"] == 1
+            labels = "{'method': 'GET', 'route': '/jobs/{job_id}', 'status': '404'}"
+            assert values[f"dagmaster_http_request_duration_seconds_count{labels}"] == 1
+            assert not re.search(r"wp-admin|/123", answer.text)
+
+    asyncio.run(main())
+
+
+def test_services_count_jobs_and_tasks_by_name_only():
+    async def main() -> str:
+        async with opened_api(halve, metrics=ProcessMetrics()) as api:
+            await api.publish(FLOW)
+            for number in (2, 3):
+                body = {"workflow_id": "halves", "inputs": {"number": number, "token": CANARY}}
+                await finished(api.application, (await api.post("/api/v1/jobs", body)).json()["job_id"])
+            return (await api.get("/metrics")).text
+
+    text = asyncio.run(main())
+    values = samples(text)
+    for name in ("created", "completed", "failed"):
+        assert values[f"dagmaster_jobs_{name}_total{{'workflow': 'halves'}}"] == (2 if name == "created" else 1)
+    assert values["dagmaster_tasks_created_total{'queue': 'q'}"] == 2
+    assert values["dagmaster_tasks_completed_total{'handler': 'halve'}"] == 1
+    assert values["dagmaster_tasks_failed_total{'handler': 'halve'}"] == 1
+    assert values["dagmaster_task_duration_seconds_count{'handler': 'halve'}"] == 2
+    assert values["dagmaster_worker_task_execution_time_count{'handler': 'halve'}"] == 2
+    assert values["dagmaster_job_duration_seconds_count{'workflow': 'halves'}"] == 2
+    assert CANARY not in text
