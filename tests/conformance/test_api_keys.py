@@ -56,8 +56,8 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
         assert not expired[0].is_valid(expired[1])
         assert await store.find("digest") is None
         assert [record.key_id for record in await store.all()] == ["two", "one"]
-        await store.expire("one", now + 60)
-        await store.expire("one", now + 120)
+        await store.rotate("one", now + 60, key("three"), "digest three")
+        await store.rotate("one", now + 120, key("four"), "digest four")
         expiring = await store.find("digest one")
         assert expiring is not None
         assert expiring[0].expires_at == pytest.approx(now + 60)
@@ -69,7 +69,7 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
         again = await store.revoke("one")
         assert again is not None
         assert again.revoked_at == revoked.revoked_at
-        assert await store.revoke("three") is None
+        assert await store.revoke("none") is None
         if isinstance(store, PostgresApiKeyStore):
             await store.close()
 

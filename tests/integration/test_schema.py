@@ -139,6 +139,7 @@ def test_services_that_start_at_once_migrate_once(empty):
     assert asyncio.run(schema_version.current(empty)) == schema_version.HEAD
 
 
+ENTRY, VALUES = "actor, action, object_kind, object_id", "'ada', 'job.cancel', 'job', '1'"
 GRAPH = "INSERT INTO dag_graphs VALUES ('h', '{}') ON CONFLICT DO NOTHING"
 
 
@@ -224,6 +225,20 @@ def test_a_key_makes_one_job_for_one_submitter(migrated):
         ("dagmaster_worker", "SELECT * FROM dag_jobs"),
         ("dagmaster_orchestrator", "UPDATE alembic_version SET version_num = 'x'"),
         ("dagmaster_orchestrator", "DROP TABLE dag_jobs"),
+        ("dagmaster_orchestrator", "UPDATE dag_audit SET actor = 'mallory'"),
+        ("dagmaster_orchestrator", "DELETE FROM dag_audit"),
+        ("dagmaster_orchestrator", "TRUNCATE dag_audit"),
+        ("dagmaster_orchestrator", "ALTER TABLE dag_audit DISABLE TRIGGER ALL"),
+        (
+            "dagmaster_orchestrator",
+            f"INSERT INTO dag_audit (id, at, {ENTRY}) OVERRIDING SYSTEM VALUE VALUES (1, now(), {VALUES})",
+        ),
+        ("dagmaster_worker", f"INSERT INTO dag_audit ({ENTRY}) VALUES ({VALUES})"),
+        ("dagmaster_worker", "SELECT * FROM dag_audit"),
+        ("dagmaster_worker", "SELECT * FROM dag_api_keys"),
+        ("dagmaster_gateway", f"INSERT INTO dag_audit ({ENTRY}) VALUES ({VALUES})"),
+        ("dagmaster_gateway", "SELECT * FROM dag_audit"),
+        ("dagmaster_gateway", "SELECT * FROM dag_api_keys"),
     ],
 )
 def test_a_role_cannot_do_what_it_must_not(migrated, role, statement):
@@ -237,10 +252,20 @@ def test_a_role_cannot_do_what_it_must_not(migrated, role, statement):
         ("dagmaster_gateway", "SELECT * FROM dag_jobs"),
         ("dagmaster_worker", "DELETE FROM dag_task_queue"),
         ("dagmaster_orchestrator", "DELETE FROM dag_task_results"),
+        ("dagmaster_orchestrator", f"INSERT INTO dag_audit ({ENTRY}) VALUES ({VALUES})"),
+        ("dagmaster_orchestrator", "SELECT * FROM dag_audit"),
     ],
 )
 def test_a_role_can_do_what_it_is_for(migrated, role, statement):
     do(migrated, "BEGIN", f"SET LOCAL ROLE {role}", statement, "ROLLBACK")
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE dag_audit SET actor = 'mallory'", "DELETE FROM dag_audit", "TRUNCATE dag_audit"]
+)
+def test_the_audit_trail_is_append_only_even_for_the_owner_of_the_database(migrated, statement):
+    with pytest.raises(InsufficientPrivilegeError, match="append-only"):
+        do(migrated, "BEGIN", f"INSERT INTO dag_audit ({ENTRY}) VALUES ({VALUES})", statement)
 
 
 def test_sql_asks_one_function_for_the_time_and_a_test_can_set_it(migrated):

@@ -18,7 +18,9 @@ from dagmaster.ports.api_keys import ApiKeyRecord, Scope
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.api_keys import ApiKeyStore
+    from dagmaster.ports.audit_trail import ChangeOrigin
 
 PREFIX: Final = "dm_"
 MAX_NAME: Final = 64
@@ -28,9 +30,24 @@ _KEY: Final = re.compile(r"dm_[0-9a-f]{12}_[A-Za-z0-9_-]{43}")
 
 
 async def create_key(
-    keys: ApiKeyStore, name: str, scopes: Collection[Scope], *, created_by: str, now: float, days: float | None = None
+    keys: ApiKeyStore,
+    name: str,
+    scopes: Collection[Scope],
+    *,
+    origin: ChangeOrigin,
+    now: float,
+    days: float | None = None,
 ) -> NewApiKeyView:
     """Create a key for a caller; `days`: how long it is valid."""
+    record, key = _make_key(name, scopes, created_by=origin.actor, now=now, days=days)
+    entry = origin.entry("key.create", "key", record.key_id, _audited(record))
+    await keys.add(record, digest_of(key), audit=[entry])
+    return _new_view(record, key)
+
+
+def _make_key(
+    name: str, scopes: Collection[Scope], *, created_by: str, now: float, days: float | None
+) -> tuple[ApiKeyRecord, str]:
     if not (1 <= len(name) <= MAX_NAME and name.isprintable()):
         raise ApiKeyInvalid(f"the name of a key has 1 to {MAX_NAME} printable characters")
     if not scopes:
@@ -47,8 +64,7 @@ async def create_key(
         created_by=created_by,
         expires_at=None if days is None else now + days * 86_400,
     )
-    await keys.add(record, digest_of(key))
-    return NewApiKeyView(**{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key)
+    return record, key
 
 
 async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
@@ -56,25 +72,27 @@ async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
     return tuple(map(_view, await keys.all()))
 
 
-async def revoke_key(keys: ApiKeyStore, key_id: str) -> ApiKeyView:
+async def revoke_key(keys: ApiKeyStore, key_id: str, *, origin: ChangeOrigin) -> ApiKeyView:
     """Revoke a key: requests with it are rejected within seconds."""
-    record = await keys.revoke(id_of(key_id))
+    record = await keys.revoke(id_of(key_id), audit=[origin.entry("key.revoke", "key", id_of(key_id))])
     if record is None:
         raise ApiKeyNotFound(f"there is no key {id_of(key_id)[:40]!r}; `dagmaster keys list` shows all")
     return _view(record)
 
 
 async def rotate_key(
-    keys: ApiKeyStore, key_id: str, *, created_by: str, now: float, overlap_hours: float = 24.0
+    keys: ApiKeyStore, key_id: str, *, origin: ChangeOrigin, now: float, overlap_hours: float = 24.0
 ) -> NewApiKeyView:
     """Create a key with the name, scopes and life of another, which is valid for some more hours."""
     old = next((record for record in await keys.all() if record.key_id == id_of(key_id)), None)
     if old is None or not old.is_valid(now):
         raise ApiKeyNotFound(f"there is no valid key {key_id[:40]!r}; `dagmaster keys list` shows all")
     days = None if old.expires_at is None else (old.expires_at - old.created_at) / 86_400
-    view = await create_key(keys, old.name, old.scopes, created_by=created_by, now=now, days=days)
-    await keys.expire(old.key_id, now + overlap_hours * 3_600)
-    return view
+    record, key = _make_key(old.name, old.scopes, created_by=origin.actor, now=now, days=days)
+    change = {**_audited(record), "replaces": old.key_id, "overlap_hours": overlap_hours}
+    entry = origin.entry("key.rotate", "key", record.key_id, change)
+    await keys.rotate(old.key_id, now + overlap_hours * 3_600, record, digest_of(key), audit=[entry])
+    return _new_view(record, key)
 
 
 def parse_scopes(names: Collection[str]) -> list[Scope]:
@@ -108,6 +126,14 @@ def allows(scopes: Collection[Scope], needed: Scope) -> bool:
 def id_of(text: str) -> str:
     """Return the id of a key from itself, or from the beginning of its text."""
     return text.removeprefix(PREFIX).split("_", 1)[0]
+
+
+def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
+    return {"name": record.name, "scopes": [*sorted(record.scopes)], "expires_at": record.expires_at}
+
+
+def _new_view(record: ApiKeyRecord, key: str) -> NewApiKeyView:
+    return NewApiKeyView(**{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key)
 
 
 def _view(record: ApiKeyRecord) -> ApiKeyView:

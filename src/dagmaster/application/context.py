@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.ports.audit_trail import ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.read_store import ReadStore
@@ -26,6 +28,8 @@ class Application:
     blobs: OutputBlobs
     env: Mapping[str, str] = field(default_factory=dict)
     """What expressions of new jobs may read as env.NAME."""
+    origin: ChangeOrigin | None = None
+    """Who makes changes. Those without an origin, as of a local run, have no entry in the audit trail."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)
@@ -34,3 +38,9 @@ class Application:
     def __post_init__(self) -> None:
         object.__setattr__(self, "graphs", GraphCache(self.read))
         object.__setattr__(self, "outlines", OutlineCache(self.read))
+
+    def on_behalf_of(self, origin: ChangeOrigin) -> Application:
+        """Return the same application, with its caches, for the changes of one caller."""
+        same = copy.copy(self)
+        object.__setattr__(same, "origin", origin)
+        return same

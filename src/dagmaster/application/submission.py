@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted
@@ -85,7 +86,7 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
 
 
 async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
-    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
     jobs: list[NewJob | DagmasterError] = []
     for request in requests:
         try:
@@ -99,7 +100,7 @@ async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[Subm
         for graph in () if request.graph is None else (request.graph, *request.child_graphs):
             await submitter.store_graph(graph)
     valid = [job for job in jobs if isinstance(job, NewJob)]
-    accepted = iter(await app.client.submit(valid))
+    accepted = iter(await app.client.submit(valid, audit=submitter.audit_entries(valid)))
     return [_to_answer(job, next(accepted)) if isinstance(job, NewJob) else job for job in jobs]
 
 
@@ -179,11 +180,12 @@ class Submission:
 
 
 class JobSubmitter:
-    """Makes jobs and stores them, once for each idempotency key."""
+    """Makes jobs and stores them, once for each idempotency key; with an origin, in the audit trail, too."""
 
-    def __init__(self, store: ClientStore, ids: Ids) -> None:
+    def __init__(self, store: ClientStore, ids: Ids, origin: ChangeOrigin | None = None) -> None:
         self._store = store
         self._ids = ids
+        self._origin = origin
         self._stored: set[str] = set()
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Accepted]:
@@ -193,7 +195,7 @@ class JobSubmitter:
             _check_conflicts(await self._store.find_duplicates(jobs))
         for submission in submissions:
             await self.store_graph(submission.graph)
-        accepted = await self._store.submit(jobs)
+        accepted = await self._store.submit(jobs, audit=self.audit_entries(jobs))
         _check_conflicts(accepted)
         return accepted
 
@@ -202,6 +204,12 @@ class JobSubmitter:
         if graph.content_hash not in self._stored:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
+
+    def audit_entries(self, jobs: Sequence[NewJob]) -> list[AuditEntry]:
+        """Return the entries of jobs for the audit trail; none if their submitter is not recorded there."""
+        if self._origin is None:
+            return []
+        return [self._origin.entry("job.submit", "job", job.id, _audited(job), actor=job.submitted_by) for job in jobs]
 
     def make_job(self, submission: Submission) -> NewJob:
         """Check a submission and return the job to store."""
@@ -242,6 +250,11 @@ def _options(submission: Submission) -> list[JsonValue]:
     options = {name: getattr(submission, name) for name, default in defaults.items()}
     changed = {name: value for name, value in options.items() if value != defaults[name]}
     return [changed] if changed else []
+
+
+def _audited(job: NewJob) -> dict[str, JsonValue]:
+    resumed: dict[str, JsonValue] = {} if job.resumed_from is None else {"resumed_from": job.resumed_from}
+    return {"workflow_id": job.workflow_id, "version": job.version, **resumed}
 
 
 def check_fields(submission: Submission) -> None:

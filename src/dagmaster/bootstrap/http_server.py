@@ -12,6 +12,7 @@ from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, wire_application
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
     import pathlib
@@ -23,24 +24,21 @@ if TYPE_CHECKING:
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
-    from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
 @contextlib.asynccontextmanager
-async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[tuple[ApiKeyStore, AuditTrail]]:
-    """Open the store of keys, and the trail of their changes, on a database whose schema is current."""
+async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIterator[ApiKeyStore]:
+    """Open the store of keys on a database whose schema is current."""
     from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
-    from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 
     await ensure_schema(config, migrate=migrate)
     async with contextlib.AsyncExitStack() as stack:
-        keys, audit = PostgresApiKeyStore(config), PostgresAuditTrail(config)
+        keys = PostgresApiKeyStore(config)
         stack.push_async_callback(keys.close)
-        stack.push_async_callback(audit.close)
-        yield keys, audit
+        yield keys
 
 
 async def ensure_local_key(
@@ -52,11 +50,12 @@ async def ensure_local_key(
 
     data_dir = data_dir or settings.data_dir or default_data_dir()
     path = data_dir.with_name(f"{data_dir.name}-api-key")
-    async with open_keys(config) as (keys, _):
+    origin = ChangeOrigin(actor="dagmaster dev")
+    async with open_keys(config) as keys:
         with contextlib.suppress(ApiKeyRejected, FileNotFoundError):
             await find_caller(keys, path.read_text(encoding="utf-8").strip())
             return path
-        view = await create_key(keys, getpass.getuser(), list(Scope), created_by="dagmaster dev", now=time.time())
+        view = await create_key(keys, getpass.getuser(), list(Scope), origin=origin, now=time.time())
     write_private(path, f"{view.key}\n".encode())
     return path
 
@@ -153,9 +152,9 @@ class ServerService:
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
-            self._server = HttpServer(
-                create_app(services), self._listener, **self._tls, trusted_proxies=self._trusted_proxies
-            )
+            app = create_app(services)
+            stack.push_async_callback(app.state.keys.mark_used)
+            self._server = HttpServer(app, self._listener, **self._tls, trusted_proxies=self._trusted_proxies)
             self._server.ready = self.ready
             if not self._is_stopped:
                 await self._server.run_until_stopped()

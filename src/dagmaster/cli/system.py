@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, 
 import click
 
 from dagmaster.cli.errors import command_errors
+from dagmaster.cli.options import current_user
+from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
     import pathlib
@@ -21,13 +23,12 @@ if TYPE_CHECKING:
 
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.client.async_client import AsyncClient
-    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
 
 P = ParamSpec("P")
 T = TypeVar("T")
-LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "created_by", "now"})
+LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "origin", "now"})
 """Arguments of functions that a server takes from the key and from its own clock."""
 _OPTIONS: Final = "dagmaster.server"
 job_argument = click.argument("job_id", metavar="JOB")
@@ -49,9 +50,6 @@ class Session(Protocol):
         `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user creates
         them. `on_keys`: the functions take the store of keys.
         """
-
-    def record(self, entry: AuditEntry) -> None:
-        """Record a change in the audit trail, unless the system has done so."""
 
 
 @contextlib.contextmanager
@@ -105,22 +103,12 @@ class DatabaseSession:
             if on_keys:
                 from dagmaster.bootstrap.http_server import open_keys
 
-                async with open_keys(self.config, migrate=is_first_user) as (keys, _):
+                async with open_keys(self.config, migrate=is_first_user) as keys:
                     return await work(LocalSystem(keys))
             async with open_application(self.config, self.settings, self.data_dir, migrate=is_first_user) as app:
-                return await work(LocalSystem(app))
+                return await work(LocalSystem(app.on_behalf_of(ChangeOrigin(actor=current_user()))))
 
         return asyncio.run(run())
-
-    def record(self, entry: AuditEntry) -> None:
-        """Record a change in the audit trail."""
-        from dagmaster.bootstrap.http_server import open_keys
-
-        async def run() -> None:
-            async with open_keys(self.config) as (_, trail):
-                await trail.append([entry])
-
-        asyncio.run(run())
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +180,6 @@ class RemoteSession:
                 return await work(RemoteSystem(client))
 
         return asyncio.run(run())
-
-    def record(self, entry: AuditEntry) -> None:
-        """Do nothing: the server records what its callers change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller
-from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, ScopeMissing
+from dagmaster.errors import ApiKeyRejected, DagmasterError, DatabaseUnavailable, ScopeMissing
 from dagmaster.ports.api_keys import Caller, Scope
 
 if TYPE_CHECKING:
@@ -20,16 +22,16 @@ if TYPE_CHECKING:
 CACHE_SECONDS: Final = 5.0
 """How long a key is used without asking the store: a revoked one is rejected after this time."""
 USED_SECONDS: Final = 60.0
+"""How often the use of keys is stored: all that were used since, in one statement."""
 MAX_CACHED: Final = 10_000
 ADMIN: Final = Caller(key_id="settings", name="admin", scopes=frozenset({Scope.ADMIN}))
 """The caller with the key of the settings, which is in no database."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Cached:
     record: ApiKeyRecord
     checked_at: float
-    marked_at: float = field(default=float("-inf"))
 
 
 class KeyChecker:
@@ -40,6 +42,9 @@ class KeyChecker:
         self._tokens = tokens
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
         self._cache: dict[str, _Cached] = {}
+        self._used: set[str] = set()
+        self._marked_at = float("-inf")
+        self._marking: asyncio.Task[None] | None = None
 
     async def caller(self, key: str) -> Caller:
         """Return who has a key or a token; raise `ApiKeyRejected` or `TokenRejected` if it is not valid."""
@@ -50,23 +55,43 @@ class KeyChecker:
             return await self._tokens.find_caller(key)
         cached = self._cache.get(digest)
         if cached is None or now - cached.checked_at > CACHE_SECONDS:
-            self._cache.pop(digest, None)
-            try:
-                record = await find_caller(self._keys, key)
-            except DatabaseUnavailable:
-                if cached is None:
-                    raise
-                # A known caller can still ask for the health of the system.
-                self._cache[digest] = cached
-                return cached.record
-            if len(self._cache) >= MAX_CACHED:
-                self._cache.clear()
-            marked_at = float("-inf") if cached is None else cached.marked_at
-            cached = self._cache[digest] = _Cached(record, now, marked_at)
-        if now - cached.marked_at > USED_SECONDS:
-            cached.marked_at = now
-            await self._keys.mark_used([cached.record.key_id])
+            cached = await self._find(key, digest, now)
+        self._note_use(cached.record.key_id, now)
         return cached.record
+
+    async def mark_used(self) -> None:
+        """Store which keys were used since the last time."""
+        self._marked_at = time.monotonic()
+        used, self._used = self._used, set()
+        # No request waits for this, and an outage of the database does not concern the callers.
+        with contextlib.suppress(DagmasterError):
+            if used:
+                await self._keys.mark_used(sorted(used))
+
+    async def _find(self, key: str, digest: str, now: float) -> _Cached:
+        known = self._cache.pop(digest, None)
+        try:
+            record = await find_caller(self._keys, key)
+        except DatabaseUnavailable:
+            if known is None or not known.record.is_valid(time.time()):
+                raise
+            # A known caller can still ask for the health of the system.
+            self._cache[digest] = known
+            return known
+        if len(self._cache) >= MAX_CACHED:
+            self._cache.clear()
+        cached = self._cache[digest] = _Cached(record, now)
+        return cached
+
+    def _note_use(self, key_id: str, now: float) -> None:
+        self._used.add(key_id)
+        if self._marking is None:
+            self._marking = asyncio.create_task(self._mark_later(self._marked_at + USED_SECONDS - now))
+
+    async def _mark_later(self, delay_seconds: float) -> None:
+        await asyncio.sleep(max(0.0, delay_seconds))
+        await self.mark_used()
+        self._marking = None
 
 
 def key_of(request: Request) -> str:

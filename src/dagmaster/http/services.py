@@ -8,15 +8,13 @@ from typing import Annotated
 from fastapi import Depends
 from starlette.requests import Request
 
-from dagmaster.application.audit_trail import AuditRecorder
 from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
-from dagmaster.json_types import JsonValue
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 from dagmaster.ports.api_keys import Caller as CallerRecord
-from dagmaster.ports.audit_trail import AuditEntry, AuditTrail
+from dagmaster.ports.audit_trail import AuditTrail, ChangeOrigin
 from dagmaster.ports.schema_admin import SchemaAdmin
 from dagmaster.telemetry.prometheus import ProcessMetrics
 
@@ -36,12 +34,10 @@ class HttpServices:
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
-    recorder: AuditRecorder = field(init=False, compare=False, repr=False)
     live: LiveStreams = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
-        object.__setattr__(self, "recorder", AuditRecorder(self.audit))
         object.__setattr__(self, "live", LiveStreams(self.application))
 
 
@@ -49,11 +45,6 @@ def services(request: Request) -> HttpServices:
     """Return the services of the server."""
     wired: HttpServices = request.app.state.services
     return wired
-
-
-def application(request: Request) -> Application:
-    """Return the application layer."""
-    return services(request).application
 
 
 def live_streams(request: Request) -> LiveStreams:
@@ -67,28 +58,19 @@ def caller(request: Request) -> CallerRecord:
     return record
 
 
-class Changes:
-    """Records in the audit trail what the caller of a request changed."""
+def origin(request: Request) -> ChangeOrigin:
+    """Return where the changes of a request come from, for the audit trail."""
+    sender = caller(request)
+    return ChangeOrigin(actor=sender.name, request_id=request.state.request_id, key_id=sender.key_id)
 
-    def __init__(self, request: Request) -> None:
-        self._request = request
 
-    async def record(self, action: str, object_kind: str, object_id: str, **details: JsonValue) -> None:
-        """Record a change that was made."""
-        await services(self._request).recorder.record(
-            AuditEntry(
-                actor=caller(self._request).name,
-                action=action,
-                object_kind=object_kind,
-                object_id=object_id,
-                request_id=self._request.state.request_id,
-                details={"key_id": caller(self._request).key_id, **details},
-            )
-        )
+def application(request: Request) -> Application:
+    """Return the application layer, on behalf of the caller."""
+    return services(request).application.on_behalf_of(origin(request))
 
 
 Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]
-Audit = Annotated[Changes, Depends(Changes)]
+Origin = Annotated[ChangeOrigin, Depends(origin)]
 Live = Annotated[LiveStreams, Depends(live_streams)]

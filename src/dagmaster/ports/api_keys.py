@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dagmaster.ports.audit_trail import AuditEntry
+
 
 class Scope(StrEnum):
     """What a caller may do. `admin` includes all others but `work`, which is for workers only."""
@@ -55,10 +57,18 @@ class TokenVerifier(Protocol):
 
 
 class ApiKeyStore(Protocol):
-    """Stores keys. Every method raises `DatabaseUnavailable` if the store cannot be reached."""
+    """Stores keys. Every method raises `DatabaseUnavailable` if the store cannot be reached.
 
-    async def add(self, record: ApiKeyRecord, digest: str) -> None:
+    `audit` is stored in the transaction of the change.
+    """
+
+    async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Store a key."""
+
+    async def rotate(
+        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Store a key, and let the one that it replaces expire at a time, unless that expires before."""
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
         """Return the key with this digest, valid or not, and the time of the store."""
@@ -66,11 +76,8 @@ class ApiKeyStore(Protocol):
     async def all(self) -> Sequence[ApiKeyRecord]:
         """Return all keys, newest first."""
 
-    async def revoke(self, key_id: str) -> ApiKeyRecord | None:
-        """Revoke a key, unless it is revoked already; return it, if it exists."""
-
-    async def expire(self, key_id: str, expires_at: float) -> None:
-        """Let a key expire at a time, unless it expires before."""
+    async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
+        """Revoke a key, unless it is revoked already; return it, if it exists. Else no entry is stored."""
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""

@@ -1,4 +1,8 @@
-"""The audit trail of the API: who changed what, append-only. Not the events of a job, which its owner writes."""
+"""The audit trail: who changed what, append-only. Not the events of a job, which its owner writes.
+
+A store writes the entry of a change in the transaction of the change: there is no change without its entry, and no
+entry without its change.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +29,35 @@ class AuditEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOrigin:
+    """Where a change comes from: who makes it, and in the API in which request and with which key."""
+
+    actor: str
+    request_id: str | None = None
+    key_id: str | None = None
+
+    def entry(
+        self,
+        action: str,
+        object_kind: str,
+        object_id: str,
+        details: Mapping[str, JsonValue] | None = None,
+        *,
+        actor: str = "",
+    ) -> AuditEntry:
+        """Return the entry of a change; `actor` if it is made in the name of another."""
+        key = {} if self.key_id is None else {"key_id": self.key_id}
+        return AuditEntry(
+            actor=actor or self.actor,
+            action=action,
+            object_kind=object_kind,
+            object_id=object_id,
+            request_id=self.request_id,
+            details={**key, **(details or {})},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRecord:
     """An entry as it is stored."""
 
@@ -47,7 +80,7 @@ class AuditTrail(Protocol):
     """Stores entries. There is no method to change or remove one, and the database allows none."""
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
-        """Store entries, all or none."""
+        """Store the entries of a change that no store makes, all or none."""
 
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100

@@ -8,13 +8,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import Accepted, NewJob, StoredWorkflow
 
 
 class ClientStore(Protocol):
-    """What a client writes. It reads through the read store."""
+    """What a client writes. It reads through the read store.
+
+    `audit` is stored in the transaction of the change.
+    """
 
     async def lease_ids(self) -> Ids:
         """Return a source of unique ids for the next seconds; ask again before each use."""
@@ -22,20 +26,30 @@ class ClientStore(Protocol):
     async def put_graph(self, content_hash: str, definition: str) -> None:
         """Store a graph, if it is not stored yet."""
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
-        """Store jobs, in order. A job whose idempotency key is in use is not stored again."""
+    async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
+        """Store jobs, in order. A job whose idempotency key is in use is not stored again, nor is its entry."""
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
+    async def send(
+        self,
+        job_id: str,
+        kind: CommandKind,
+        body: Mapping[str, JsonValue],
+        sent_by: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
+    ) -> str | None:
         """Put a command into a job's inbox; return its id, None if there is no such job.
 
-        The audit event that the owner writes about the command has this id as `command_id`.
+        The audit event that the owner writes about the command has this id as `command_id`, and so have the entries.
         """
 
-    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+    async def publish(
+        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
+    ) -> None:
         """Publish versions, all or none; with `activate` each becomes the version that new jobs get."""
 
-    async def activate(self, workflow_id: str, version: int) -> None:
+    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Make a published version the one that new jobs get."""

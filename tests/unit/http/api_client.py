@@ -15,13 +15,16 @@ from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
-from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from tests.unit.application.memory_application import served_application
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
 
     from dagmaster.application.context import Application
 
@@ -43,14 +46,15 @@ async def greet(name: str) -> dict[str, Any]:
 class Api:
     """Requests with a key of some scopes."""
 
-    def __init__(self, http: httpx.AsyncClient, services: HttpServices) -> None:
+    def __init__(self, http: httpx.AsyncClient, services: HttpServices, app: FastAPI) -> None:
         self.http = http
+        self.app = app
         self.keys = services.keys
         self.application = services.application
         self.headers: dict[str, str] = {}
 
     async def use_key(self, *scopes: Scope, name: str = "ada") -> str:
-        view = await create_key(self.keys, name, scopes, created_by="test", now=0.0)
+        view = await create_key(self.keys, name, scopes, origin=ChangeOrigin(actor="test"), now=0.0)
         self.headers = {"Authorization": f"Bearer {view.key}"}
         return view.key
 
@@ -75,8 +79,13 @@ class Api:
 
 def memory_services(application: Application) -> HttpServices:
     """Return the services of a server whose stores are in memory."""
+    assert isinstance(application.client, MemoryClientStore)
+    audit_trail = application.client.audit_trail
     return HttpServices(
-        application=application, keys=MemoryApiKeyStore(), audit=MemoryAuditTrail(), schema=MemorySchemaAdmin()
+        application=application,
+        keys=MemoryApiKeyStore(audit_trail=audit_trail),
+        audit=audit_trail,
+        schema=MemorySchemaAdmin(),
     )
 
 
@@ -88,8 +97,9 @@ async def opened_api(*handlers: Any, **options: Any) -> AsyncIterator[Api]:
     """
     async with served_application(Registry([greet, *handlers]), options.get("metrics")) as application:
         services = replace(memory_services(application), **options)
-        transport = httpx.ASGITransport(create_app(services), raise_app_exceptions=False)
+        app = create_app(services)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
-            api = Api(http, services)
+            api = Api(http, services, app)
             await api.use_key(Scope.ADMIN)
             yield api

@@ -13,6 +13,7 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from tests.unit.application.memory_application import served_application
 from tests.unit.http.api_client import memory_services
 
@@ -40,7 +41,7 @@ class Loopback:
 
     def make_key(self, *scopes: Scope, name: str = "ada") -> str:
         """Return a new key."""
-        return self.run(create_key(self.services.keys, name, scopes, created_by="test", now=0.0)).key
+        return self.run(create_key(self.services.keys, name, scopes, origin=ChangeOrigin(actor="test"), now=0.0)).key
 
 
 @contextlib.contextmanager

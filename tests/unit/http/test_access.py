@@ -8,9 +8,12 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from dagmaster.application.api_keys import allows, create_key, revoke_key
+from dagmaster.errors import DatabaseUnavailable
 from dagmaster.http import auth, job_socket
 from dagmaster.http.app import create_app, route_scopes
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from tests.unit.application.memory_application import memory_application
 from tests.unit.http.api_client import memory_services, opened_api
 
@@ -88,10 +91,12 @@ def test_an_expired_or_revoked_key_is_rejected(monkeypatch):
 
     async def main() -> None:
         async with opened_api() as api:
-            expired = await create_key(api.keys, "old", [Scope.READ], created_by="test", now=0.0, days=1)
+            expired = await create_key(
+                api.keys, "old", [Scope.READ], origin=ChangeOrigin(actor="test"), now=0.0, days=1
+            )
             key = await api.use_key(Scope.READ)
             assert (await api.get("/api/v1/jobs")).status_code == 200
-            await revoke_key(api.keys, key)
+            await revoke_key(api.keys, key, origin=ChangeOrigin(actor="test"))
             assert (await api.get("/api/v1/jobs")).status_code == 401
             api.headers = {"Authorization": f"Bearer {expired.key}"}
             assert (await api.get("/api/v1/jobs")).status_code == 401
@@ -108,6 +113,7 @@ def test_a_key_is_shown_once_and_its_use_is_recorded():
             assert created["key"].split("_", 2)[2] not in listed
             api.headers = {"X-API-Key": created["key"]}
             assert (await api.get("/api/v1/jobs")).status_code == 200
+            await api.app.state.keys.mark_used()
             (record,) = [record for record in await api.keys.all() if record.name == "ci"]
             assert record.last_used_at is not None
             await api.use_key(Scope.ADMIN)
@@ -115,3 +121,50 @@ def test_a_key_is_shown_once_and_its_use_is_recorded():
             assert (wrong.status_code, wrong.json()["code"]) == (400, "api_key_invalid")
 
     asyncio.run(main())
+
+
+def test_the_use_of_keys_is_stored_in_one_statement_at_most_once_a_minute(monkeypatch):
+    stored: list[list[str]] = []
+
+    class Keys(MemoryApiKeyStore):
+        async def mark_used(self, key_ids):
+            stored.append(list(key_ids))
+            await super().mark_used(key_ids)
+
+    async def main() -> None:
+        async with opened_api(keys=(keys := Keys())) as api:
+            ids = []
+            for number in range(3):
+                ids.append((await api.use_key(Scope.READ, name=f"caller {number}")).split("_")[1])
+                for _ in range(5):
+                    assert (await api.get("/api/v1/jobs")).status_code == 200
+            assert stored == [[ids[0]]], "the first use at once, the others within a minute"
+            await api.app.state.keys.mark_used()
+            assert stored == [[ids[0]], sorted(ids)]
+            assert all(record.last_used_at for record in await keys.all() if record.key_id in ids)
+
+    asyncio.run(main())
+
+
+def test_the_database_may_be_down_when_the_use_of_a_key_is_stored():
+    class Keys(MemoryApiKeyStore):
+        async def mark_used(self, key_ids):
+            raise DatabaseUnavailable("the database cannot be reached")
+
+    async def main() -> None:
+        async with opened_api(keys=Keys()) as api:
+            assert (await api.get("/api/v1/jobs")).status_code == 200
+            await api.app.state.keys.mark_used()
+            assert (await api.get("/api/v1/jobs")).status_code == 200
+
+    asyncio.run(main())
+
+
+def test_the_file_with_the_key_of_dev_is_for_its_user_alone(tmp_path):
+    from dagmaster.atomic_files import write_private
+
+    file = tmp_path / "key"
+    file.write_text("old")
+    file.chmod(0o644)
+    write_private(file, b"new")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", 0o600)

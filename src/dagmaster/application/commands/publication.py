@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
     from dagmaster.ports.read_store import VersionRecord
 
 
@@ -42,6 +44,7 @@ async def publish_workflows(
         if _is_same_version(source.graph, other.graph) and source.graph.content_hash != other.graph.content_hash
     ]
     results: list[PublishResult] = []
+    entries: list[AuditEntry] = []
     for source in sources:
         versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
         outcome = _outcome(source.graph, versions, replace=replace)
@@ -50,13 +53,16 @@ async def publish_workflows(
             continue
         was_active = source.graph.version in versions and versions[source.graph.version].is_active
         results.append(_result(source, outcome, is_active=activate or was_active))
+        is_change = outcome is not PublishOutcome.UNCHANGED or (activate and not was_active)
+        if app.origin is not None and is_change:
+            entries.append(_audit_entry(app.origin, results[-1]))
     if conflicts:
         raise WorkflowVersionConflict("\n".join([*conflicts, "nothing was published"]))
     for source in sources:
         await app.client.put_graph(source.graph.content_hash, json.dumps(source.graph.definition))
     graphs = [source.graph for source in sources]
     workflows = [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
-    await app.client.publish(*workflows, activate=activate)
+    await app.client.publish(*workflows, activate=activate, audit=entries)
     return results
 
 
@@ -64,13 +70,23 @@ async def activate_version(app: Application, workflow_id: str, version: int) -> 
     """Make a published version the one that new jobs get; raise `WorkflowNotFound` if it is not published."""
     versions = await load_versions(app, workflow_id)
     chosen = find_version(versions, version)
-    await app.client.activate(workflow_id, version)
+    previous = next((record.version for record in versions if record.is_active), None)
+    change: dict[str, JsonValue] = {"version": version, "previous_version": previous}
+    entries = [] if app.origin is None else [app.origin.entry("workflow.activate", "workflow", workflow_id, change)]
+    await app.client.activate(workflow_id, version, audit=entries)
     return ActivateResult(
-        workflow_id=workflow_id,
-        version=version,
-        content_hash=chosen.content_hash,
-        previous_version=next((record.version for record in versions if record.is_active), None),
+        workflow_id=workflow_id, version=version, content_hash=chosen.content_hash, previous_version=previous
     )
+
+
+def _audit_entry(origin: ChangeOrigin, result: PublishResult) -> AuditEntry:
+    details: dict[str, JsonValue] = {
+        "version": result.version,
+        "outcome": result.outcome.value,
+        "is_active": result.is_active,
+        "content_hash": result.content_hash,
+    }
+    return origin.entry("workflow.publish", "workflow", result.workflow_id, details)
 
 
 def _is_same_version(one: Graph, other: Graph) -> bool:

@@ -198,7 +198,7 @@ async def _submit(app: Application, resume: _Resume) -> SubmitResult:
         resumed_from=job.id,
         redo=resume.request.from_nodes,
     )
-    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
     (accepted,) = await submitter.submit([submission])
     return accepted_result(submitter.make_job(submission), accepted)
 

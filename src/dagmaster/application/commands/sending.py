@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.read_store import JobRecord, Subscription
 
@@ -98,10 +99,20 @@ class _SentCommand(NamedTuple):
 
 async def _store(app: Application, job: JobRecord, command: OutgoingCommand) -> _SentCommand:
     check_sender(command.sent_by)
-    command_id = await app.client.send(job.id, command.kind, command.body, command.sent_by)
+    command_id = await app.client.send(
+        job.id, command.kind, command.body, command.sent_by, audit=_audit_entries(app, job, command)
+    )
     if command_id is None:
         raise JobNotFound(f"there is no job {job.id!r}")
     return _SentCommand(command_id, command, job)
+
+
+def _audit_entries(app: Application, job: JobRecord, command: OutgoingCommand) -> list[AuditEntry]:
+    if app.origin is None:
+        return []
+    details: dict[str, JsonValue] = {} if command.node_id is None else {"node_id": command.node_id}
+    action = f"{'job' if command.node_id is None else 'node'}.{command.kind}"
+    return [app.origin.entry(action, "job", job.id, details, actor=command.sent_by)]
 
 
 async def _await_effect(

@@ -22,6 +22,7 @@ from dagmaster.cli.options import data_dir_option, handlers_option, load_registr
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
 from dagmaster.cli.system import database_session
 from dagmaster.errors import DagmasterError
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.settings import load_settings
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ async def _run(
     async with open_application(session.config, session.settings, session.data_dir, migrate=True) as app:
         supervisor.start()
         key_file = await ensure_local_key(session.config, session.settings, session.data_dir)
-        published = [result.workflow_id for result in await publish_workflows(app, sources, replace=True)]
+        caller = app.on_behalf_of(ChangeOrigin(actor="dagmaster dev"))
+        published = [result.workflow_id for result in await publish_workflows(caller, sources, replace=True)]
     await supervisor.wait_ready()
     if published:
         print_status("workflows", f"{', '.join(published)} (from {folder})")

@@ -11,13 +11,12 @@ from rich.console import Console
 from rich.table import Table
 
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
-from dagmaster.application.views import ApiKeyView
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import open_session
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ports.audit_trail import AuditEntry
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -26,9 +25,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import NewApiKeyView
     from dagmaster.cli.system import System
-    from dagmaster.json_types import JsonObject
 
-V = TypeVar("V", bound=ApiKeyView)
+T = TypeVar("T")
 
 
 @click.group()
@@ -60,10 +58,9 @@ def create(
       export DAGMASTER_KEY=$(dagmaster keys create ci --scope submit --scope read --days 90)
     """
     chosen = [Scope(scope) for scope in scopes]
-    view = _change(
+    view = _run(
         data_dir,
-        "key.create",
-        lambda system: system.call(create_key, name, chosen, created_by=sender(), now=time.time(), days=days),
+        lambda system: system.call(create_key, name, chosen, origin=_origin(), now=time.time(), days=days),
         migrate=True,
     )
     return _print_new(view, as_json=as_json)
@@ -74,8 +71,7 @@ def create(
 @data_dir_option
 def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List all keys, without their secrets."""
-    with open_session(data_dir) as session:
-        views = session.run(lambda system: system.call(list_keys), on_keys=True)
+    views = _run(data_dir, lambda system: system.call(list_keys))
     if as_json:
         click.echo(json.dumps([view.to_dict() for view in views]))
         return COMPLETED
@@ -100,7 +96,7 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
 @data_dir_option
 def revoke(key_id: str, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Revoke a key. Requests with it are rejected within 5 seconds."""
-    view = _change(data_dir, "key.revoke", lambda system: system.call(revoke_key, key_id))
+    view = _run(data_dir, lambda system: system.call(revoke_key, key_id, origin=_origin()))
     if as_json:
         click.echo(json.dumps(view.to_dict()))
     else:
@@ -126,12 +122,9 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
     Example:
       dagmaster keys rotate 3f1c2a9b7d10 --overlap-hours 1
     """
-    view = _change(
+    view = _run(
         data_dir,
-        "key.rotate",
-        lambda system: system.call(
-            rotate_key, key_id, created_by=sender(), now=time.time(), overlap_hours=overlap_hours
-        ),
+        lambda system: system.call(rotate_key, key_id, origin=_origin(), now=time.time(), overlap_hours=overlap_hours),
     )
     return _print_new(view, as_json=as_json)
 
@@ -145,14 +138,10 @@ def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     return COMPLETED
 
 
-def _change(
-    data_dir: pathlib.Path | None, action: str, work: Callable[[System], Awaitable[V]], *, migrate: bool = False
-) -> V:
-    """Change a key, and record it in the audit trail as the API does."""
+def _origin() -> ChangeOrigin:
+    return ChangeOrigin(actor=sender())
+
+
+def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]], *, migrate: bool = False) -> T:
     with open_session(data_dir) as session:
-        view = session.run(work, migrate=migrate, on_keys=True)
-        details: JsonObject = {"name": view.name, "scopes": list(view.scopes)}
-        session.record(
-            AuditEntry(actor=sender(), action=action, object_kind="key", object_id=view.key_id, details=details)
-        )
-    return view
+        return session.run(work, migrate=migrate, on_keys=True)

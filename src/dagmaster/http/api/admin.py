@@ -23,7 +23,7 @@ from dagmaster.application.audit_trail import list_changes
 from dagmaster.application.views import SchemaView
 from dagmaster.http.parameters import MAX_ID, Cursor, Limit
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Audit, Caller, Services
+from dagmaster.http.services import Origin, Services
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import AuditFilter
 
@@ -47,11 +47,10 @@ class RotateBody(Body):
 
 
 @routes.post("/keys", Scope.ADMIN, "NewApiKeyView", 201)
-async def create(services: Services, caller: Caller, audit: Audit, body: KeyBody) -> JSONResponse:
+async def create(services: Services, origin: Origin, body: KeyBody) -> JSONResponse:
     """Create a key. Its text is shown only in this answer."""
     scopes = parse_scopes(body.scopes)
-    view = await create_key(services.keys, body.name, scopes, created_by=caller.name, now=time.time(), days=body.days)
-    await audit.record("key.create", "key", view.key_id, name=view.name, scopes=list(view.scopes))
+    view = await create_key(services.keys, body.name, scopes, origin=origin, now=time.time(), days=body.days)
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
@@ -62,21 +61,16 @@ async def keys(services: Services) -> JSONResponse:
 
 
 @routes.post("/keys/{key_id}/revoke", Scope.ADMIN, "ApiKeyView")
-async def revoke(services: Services, audit: Audit, key_id: KeyId) -> JSONResponse:
+async def revoke(services: Services, origin: Origin, key_id: KeyId) -> JSONResponse:
     """Revoke a key: requests with it are rejected within seconds."""
-    view = await revoke_key(services.keys, key_id)
-    await audit.record("key.revoke", "key", view.key_id, name=view.name)
-    return JSONResponse(view.to_dict())
+    return JSONResponse((await revoke_key(services.keys, key_id, origin=origin)).to_dict())
 
 
 @routes.post("/keys/{key_id}/rotate", Scope.ADMIN, "NewApiKeyView", 201)
-async def rotate(
-    services: Services, caller: Caller, audit: Audit, key_id: KeyId, body: RotateBody | None = None
-) -> JSONResponse:
+async def rotate(services: Services, origin: Origin, key_id: KeyId, body: RotateBody | None = None) -> JSONResponse:
     """Replace a key by a new one with the same name and scopes; the old one works for some more hours."""
     hours = (body or RotateBody()).overlap_hours
-    view = await rotate_key(services.keys, key_id, created_by=caller.name, now=time.time(), overlap_hours=hours)
-    await audit.record("key.rotate", "key", view.key_id, name=view.name, replaces=key_id)
+    view = await rotate_key(services.keys, key_id, origin=origin, now=time.time(), overlap_hours=hours)
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
@@ -102,10 +96,12 @@ async def schema(services: Services) -> JSONResponse:
 
 
 @routes.post("/admin/migrate", Scope.ADMIN, "SchemaView")
-async def migrate(services: Services, audit: Audit) -> JSONResponse:
+async def migrate(services: Services, origin: Origin) -> JSONResponse:
     """Upgrade the schema of the database to the version of this server. A current one stays as it is."""
     before = await services.schema.state()
     state = await services.schema.migrate()
     if state != before:
-        await audit.record("schema.migrate", "schema", state.version or "", before=before.version)
+        # After the migration: before the first one there is no table for it.
+        entry = origin.entry("schema.migrate", "schema", state.version or "", {"before": before.version})
+        await services.audit.append([entry])
     return JSONResponse(SchemaView(**state._asdict()).to_dict())

@@ -13,7 +13,7 @@ from dagmaster.application.commands.resume import ResumeRequest, plan_resume, pl
 from dagmaster.application.submission import MAX_KEY
 from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Audit, Caller
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("control")
@@ -42,12 +42,9 @@ class SignalBody(Body):
 
 
 @routes.post("/jobs/{job_id}/cancel", Scope.OPERATE, "CommandResult")
-async def cancel(
-    app: App, caller: Caller, audit: Audit, job_id: JobId, wait_seconds: WaitSeconds = 5.0
-) -> JSONResponse:
+async def cancel(app: App, caller: Caller, job_id: JobId, wait_seconds: WaitSeconds = 5.0) -> JSONResponse:
     """Cancel a job: nothing new starts, and running tasks are asked to stop."""
     result = await cancel_job(app, job_id, sent_by=caller.name, wait_seconds=wait_seconds)
-    await audit.record("job.cancel", "job", result.job_id, accepted=result.accepted)
     return JSONResponse(result.to_dict())
 
 
@@ -55,7 +52,6 @@ async def cancel(
 async def resume(
     app: App,
     caller: Caller,
-    audit: Audit,
     job_id: JobId,
     body: ResumeBody | None = None,
     dry_run: DryRun = False,
@@ -74,7 +70,6 @@ async def resume(
     if dry_run:
         return JSONResponse((await plan_resume(app, job_id, request)).to_dict())
     result = await resume_job(app, job_id, request, wait_seconds=wait_seconds)
-    await audit.record("job.resume", "job", result.job_id or job_id, from_nodes=list(asked.from_nodes))
     return JSONResponse(result.to_dict())
 
 
@@ -82,7 +77,6 @@ async def resume(
 async def retry(
     app: App,
     caller: Caller,
-    audit: Audit,
     job_id: JobId,
     node_id: NodeId,
     dry_run: DryRun = False,
@@ -92,7 +86,6 @@ async def retry(
     if dry_run:
         return JSONResponse((await plan_retry(app, job_id, node_id)).to_dict())
     result = await retry_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)
-    await audit.record("node.retry", "job", result.job_id, node_id=node_id, accepted=result.accepted)
     return JSONResponse(result.to_dict())
 
 
@@ -100,7 +93,6 @@ async def retry(
 async def approve(
     app: App,
     caller: Caller,
-    audit: Audit,
     job_id: JobId,
     node_id: NodeId,
     body: AnswerBody | None = None,
@@ -109,7 +101,6 @@ async def approve(
     """Approve an approval that waits: the job continues."""
     comment = (body or AnswerBody()).comment
     result = await approve_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
-    await audit.record("node.approve", "job", result.job_id, node_id=node_id, accepted=result.accepted)
     return JSONResponse(result.to_dict())
 
 
@@ -117,7 +108,6 @@ async def approve(
 async def reject(
     app: App,
     caller: Caller,
-    audit: Audit,
     job_id: JobId,
     node_id: NodeId,
     body: AnswerBody | None = None,
@@ -126,7 +116,6 @@ async def reject(
     """Reject an approval that waits: its node fails."""
     comment = (body or AnswerBody()).comment
     result = await reject_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
-    await audit.record("node.reject", "job", result.job_id, node_id=node_id, accepted=result.accepted)
     return JSONResponse(result.to_dict())
 
 
@@ -134,7 +123,6 @@ async def reject(
 async def signal(
     app: App,
     caller: Caller,
-    audit: Audit,
     job_id: JobId,
     name: Annotated[str, Path(max_length=MAX_ID)],
     body: SignalBody | None = None,
@@ -143,5 +131,4 @@ async def signal(
     """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
     payload = (body or SignalBody()).payload
     result = await send_signal(app, job_id, name, payload, sent_by=caller.name, wait_seconds=wait_seconds)
-    await audit.record("job.signal", "job", result.job_id, name=name, accepted=result.accepted)
     return JSONResponse(result.to_dict())

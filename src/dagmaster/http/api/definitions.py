@@ -15,7 +15,7 @@ from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.http.api.submissions import JobBody
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Audit, Caller
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("definitions")
@@ -51,7 +51,7 @@ class PublishBatchBody(Body):
 
 
 @routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202)
-async def submit(app: App, caller: Caller, audit: Audit, body: DefinedJobsBody) -> JSONResponse:
+async def submit(app: App, caller: Caller, body: DefinedJobsBody) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
     graph = compile_definition(body.definition)
     children = tuple(map(compile_definition, body.child_definitions))
@@ -60,19 +60,12 @@ async def submit(app: App, caller: Caller, audit: Audit, body: DefinedJobsBody) 
         for job in body.jobs
     ]
     results = await submit_jobs(app, requests)
-    accepted = [result.job_id for result in results if result.is_new]
-    if accepted:
-        await audit.record("job.submit_definition", "job", accepted[0] or "", job_ids=list(accepted))
     return JSONResponse([result.to_dict() for result in results], 202)
 
 
 @routes.post("/workflows/batch", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, audit: Audit, body: PublishBatchBody) -> JSONResponse:
+async def publish(app: App, body: PublishBatchBody) -> JSONResponse:
     """Publish workflows, all or none. The same content again changes nothing."""
     sources = [WorkflowSource(compile_definition(workflow.definition), workflow.file) for workflow in body.workflows]
     results = await publish_workflows(app, sources, replace=body.replace, activate=body.activate)
-    for view in results:
-        await audit.record(
-            "workflow.publish", "workflow", view.workflow_id, version=view.version, outcome=view.outcome.value
-        )
     return JSONResponse([view.to_dict() for view in results], 201)

@@ -22,7 +22,7 @@ from dagmaster.application.submission_plan import plan_submission
 from dagmaster.errors import SubmissionRejected
 from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Audit, Caller
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("jobs")
@@ -68,24 +68,18 @@ class BatchBody(Body):
 async def submit(
     app: App,
     caller: Caller,
-    audit: Audit,
     body: SubmitBody,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_KEY)] = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
     result = await submit_job(app, body.to_request(caller.name, idempotency_key))
-    if result.is_new:
-        await audit.record("job.submit", "job", result.job_id or "", workflow_id=result.workflow_id)
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
 @routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202)
-async def submit_batch(app: App, caller: Caller, audit: Audit, body: BatchBody) -> JSONResponse:
+async def submit_batch(app: App, caller: Caller, body: BatchBody) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
     results = await submit_jobs(app, [job.to_request(caller.name) for job in body.jobs])
-    accepted = [result.job_id for result in results if result.is_new]
-    if accepted:
-        await audit.record("job.submit_batch", "job", accepted[0] or "", job_ids=list(accepted))
     return JSONResponse([result.to_dict() for result in results], 202)
 
 

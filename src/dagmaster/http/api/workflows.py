@@ -24,7 +24,7 @@ from dagmaster.authoring.handler_registry import Registry
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Audit
+from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("workflows")
@@ -107,20 +107,15 @@ async def validate(body: SourceBody) -> JSONResponse:
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, audit: Audit, body: PublishBody) -> JSONResponse:
+async def publish(app: App, body: PublishBody) -> JSONResponse:
     """Publish a workflow. The same content again changes nothing."""
     result = validate_text(body.text, Registry(()), name=body.file, allow_missing_handlers=True)
     results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
-    for view in results:
-        await audit.record(
-            "workflow.publish", "workflow", view.workflow_id, version=view.version, outcome=view.outcome.value
-        )
     return JSONResponse([view.to_dict() for view in results], 201)
 
 
 @routes.post("/workflows/{workflow_id}/activate", Scope.ADMIN, "ActivateResult")
-async def activate(app: App, audit: Audit, workflow_id: WorkflowId, body: ActivateBody) -> JSONResponse:
+async def activate(app: App, workflow_id: WorkflowId, body: ActivateBody) -> JSONResponse:
     """Choose the version that new jobs get."""
     result = await activate_version(app, workflow_id, body.version)
-    await audit.record("workflow.activate", "workflow", workflow_id, version=body.version)
     return JSONResponse(result.to_dict())

@@ -6,26 +6,40 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.clocks import SystemClock
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.ports.api_keys import ApiKeyRecord
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.clock import Clock
 
 
 class MemoryApiKeyStore:
     """Keys in memory."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, audit_trail: MemoryAuditTrail | None = None) -> None:
         self._clock = clock or SystemClock()
+        self._audit_trail = audit_trail or MemoryAuditTrail(self._clock)
         self._digests: dict[str, str] = {}
         self._keys: dict[str, ApiKeyRecord] = {}
 
-    async def add(self, record: ApiKeyRecord, digest: str) -> None:
+    async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Store a key."""
         self._digests[digest] = record.key_id
         self._keys[record.key_id] = replace(record, created_at=self._clock.now())
+        self._audit_trail.add(audit)
+
+    async def rotate(
+        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Store a key, and let the one that it replaces expire."""
+        await self.add(record, digest, audit=audit)
+        if old_id in self._keys:
+            old = self._keys[old_id]
+            expires_at = expires_at if old.expires_at is None else min(expires_at, old.expires_at)
+            self._keys[old_id] = replace(old, expires_at=expires_at)
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
         """Return the key with this digest, and the time of the store."""
@@ -36,18 +50,13 @@ class MemoryApiKeyStore:
         """Return all keys, newest first."""
         return sorted(self._keys.values(), key=lambda record: (-record.created_at, record.key_id))
 
-    async def revoke(self, key_id: str) -> ApiKeyRecord | None:
+    async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
         """Revoke a key; return it, if it exists."""
         record = self._keys.get(key_id)
-        if record is not None and record.revoked_at is None:
-            record = self._keys[key_id] = replace(record, revoked_at=self._clock.now())
+        if record is not None:
+            record = self._keys[key_id] = replace(record, revoked_at=record.revoked_at or self._clock.now())
+            self._audit_trail.add(audit, name=record.name)
         return record
-
-    async def expire(self, key_id: str, expires_at: float) -> None:
-        """Let a key expire at a time, unless it expires before."""
-        record = self._keys.get(key_id)
-        if record is not None and (record.expires_at is None or record.expires_at > expires_at):
-            self._keys[key_id] = replace(record, expires_at=expires_at)
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""

@@ -1,15 +1,17 @@
-"""The audit trail of the API in memory. It behaves like that on PostgreSQL."""
+"""The audit trail in memory. It behaves like that on PostgreSQL."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.clocks import SystemClock
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, AuditRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.read_store import Position
 
@@ -25,8 +27,13 @@ class MemoryAuditTrail:
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Store entries."""
+        self.add(entries)
+
+    def add(self, entries: Iterable[AuditEntry], **details: JsonValue) -> None:
+        """Store the entries of a change that a store makes, with details that only the store knows."""
         for entry in entries:
-            self._records.append(AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=entry))
+            stored = replace(entry, details={**entry.details, **details})
+            self._records.append(AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=stored))
 
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100

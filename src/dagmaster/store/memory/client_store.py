@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
@@ -23,6 +24,7 @@ class MemoryClientStore:
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
         self.ids = database.new_ids()
+        self.audit_trail = database.audit_trail
 
     async def lease_ids(self) -> Ids:
         """Return a source of unique ids."""
@@ -32,7 +34,7 @@ class MemoryClientStore:
         """Store a graph, if it is not stored yet."""
         self._database.graphs.setdefault(content_hash, definition)
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
         """Store jobs; look up those whose key is in use."""
         database = self._database
         accepted: list[Accepted] = []
@@ -44,7 +46,9 @@ class MemoryClientStore:
             else:
                 same = database.jobs[earlier].new.body_hash == job.body_hash
                 accepted.append(Accepted(earlier, is_new=False, same=same))
-        if any(job.is_new for job in accepted):
+        stored = {job.job_id for job in accepted if job.is_new}
+        self.audit_trail.add(entry for entry in audit if entry.object_id in stored)
+        if stored:
             database.notify("jobs")
         return accepted
 
@@ -59,15 +63,28 @@ class MemoryClientStore:
                 duplicates.append(Accepted(earlier, is_new=False, same=same))
         return duplicates
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
+    async def send(
+        self,
+        job_id: str,
+        kind: CommandKind,
+        body: Mapping[str, JsonValue],
+        sent_by: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
+    ) -> str | None:
         """Put a command into a job's inbox."""
         database = self._database
         if job_id not in database.jobs:
             return None
-        return str(database.add_command(job_id, kind, json.dumps(body), sent_by, database.clock.now()))
+        command_id = str(database.add_command(job_id, kind, json.dumps(body), sent_by, database.clock.now()))
+        self.audit_trail.add(audit, command_id=command_id)
+        return command_id
 
-    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+    async def publish(
+        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
+    ) -> None:
         """Publish versions; with `activate` each becomes the active one."""
+        self.audit_trail.add(audit)
         for workflow in workflows:
             key = (workflow.workflow_id, workflow.version)
             if self._database.workflows.get(key) != workflow:
@@ -76,7 +93,8 @@ class MemoryClientStore:
             if activate:
                 self._database.active[workflow.workflow_id] = workflow.version
 
-    async def activate(self, workflow_id: str, version: int) -> None:
+    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Make a published version the active one."""
+        self.audit_trail.add(audit)
         if (workflow_id, version) in self._database.workflows:
             self._database.active[workflow_id] = version

@@ -17,6 +17,7 @@ from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.snowflakes import Snowflakes
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.result_notifications import encode_results
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class MemoryDatabase:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock: Clock = clock or SystemClock()
         self.blobs = MemoryBlobs()
+        self.audit_trail = MemoryAuditTrail(self.clock)
         # After an outage nothing expires for one lease: no service could renew its own.
         self.up_since = self.clock.now()
         self.graphs: dict[str, str] = {}

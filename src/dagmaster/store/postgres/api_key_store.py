@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.database_config import DatabaseConfig
 
 _SQL = queries("api_keys")
@@ -28,18 +30,21 @@ class PostgresApiKeyStore:
         """Close the connection."""
         await self._connection.close()
 
-    async def add(self, record: ApiKeyRecord, digest: str) -> None:
+    async def add(self, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Store a key."""
-        await self._connection.fetch(
-            _SQL["add"],
-            {
-                "key_id": record.key_id,
-                "digest": digest,
-                "name": record.name,
-                "scopes": ",".join(sorted(record.scopes)),
-                "created_by": record.created_by,
-                "expires_at": record.expires_at,
-            },
+        statements = [(_SQL["add"], _columns(record, digest)), (APPEND, entry_columns(audit))]
+        await self._connection.execute_in_transaction(statements)
+
+    async def rotate(
+        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> None:
+        """Store a key, and let the one that it replaces expire."""
+        await self._connection.execute_in_transaction(
+            [
+                (_SQL["add"], _columns(record, digest)),
+                (_SQL["expire"], {"key_id": old_id, "expires_at": expires_at}),
+                (APPEND, entry_columns(audit)),
+            ]
         )
 
     async def find(self, digest: str) -> tuple[ApiKeyRecord, float] | None:
@@ -51,18 +56,25 @@ class PostgresApiKeyStore:
         """Return all keys, newest first."""
         return [_record(row) for row in await self._connection.fetch(_SQL["all"], {})]
 
-    async def revoke(self, key_id: str) -> ApiKeyRecord | None:
+    async def revoke(self, key_id: str, *, audit: Sequence[AuditEntry] = ()) -> ApiKeyRecord | None:
         """Revoke a key; return it, if it exists."""
-        row = await self._connection.row(_SQL["revoke"], {"key_id": key_id})
+        row = await self._connection.row(_SQL["revoke"], {"key_id": key_id, **entry_columns(audit)})
         return None if row is None else _record(row)
-
-    async def expire(self, key_id: str, expires_at: float) -> None:
-        """Let a key expire at a time, unless it expires before."""
-        await self._connection.fetch(_SQL["expire"], {"key_id": key_id, "expires_at": expires_at})
 
     async def mark_used(self, key_ids: Sequence[str]) -> None:
         """Record that keys were used now."""
         await self._connection.fetch(_SQL["mark_used"], {"key_ids": list(key_ids)})
+
+
+def _columns(record: ApiKeyRecord, digest: str) -> dict[str, Any]:
+    return {
+        "key_id": record.key_id,
+        "digest": digest,
+        "name": record.name,
+        "scopes": ",".join(sorted(record.scopes)),
+        "created_by": record.created_by,
+        "expires_at": record.expires_at,
+    }
 
 
 def _record(row: asyncpg.Record) -> ApiKeyRecord:

@@ -1,4 +1,4 @@
-"""The audit trail of the API on PostgreSQL."""
+"""The audit trail on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,6 +18,20 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import Position
 
 _SQL = queries("audit_trail")
+APPEND = _SQL["append"]
+"""The statement that stores entries, for a transaction with a change."""
+
+
+def entry_columns(entries: Sequence[AuditEntry]) -> dict[str, list[str]]:
+    """Return entries as the parameters of a statement."""
+    return {
+        "actors": [entry.actor for entry in entries],
+        "actions": [entry.action for entry in entries],
+        "object_kinds": [entry.object_kind for entry in entries],
+        "object_ids": [entry.object_id for entry in entries],
+        "request_ids": [entry.request_id or "" for entry in entries],
+        "details": [json.dumps(dict(entry.details)) for entry in entries],
+    }
 
 
 class PostgresAuditTrail:
@@ -32,17 +46,7 @@ class PostgresAuditTrail:
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Store entries."""
-        await self._connection.fetch(
-            _SQL["append"],
-            {
-                "actors": [entry.actor for entry in entries],
-                "actions": [entry.action for entry in entries],
-                "object_kinds": [entry.object_kind for entry in entries],
-                "object_ids": [entry.object_id for entry in entries],
-                "request_ids": [entry.request_id or "" for entry in entries],
-                "details": [json.dumps(dict(entry.details)) for entry in entries],
-            },
-        )
+        await self._connection.fetch(APPEND, entry_columns(entries))
 
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100

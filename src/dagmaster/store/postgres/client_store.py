@@ -8,6 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.job_records import Accepted
+from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import queries, split_ids
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Ids
@@ -56,7 +58,7 @@ class PostgresClientStore:
         """Store a graph, if it is not stored yet."""
         await self.session.fetch(_SQL["put_graph"], {"content_hash": content_hash, "definition": definition})
 
-    async def submit(self, jobs: Sequence[NewJob]) -> list[Accepted]:
+    async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
         """Store jobs in one statement; look up those whose key is in use."""
         if not jobs:
             return []
@@ -69,7 +71,7 @@ class PostgresClientStore:
             for j in jobs
         ]  # fmt: skip
         params = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-        row = await self.session.row(_SQL["submit"], params)
+        row = await self.session.row(_SQL["submit"], params | entry_columns(audit))
         stored = split_ids(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []
@@ -80,7 +82,7 @@ class PostgresClientStore:
                 earlier = known.get((job.submitted_by, job.idempotency_key))
                 if earlier is None:
                     # The job with this key was deleted between the two statements: now the key is free.
-                    accepted += await self.submit([job])
+                    accepted += await self.submit([job], audit=[e for e in audit if e.object_id == job.id])
                 else:
                     same = earlier["body_hash"] == job.body_hash
                     accepted.append(Accepted(str(earlier["id"]), is_new=False, same=same))
@@ -101,12 +103,20 @@ class PostgresClientStore:
         rows = await self.session.fetch(_SQL["jobs_with_keys"], params)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
-    async def send(self, job_id: str, kind: CommandKind, body: Mapping[str, JsonValue], sent_by: str) -> str | None:
+    async def send(
+        self,
+        job_id: str,
+        kind: CommandKind,
+        body: Mapping[str, JsonValue],
+        sent_by: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
+    ) -> str | None:
         """Put a command into a job's inbox."""
         if not job_id.isdecimal() or int(job_id) > MAX_ID:
             return None
         params = {"job_id": int(job_id), "kind": kind, "body": json.dumps(body), "sent_by": sent_by}
-        row = await self.session.row(_SQL["send"], params)
+        row = await self.session.row(_SQL["send"], params | entry_columns(audit))
         return None if row is None else str(row["id"])
 
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
@@ -116,9 +126,11 @@ class PostgresClientStore:
 
     # ── Workflows ──
 
-    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+    async def publish(
+        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
+    ) -> None:
         """Publish versions in one transaction; with `activate` each becomes the active one."""
-        statements: list[tuple[Any, Mapping[str, Any]]] = []
+        statements: list[tuple[Any, Mapping[str, Any]]] = [(APPEND, entry_columns(audit))] if audit else []
         for workflow in workflows:
             params = workflow._asdict()
             statements.append((_SQL["put_workflow"], params))
@@ -126,7 +138,8 @@ class PostgresClientStore:
                 statements += [(_SQL["deactivate"], params), (_SQL["activate"], params)]
         await self.session.execute_in_transaction(statements)
 
-    async def activate(self, workflow_id: str, version: int) -> None:
+    async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Make a published version the active one."""
         params = {"workflow_id": workflow_id, "version": version}
-        await self.session.execute_in_transaction([(_SQL["deactivate"], params), (_SQL["activate"], params)])
+        change: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["deactivate"], params), (_SQL["activate"], params)]
+        await self.session.execute_in_transaction([*change, (APPEND, entry_columns(audit))])

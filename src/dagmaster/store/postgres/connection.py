@@ -33,7 +33,7 @@ from dagmaster.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
@@ -153,7 +153,7 @@ class Connection:
         await connection.execute("COMMIT")
         return rows
 
-    async def execute_in_transaction(self, statements: list[tuple[Query, Mapping[str, Any]]]) -> None:
+    async def execute_in_transaction(self, statements: Sequence[tuple[Query, Mapping[str, Any]]]) -> None:
         """Run statements in one transaction."""
         async with self._lock:
             connection = await self._ensure_connected()

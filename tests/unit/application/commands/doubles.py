@@ -16,9 +16,10 @@ from dagmaster.snowflakes import Snowflakes
 from tests.unit.application.world import FakeBlobs, FakeReadStore, an_event
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.job_records import NewJob
 
@@ -68,7 +69,7 @@ class Client:
         self.graphs[content_hash] = definition
         self.reads.definitions[content_hash] = json.loads(definition)
 
-    async def submit(self, jobs: list[NewJob]) -> list[Accepted]:
+    async def submit(self, jobs: list[NewJob], audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
         return [self._accept(job) for job in jobs]
 
     def _accept(self, job: NewJob) -> Accepted:
@@ -81,13 +82,17 @@ class Client:
         self.jobs.append(job)
         return Accepted(job.id, is_new=True)
 
-    async def send(self, job_id: str, kind: CommandKind, body: Any, sent_by: str) -> str:
+    async def send(
+        self, job_id: str, kind: CommandKind, body: Any, sent_by: str, audit: Sequence[AuditEntry] = ()
+    ) -> str:
         self.sent.append((job_id, kind, body, sent_by))
         command_id = str(len(self.sent))
         self.reads.commands.append(PendingCommand(command_id, kind, sent_by, 0.0))
         return command_id
 
-    async def publish(self, *workflows: StoredWorkflow, activate: bool = True) -> None:
+    async def publish(
+        self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
+    ) -> None:
         self.publishes += 1
         for workflow in workflows:
             records = [
@@ -99,7 +104,7 @@ class Client:
             if activate:
                 await self.activate(workflow.workflow_id, workflow.version)
 
-    async def activate(self, workflow_id: str, version: int) -> None:
+    async def activate(self, workflow_id: str, version: int, audit: Sequence[AuditEntry] = ()) -> None:
         self.reads.version_records = [
             a_version(record.workflow_id, record.version, record.content_hash, is_active=record.version == version)
             if record.workflow_id == workflow_id

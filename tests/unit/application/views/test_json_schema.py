@@ -23,7 +23,7 @@ from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeSta
 from dagmaster.errors import JobNotFound
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.audit_trail import AuditEntry, AuditFilter
+from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, ChangeOrigin
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
     AttemptRecord,
@@ -144,12 +144,14 @@ QUERIES: dict[str, Any] = {
 
 async def new_key(keys: MemoryApiKeyStore | None = None) -> views.NewApiKeyView:
     keys = keys or MemoryApiKeyStore()
-    return await api_keys.create_key(keys, "ada", list(Scope), created_by="bob", now=1_800_000_000.0, days=1)
+    return await api_keys.create_key(
+        keys, "ada", list(Scope), origin=ChangeOrigin(actor="bob"), now=1_800_000_000.0, days=1
+    )
 
 
 async def revoked_key() -> views.ApiKeyView:
     keys = MemoryApiKeyStore()
-    return await api_keys.revoke_key(keys, (await new_key(keys)).key_id)
+    return await api_keys.revoke_key(keys, (await new_key(keys)).key_id, origin=ChangeOrigin(actor="bob"))
 
 
 async def a_schema() -> views.SchemaView:

@@ -20,11 +20,25 @@ SELECT key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM 
 FROM dag_api_keys ORDER BY created_at DESC, key_id
 
 -- name: revoke
--- Revoke a key. One that is revoked already keeps its time.
-UPDATE dag_api_keys SET revoked_at = coalesce(revoked_at, clock()) WHERE key_id = :key_id
-RETURNING key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
-          extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
-          extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+-- Revoke a key, with its audit entry. One that is revoked already keeps its time.
+WITH revoked AS (
+    UPDATE dag_api_keys SET revoked_at = coalesce(revoked_at, clock()) WHERE key_id = :key_id RETURNING *
+),
+entries AS (
+    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
+                         :request_ids::text[], :details::text[])
+         AS e (actor, action, object_kind, object_id, request_id, details)
+),
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''),
+           details::jsonb || jsonb_build_object('name', revoked.name)
+    FROM revoked CROSS JOIN entries
+)
+SELECT key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+       extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
+       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+FROM revoked
 
 -- name: expire
 -- Let a key expire at a time, unless it expires before.

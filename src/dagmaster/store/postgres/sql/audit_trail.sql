@@ -1,4 +1,4 @@
--- The audit trail of the API. It is append-only.
+-- The audit trail. It is append-only. Changes of jobs and keys store their entries in their own statements.
 
 -- name: append
 -- Store entries.

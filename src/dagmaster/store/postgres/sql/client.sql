@@ -5,7 +5,7 @@
 INSERT INTO dag_graphs (content_hash, definition) VALUES (:content_hash, :definition::json) ON CONFLICT DO NOTHING
 
 -- name: submit
--- Store jobs, each with its first event. Orchestrators are woken, unless a job was unowned already: then they have been.
+-- Store jobs, each with its first event and its audit entry. Orchestrators are woken, unless a job was unowned already.
 WITH new AS (
     SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
                          :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
@@ -30,6 +30,16 @@ events_appended AS (
     SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'anonymous'),
            CASE WHEN resumed_from IS NOT NULL THEN json_build_object('resumed_from', resumed_from::text) END
     FROM added
+),
+entries AS (
+    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
+                         :request_ids::text[], :details::text[])
+         AS e (actor, action, object_kind, object_id, request_id, details)
+),
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb
+    FROM entries JOIN added ON added.id = entries.object_id::bigint
 )
 SELECT string_agg(id::text, ',') AS ids,
        CASE WHEN count(*) > 0
@@ -49,11 +59,22 @@ CROSS JOIN LATERAL (SELECT * FROM dag_jobs j
                     WHERE j.submitted_by = n.submitted_by AND j.idempotency_key = n.key LIMIT 1) j
 
 -- name: send
--- Put a command into a job's inbox, and wake its owner, or the orchestrators that may claim it.
+-- Put a command into a job's inbox with its audit entry, and wake its owner, or the orchestrators that may claim it.
 WITH sent AS (
     INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
     SELECT id, :kind, :body::json, :sent_by, clock() FROM dag_jobs WHERE id = :job_id
     RETURNING id, job_id
+),
+entries AS (
+    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
+                         :request_ids::text[], :details::text[])
+         AS e (actor, action, object_kind, object_id, request_id, details)
+),
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''),
+           details::jsonb || jsonb_build_object('command_id', sent.id::text)
+    FROM sent CROSS JOIN entries
 )
 SELECT sent.id,
        pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = sent.job_id),

@@ -150,7 +150,9 @@ BEGIN
     END IF;
     GRANT SELECT, INSERT, UPDATE, DELETE ON dag_api_keys, dag_handlers, dag_metric_pending, dag_metric_jobs,
         dag_metric_nodes, dag_metric_failures, dag_metric_throughput TO dagmaster_orchestrator;
-    GRANT SELECT, INSERT ON dag_audit TO dagmaster_orchestrator;
+    -- Without id and at: a service cannot choose the place and the time of an entry.
+    GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dag_audit
+        TO dagmaster_orchestrator;
     GRANT SELECT, INSERT, UPDATE ON dag_handlers TO dagmaster_worker;
     GRANT SELECT (trace_parent) ON dag_jobs TO dagmaster_worker;
 END $$;
