@@ -15,6 +15,7 @@ from dagmaster.application.api_keys import create_key
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.integration.runtime.dying_world import DyingWorld
@@ -122,7 +123,7 @@ async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_resta
     await world.orchestrator()
     await world.worker()
     keys = PostgresApiKeyStore(world.address)
-    key = (await create_key(keys, "ada", [Scope.READ], created_by="test", now=0.0)).key
+    key = (await create_key(keys, "ada", [Scope.READ], origin=ChangeOrigin(actor="test"), now=0.0)).key
     await keys.close()
     job_id, record = await world.submit(CHAIN), Record()
 

@@ -11,6 +11,7 @@ import pytest
 
 from dagmaster.application import job_deltas, job_streams
 from dagmaster.application.job_streams import JobStreams
+from dagmaster.application.queries.jobs import job_view
 from dagmaster.application.stream_messages import MessageType
 from dagmaster.errors import DatabaseUnavailable, PermanentError
 from dagmaster.store.memory.job_feed import MemoryJobFeed
@@ -265,8 +266,6 @@ def test_what_runs_is_sent_when_it_changes():
 
 
 def test_a_job_that_cannot_be_shown_ends_its_own_stream_only(monkeypatch):
-    job_view = job_deltas.job_view
-
     async def scenario() -> None:
         stage = await begin()
         other = await Played.begin(stage.world, FLOW, stage.played.orchestrator, token="")

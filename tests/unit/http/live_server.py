@@ -115,8 +115,10 @@ class Socket:
 class LiveServer(Api):
     """An API with an address."""
 
-    def __init__(self, server: HttpServer, address: tuple[str, int], http: httpx.AsyncClient, services: Any) -> None:
-        super().__init__(http, services)
+    def __init__(
+        self, server: HttpServer, address: tuple[str, int], http: httpx.AsyncClient, services: Any, app: Any
+    ) -> None:
+        super().__init__(http, services, app)
         self.server = server
         self.address = address
         self.live: LiveStreams = services.live
@@ -169,13 +171,14 @@ async def live_server(*handlers: Any) -> AsyncIterator[LiveServer]:
     async with served_application(Registry([greet, *handlers])) as application:
         services = memory_services(application)
         listener = socket.create_server(("127.0.0.1", 0))
-        server = HttpServer(create_app(services), listener)
+        app = create_app(services)
+        server = HttpServer(app, listener)
         running = asyncio.create_task(server.run_until_stopped())
         try:
             await server.ready.wait()
             address = listener.getsockname()
             async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}", timeout=SECONDS) as http:
-                api = LiveServer(server, address, http, services)
+                api = LiveServer(server, address, http, services, app)
                 await api.use_key(Scope.ADMIN)
                 await api.publish()
                 yield api

@@ -17,6 +17,7 @@ from dagmaster.application.stream_messages import MessageType, StreamMessage
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.http import auth, job_socket, live_sessions
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.worker.task_log_capture import capture
 from tests.unit.application.memory_application import until
 from tests.unit.http.live_server import LiveServer, live_server
@@ -139,7 +140,7 @@ def test_a_stream_whose_key_is_revoked_ends(monkeypatch):
         key = await api.use_key(Scope.READ)
         async with api.events(f"/jobs/{job_id}/stream") as events:
             _, number, _ = await events.next("snapshot")
-            await revoke_key(api.keys, key)
+            await revoke_key(api.keys, key, origin=ChangeOrigin(actor="test"))
             _, last, data = await events.next("end")
             assert (last, data["reason"]) == (number, "key_rejected")
 
