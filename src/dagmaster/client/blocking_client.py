@@ -126,6 +126,7 @@ class Client:
     list_logs = _Blocking(AsyncClient.list_logs)
     wait = _Blocking(AsyncClient.wait)
     watch_job = _Iterating(AsyncClient.watch_job)
+    watch_jobs = _Iterating(AsyncClient.watch_jobs)
     follow_events = _Iterating(AsyncClient.follow_events)
     follow_logs = _Iterating(AsyncClient.follow_logs)
     node_detail = _Blocking(AsyncClient.node_detail)

@@ -51,9 +51,9 @@ async def read_stream(
             async with contextlib.aclosing(_read_once(connection, path, last_id, params or {})) as messages:
                 async for message in messages:
                     is_first = False
-                    backoff.on_success()
                     last_id = last_id if message.id is None else message.id
                     if message.type != "end":
+                        backoff.on_success()
                         yield message
                     elif message.data["reason"] in _FINAL_REASONS:
                         return

@@ -10,9 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dagmaster.application.views.events_and_logs import EventView, LogView
+from dagmaster.application.views.jobs import JobView
 from dagmaster.application.views.parsing import parse_view
 from dagmaster.application.views.view import View
 from dagmaster.client.event_streams import read_stream
+from dagmaster.client.request_bodies import job_query
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import Category, DagmasterError, JobNotFound
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views.jobs import JobDetailView
     from dagmaster.application.views.page import Page
     from dagmaster.client.job_methods import JobMethods
+    from dagmaster.ports.read_records import JobFilter
 
 V = TypeVar("V", bound=View)
 POLL_SECONDS: Final = 0.5
@@ -36,7 +39,7 @@ _PAGE: Final = 1_000
 _MAX_SEEN: Final = 10_000
 
 
-async def wait(client: JobMethods, job_id: str, timeout_seconds: float | None) -> JobDetailView:
+async def wait(client: JobMethods, job_id: str | None, timeout_seconds: float | None) -> JobDetailView:
     """Wait until a job has finished, and return it."""
     async with asyncio.timeout(timeout_seconds):
         progress = await client.job_progress(job_id)
@@ -72,6 +75,24 @@ async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[Jo
             backoff.on_success()
             yield view
             pause = min(max(_MIN_PAUSE_SECONDS, (time.monotonic() - began) * _PAUSE_FACTOR), _MAX_PAUSE_SECONDS)
+
+
+async def watch_jobs(
+    client: JobMethods, job_filter: JobFilter | None, limit: int
+) -> AsyncGenerator[tuple[JobView, ...], None]:
+    """Yield the newest jobs that match whenever one of them has changed."""
+    jobs: dict[str, JobView] = {}
+    messages = read_stream(client.connection, "stream", params={**job_query(job_filter), "limit": limit})
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            if message.type not in ("snapshot", "delta"):
+                continue
+            changed = [parse_view(JobView, document, read_at=time.time()) for document in message.data["jobs"]]
+            removed = set(message.data.get("removed", ()))
+            kept = {} if message.type == "snapshot" else {id_: job for id_, job in jobs.items() if id_ not in removed}
+            jobs = kept | {job.job_id: job for job in changed}
+            # An id begins with its time: the newest has the greatest number.
+            yield tuple(sorted(jobs.values(), key=lambda job: -int(job.job_id)))
 
 
 class JobChanges:

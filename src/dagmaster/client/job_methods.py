@@ -119,13 +119,19 @@ class JobMethods:
 
     # ── Follow a job ──
 
-    async def wait(self, job_id: str, *, timeout_seconds: float | None = None) -> JobDetailView:
+    async def wait(self, job_id: str | None, *, timeout_seconds: float | None = None) -> JobDetailView:
         """Wait until a job has finished, and return it; raise `TimeoutError` if it takes longer."""
         return await following.wait(self, job_id, timeout_seconds)
 
     def watch_job(self, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
         """Yield a job's view whenever it has changed. The last one has its result, unless the job was removed."""
         return following.watch_job(self, job_id)
+
+    def watch_jobs(
+        self, job_filter: JobFilter | None = None, *, limit: int = 100
+    ) -> AsyncGenerator[tuple[JobView, ...], None]:
+        """Yield the newest jobs that match a filter, newest first, whenever one of them has changed. It has no end."""
+        return following.watch_jobs(self, job_filter, limit)
 
     def follow_events(
         self, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True

@@ -27,8 +27,8 @@ FUNCTIONS = {
 }
 LOCAL_ONLY = {"find_job"}
 """`jobs audit` refuses --url before it calls it."""
-OWN = {"close", "submit", "wait"}
-"""Methods of clients that are made of others."""
+OWN = {"close", "submit", "wait", "watch_jobs"}
+"""Methods that only clients have."""
 
 
 def called_by_commands() -> set[str]:

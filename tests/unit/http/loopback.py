@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.application.api_keys import create_key
@@ -24,59 +24,92 @@ if TYPE_CHECKING:
     from dagmaster.http.services import HttpServices
 
 T = TypeVar("T")
+SECONDS = 60.0
+ORIGIN = ChangeOrigin(actor="test")
 
 
-@dataclass(frozen=True)
 class Loopback:
-    """A server that runs, and what is behind it. `key` has all scopes of a person."""
+    """A server that runs, and what is behind it. `key` has the scope admin."""
 
-    url: str
-    key: str
     services: HttpServices
-    loop: asyncio.AbstractEventLoop
+    key: str
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._address = self._listener.getsockname()
+        self.url = f"http://127.0.0.1:{self._address[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._is_ready = threading.Event()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on the loop of the server."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(SECONDS)
 
     def make_key(self, *scopes: Scope, name: str = "ada") -> str:
         """Return a new key."""
-        return self.run(create_key(self.services.keys, name, scopes, origin=ChangeOrigin(actor="test"), now=0.0)).key
+        return self.run(create_key(self.services.keys, name, scopes, origin=ORIGIN, now=0.0)).key
+
+    def restart(self) -> None:
+        """Stop the server and start another on the same address and stores."""
+
+        async def restart() -> None:
+            await self._stop_server()
+            self._listener = socket.create_server(self._address)
+            # The streams of a server that stopped stay closed.
+            self.services = replace(self.services)
+            await self._start_server()
+
+        self.run(restart())
+
+    async def serve(self) -> None:
+        """Serve until stopped. An orchestrator and a worker run the jobs."""
+        async with served_application(self._registry) as application:
+            self.services = memory_services(application)
+            await self._start_server()
+            self.key = (await create_key(self.services.keys, "ada", [Scope.ADMIN], origin=ORIGIN, now=0.0)).key
+            self._is_ready.set()
+            await self._stop.wait()
+            await self._stop_server()
+
+    async def _start_server(self) -> None:
+        self._server = HttpServer(create_app(self.services), self._listener)
+        self._serving = asyncio.create_task(self._server.run_until_stopped())
+        await self._server.ready.wait()
+
+    async def _stop_server(self) -> None:
+        self._server.stop()
+        await self._serving
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """Run the loop of the server in a thread."""
+
+        def run() -> None:
+            try:
+                with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+                    runner.run(self.serve())
+            finally:
+                self._is_ready.set()
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        try:
+            self._is_ready.wait(SECONDS)
+            assert hasattr(self, "key"), "the server did not start"
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):
+                # The loop is closed if the server failed.
+                self._loop.call_soon_threadsafe(self._stop.set)
+            thread.join(SECONDS)
+            self._listener.close()
 
 
 @contextlib.contextmanager
 def serve(registry: Registry) -> Iterator[Loopback]:
-    """Serve the API; an orchestrator and a worker run its jobs."""
-    is_ready, failures = threading.Event(), list[BaseException]()
-    listener = socket.create_server(("127.0.0.1", 0))
-    world: dict[str, Any] = {}
-
-    async def main() -> None:
-        async with served_application(registry) as application:
-            services = memory_services(application)
-            server = HttpServer(create_app(services), listener)
-            world.update(services=services, server=server, loop=asyncio.get_running_loop())
-            serving = asyncio.create_task(server.run_until_stopped())
-            await server.ready.wait()
-            is_ready.set()
-            await serving
-
-    def run() -> None:
-        try:
-            asyncio.run(main())
-        except BaseException as error:  # noqa: BLE001 - the test raises it
-            failures.append(error)
-            is_ready.set()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    is_ready.wait(60)
-    assert not failures, failures
-    port = listener.getsockname()[1]
-    draft = Loopback(f"http://127.0.0.1:{port}", "", world["services"], world["loop"])
-    try:
-        yield Loopback(draft.url, draft.make_key(Scope.ADMIN), draft.services, draft.loop)
-    finally:
-        world["server"].stop()
-        thread.join(30)
-        listener.close()
+    """Serve the API on a loopback address."""
+    server = Loopback(registry)
+    with server.in_thread():
+        yield server
