@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
     from dagmaster.ports.api_keys import ApiKeyStore
+    from dagmaster.ports.audit_trail import AuditTrail
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
     from dagmaster.telemetry.prometheus import ProcessMetrics
@@ -39,6 +40,18 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
         keys = PostgresApiKeyStore(config)
         stack.push_async_callback(keys.close)
         yield keys
+
+
+@contextlib.asynccontextmanager
+async def open_audit_trail(config: DatabaseConfig) -> AsyncIterator[AuditTrail]:
+    """Open the audit trail of a database whose schema is current."""
+    from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
+
+    await ensure_schema(config, migrate=False)
+    async with contextlib.AsyncExitStack() as stack:
+        trail = PostgresAuditTrail(config)
+        stack.push_async_callback(trail.close)
+        yield trail
 
 
 async def ensure_local_key(

@@ -29,7 +29,7 @@ BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
 UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
-REMOTE: Final = frozenset({"fleet", "jobs", "keys", "metrics", "submit", "workflows"})
+REMOTE: Final = frozenset({"changes", "fleet", "jobs", "keys", "metrics", "submit", "workflows"})
 """The commands that can ask a server instead of a database."""
 
 
@@ -132,6 +132,7 @@ class LazyGroup(click.Group):
             "dagmaster.cli.commands.keys:keys",
             "Create, list, rotate and revoke keys for the HTTP API.",
         ),
+        "changes": ("dagmaster.cli.commands.changes:changes", "List who changed jobs, workflows and keys."),
         "migrate": ("dagmaster.cli.commands.migrate:migrate", "Upgrade the schema of a database."),
         "config": ("dagmaster.cli.commands.config:config", "Show the settings, and the origin of each."),
         "doctor": (

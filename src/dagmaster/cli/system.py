@@ -44,11 +44,18 @@ class System(Protocol):
 class Session(Protocol):
     """A system that can be used for as long as a command runs."""
 
-    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:
+    def run(
+        self,
+        work: Callable[[System], Awaitable[T]],
+        *,
+        migrate: bool = False,
+        on_keys: bool = False,
+        on_audit_trail: bool = False,
+    ) -> T:
         """Run something with the system.
 
         `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user creates
-        them. `on_keys`: the functions take the store of keys.
+        them. `on_keys`, `on_audit_trail`: the functions take the store of keys, or the audit trail.
         """
 
 
@@ -93,8 +100,15 @@ class DatabaseSession:
     settings: ClientSettings | Settings
     data_dir: pathlib.Path | None
 
-    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:
-        """Run something with the application layer, or with the store of keys."""
+    def run(
+        self,
+        work: Callable[[System], Awaitable[T]],
+        *,
+        migrate: bool = False,
+        on_keys: bool = False,
+        on_audit_trail: bool = False,
+    ) -> T:
+        """Run something with the application layer, the store of keys, or the audit trail."""
         from dagmaster.bootstrap import open_application
 
         is_first_user = migrate and self.config.is_embedded
@@ -105,6 +119,11 @@ class DatabaseSession:
 
                 async with open_keys(self.config, migrate=is_first_user) as keys:
                     return await work(LocalSystem(keys))
+            if on_audit_trail:
+                from dagmaster.bootstrap.http_server import open_audit_trail
+
+                async with open_audit_trail(self.config) as trail:
+                    return await work(LocalSystem(trail))
             async with open_application(self.config, self.settings, self.data_dir, migrate=is_first_user) as app:
                 return await work(LocalSystem(app.on_behalf_of(ChangeOrigin(actor=current_user()))))
 
@@ -171,7 +190,14 @@ class RemoteSession:
 
     server: Server
 
-    def run(self, work: Callable[[System], Awaitable[T]], *, migrate: bool = False, on_keys: bool = False) -> T:  # noqa: ARG002 - a server does both
+    def run(
+        self,
+        work: Callable[[System], Awaitable[T]],
+        *,
+        migrate: bool = False,  # noqa: ARG002 - a server has all of it
+        on_keys: bool = False,  # noqa: ARG002 - likewise
+        on_audit_trail: bool = False,  # noqa: ARG002 - likewise
+    ) -> T:
         """Run something with the server."""
         from dagmaster.client.async_client import AsyncClient
 

@@ -159,3 +159,4 @@ class Client:
     list_keys = _Blocking(AsyncClient.list_keys)
     revoke_key = _Blocking(AsyncClient.revoke_key)
     rotate_key = _Blocking(AsyncClient.rotate_key)
+    list_changes = _Blocking(AsyncClient.list_changes)

@@ -1,4 +1,4 @@
-"""Methods of clients about workflows, services, metrics and keys."""
+"""Methods of clients about workflows, services, metrics, keys and the audit trail."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.api_keys import id_of
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.application.views.audit_trail import AuditEntryView
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
 from dagmaster.application.views.metrics import (
     FailureReport,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views.page import Page
     from dagmaster.client.connection import Connection
     from dagmaster.ports.api_keys import Scope
+    from dagmaster.ports.audit_trail import AuditFilter
 
 
 class SystemMethods:
@@ -102,7 +104,7 @@ class SystemMethods:
         query = {"hours": hours, "bucket_minutes": bucket_minutes}
         return view_of(ThroughputReport, await self.connection.get("metrics", "throughput", **query))
 
-    # ── Keys ──
+    # ── Keys and the audit trail ──
 
     async def create_key(self, name: str, scopes: Collection[Scope], *, days: float | None = None) -> NewApiKeyView:
         """Create a key for a caller; `days`: how long it is valid."""
@@ -122,3 +124,10 @@ class SystemMethods:
         """Create a key with the name, scopes and life of another, which is valid for some more hours."""
         path, body = ("keys", id_of(key_id), "rotate"), {"overlap_hours": overlap_hours}
         return view_of(NewApiKeyView, await self.connection.post(*path, body=body))
+
+    async def list_changes(
+        self, audit_filter: AuditFilter, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[AuditEntryView]:
+        """List changes that match, newest first."""
+        query = {name: getattr(audit_filter, name) for name in ("actor", "action", "object_kind", "object_id")}
+        return page_of(AuditEntryView, await self.connection.get("audit", **query, cursor=cursor, limit=limit))

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.audit_trail import AuditEntry
 
 FLOWS = {
     "fine": """
@@ -115,20 +114,22 @@ class Terminal:
         monkeypatch.setattr(system, "database_session", lambda _data_dir: contextlib.nullcontext(self))
 
     def run(
-        self, work: Callable[[LocalSystem], Awaitable[Any]], *, migrate: bool = False, on_keys: bool = False
+        self,
+        work: Callable[[LocalSystem], Awaitable[Any]],
+        *,
+        migrate: bool = False,
+        on_keys: bool = False,
+        on_audit_trail: bool = False,
     ) -> Any:
         """Run something on the stores, as a session on a database does."""
         services = self.server.services
         assert migrate in (True, False)
 
         async def answer() -> Any:
-            return await work(LocalSystem(services.keys if on_keys else services.application))
+            first = services.keys if on_keys else services.audit if on_audit_trail else services.application
+            return await work(LocalSystem(first))
 
         return self.server.run(answer())
-
-    def record(self, entry: AuditEntry) -> None:
-        """Record a change in the audit trail, as a session on a database does."""
-        self.server.run(self.server.services.audit.append([entry]))
 
     def local(self, *arguments: str) -> tuple[int, str, str]:
         """Return exit code, output and errors of a command on the stores."""
@@ -232,6 +233,8 @@ AS_JSON = [
     "metrics failures --json",
     "metrics throughput --json",
     "keys list --json",
+    "changes --json",
+    "changes --kind key --actor test --limit 1 --json",
 ]
 
 
@@ -269,6 +272,7 @@ ERRORS = [
     "workflows show nothing",
     "workflows activate fine 9",
     "keys revoke dm_000000000000",
+    "changes --cursor x",
 ]
 
 
@@ -380,6 +384,8 @@ def test_keys_are_made_rotated_and_revoked(terminal):
     assert (code, json.loads(out)["name"]) == (0, "eve")
     # The text of a key names it, and is not sent.
     assert terminal.remote("keys", "revoke", json.loads(out)["key"])[0] == 0
+    code, out, _ = terminal.remote("changes", "--kind", "key", "--limit", "3")
+    assert re.findall(r"ada +(key\.\w+)", out) == ["key.revoke", "key.rotate", "key.create"]
 
 
 def test_a_key_is_missing_unknown_or_has_not_the_scope(terminal, monkeypatch):

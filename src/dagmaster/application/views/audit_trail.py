@@ -1,4 +1,4 @@
-"""Views of the audit trail of the API."""
+"""Views of the audit trail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dagmaster.json_types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntryView(View):
-    """A change that a caller of the API made."""
+    """A change: who made what of which object."""
 
     entry_id: str
     at: Timestamp
