@@ -54,6 +54,14 @@ def waits_of(count: int) -> Graph:
     return _graph("waits", {f"w{index}": {"type": "wait", "signal": "go"} for index in range(count)})
 
 
+def timers_of(length: int, seconds: float) -> Graph:
+    """Return a graph of timers, one after the other."""
+    nodes: dict[str, Any] = {f"t{index}": {"type": "wait", "seconds": seconds} for index in range(length)}
+    for index in range(1, length):
+        nodes[f"t{index}"]["depends_on"] = [f"t{index - 1}"]
+    return _graph("timers", nodes)
+
+
 def _graph(name: str, nodes: Mapping[str, Any]) -> Graph:
     text = json.dumps({"workflow_id": name, "version": 1, "nodes": nodes})
     return compile_text(text, handlers=HANDLERS).graph
