@@ -24,7 +24,7 @@ STREAMS, EVENTS_PER_SECOND = 1_000, 100
 # The end of a timer is one turn with two events: its node completed, the next one waits.
 PERIOD_SECONDS = STREAMS * 2 // EVENTS_PER_SECOND
 TIMERS = 12
-WINDOW_SECONDS = 30.0
+SETTLE_SECONDS, WINDOW_SECONDS = 5.0, 30.0
 KEY = "the-admin-key-of-a-benchmark-0123456789"
 MB = 1_000_000
 
@@ -65,6 +65,7 @@ async def _measure(stack: Stack, pid: int, url: str) -> list[Row]:
     async with asyncio.timeout(120):
         await asyncio.gather(*(follower.is_open.wait() for follower in followers))
     connected = time.perf_counter() - began
+    await asyncio.sleep(SETTLE_SECONDS)
     for follower in followers:
         follower.milliseconds.clear()
     cpu = process_usage.fine_cpu_seconds(pid)

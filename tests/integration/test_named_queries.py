@@ -78,7 +78,7 @@ def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated
             for name in EVERY_PART
             if name != "jobs"
         ]
-        together = turn_statement.statement(EVERY_PART, has_readers=True, single=single)
+        together = turn_statement.statement(EVERY_PART, has_readers=True, is_watched=True, single=single)
         prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, together)
 
 

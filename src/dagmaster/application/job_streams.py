@@ -39,9 +39,9 @@ UNNOTIFIED_POLL_SECONDS: Final = 0.25
 TASKS_SECONDS: Final = 1.0
 OUTAGE_SECONDS: Final = 60.0
 """How long an outage of the database is waited out."""
-# A delta counts the nodes of its job: 0.2 µs each, so that a job of 100,000 nodes takes a tenth of the time at most.
-_PAUSE_PER_NODE_SECONDS: Final = 2e-6
-_TASKS_PAUSE_FACTOR: Final = 10.0
+# A delta counts the nodes of its job, and all streams wait for it: a job of 100,000 nodes has two deltas a second.
+_PAUSE_PER_NODE_SECONDS: Final = 5e-6
+_TASKS_PAUSE_FACTOR: Final = 4.0
 _LOGGER = logging.getLogger("dagmaster.streams")
 
 

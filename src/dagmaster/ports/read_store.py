@@ -82,10 +82,7 @@ __all__ = [
 
 
 class Subscription(Protocol):
-    """Wakes a reader when a job may have changed: it finished, or a command to it was processed.
-
-    While a feed watches the job, every turn of it wakes its readers.
-    """
+    """Wakes a reader when a job may have changed: it finished, or a command to it was processed."""
 
     @property
     def has_notifications(self) -> bool:

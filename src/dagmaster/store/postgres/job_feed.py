@@ -1,13 +1,13 @@
 """The feed of many jobs on PostgreSQL.
 
 A turn notifies its job's channel only when the job finishes or a command was processed: NOTIFY is not free, and most
-jobs have no reader. A feed announces the jobs that it watches; orchestrators notify of every turn of these for a while.
+jobs have no reader. A feed announces the jobs that it watches; for a while, every turn of these notifies all feeds on
+one channel. A channel for each job would take a LISTEN for each stream, and again for all after a lost connection.
 """
 
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from dagmaster.engine.status import NodeStatus
@@ -40,9 +40,9 @@ class PostgresJobFeed:
         self._pool = pool
         self._subscriptions = subscriptions
         self._listener = subscriptions.listener
-        self._losses = self._listener.losses
+        self._losses: int | None = None
         self._on_change = on_change
-        self._wakes: dict[int, Callable[[], None]] = {}
+        self._watched: set[str] = set()
         self._announced_at = float("-inf")
 
     @property
@@ -51,25 +51,19 @@ class PostgresJobFeed:
         return self._listener.can_listen
 
     async def watch(self, job_ids: Collection[str]) -> None:
-        """Listen to exactly these jobs, connect again if that is necessary, and announce them."""
+        """Listen, connect again if that is necessary, and announce the jobs."""
         if not self.has_notifications:
             return
-        numbers = _numbers(job_ids)
-        new = numbers.keys() - self._wakes.keys()
-        for number in self._wakes.keys() - numbers.keys():
-            await self._subscriptions.remove(number, self._wakes.pop(number))
-        for number in new:
-            wake = self._wakes[number] = partial(self._on_change, numbers[number])
-            await self._subscriptions.add(number, wake)
-        await self._listener.open()
-        if self._losses != self._listener.losses:
-            # Nothing was heard between the loss and now.
-            self._losses = self._listener.losses
-            for job_id in numbers.values():
-                self._on_change(job_id)
+        numbers = set(_numbers(job_ids).values())
+        new, self._watched = numbers - self._watched, numbers
+        await self._subscriptions.add_feed(self._on_turn)
+        if self._losses not in (None, self._listener.losses):
+            # Nothing arrived between the loss and now.
+            self._on_turn(None)
+        self._losses = self._listener.losses
         now = time.monotonic()
         is_due = now - self._announced_at > _ANNOUNCE_SECONDS
-        announced = [str(number) for number in (self._wakes if is_due else new)]
+        announced = list(numbers if is_due else new)
         lists = [
             ",".join(announced[first : first + _IDS_IN_PAYLOAD]) for first in range(0, len(announced), _IDS_IN_PAYLOAD)
         ]
@@ -78,14 +72,19 @@ class PostgresJobFeed:
         if is_due:
             self._announced_at = now
 
+    def _on_turn(self, job_id: str | None) -> None:
+        """Call back for a watched job; for all of them if notifications may have been missed."""
+        for changed in self._watched if job_id is None else self._watched & {job_id}:
+            self._on_change(changed)
+
     async def __aenter__(self) -> Self:
         """Begin to follow jobs."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Listen to no job any more."""
-        while self._wakes:
-            await self._subscriptions.remove(*self._wakes.popitem())
+        """Follow no job any more."""
+        self._watched = set()
+        await self._subscriptions.remove_feed(self._on_turn)
 
     async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:
         """Return for each position the next audit events."""

@@ -1,10 +1,10 @@
-"""Wake-ups of readers: one listening connection for all of them, one channel for each job."""
+"""Wake-ups of readers: one listening connection for all of them, one channel for each job, and one for all feeds."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.store.postgres.connection import Connection
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
 
 
+TURNS: Final = "dagmaster_turns"
+"""The channel of feeds: the ids of watched jobs, one after each turn."""
+
+
 class JobSubscription:
     """Waits for notifications of one job."""
 
     def __init__(self, listener: Connection) -> None:
         self._listener = listener
         self._losses = listener.losses
-        self._notified = asyncio.Event()
+        self.notified = asyncio.Event()
 
     @property
     def has_notifications(self) -> bool:
         """Return whether notifications arrive: not behind a pooler without a direct URL."""
         return self._listener.can_listen
-
-    def wake(self) -> None:
-        """End the wait."""
-        self._notified.set()
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait for the next wake-up; return whether one came."""
@@ -40,7 +40,7 @@ class JobSubscription:
                     # Connect again if the connection was lost: the channels are listened to again.
                     await self._listener.open()
                 if self._losses == self._listener.losses:
-                    await self._notified.wait()
+                    await self.notified.wait()
         except TimeoutError:
             return False
         except DatabaseUnavailable:
@@ -49,7 +49,7 @@ class JobSubscription:
             return False
         # After a loss, a notification may have been missed until the channels were listened to again.
         self._losses = self._listener.losses
-        self._notified.clear()
+        self.notified.clear()
         return True
 
 
@@ -58,7 +58,8 @@ class JobSubscriptions:
 
     def __init__(self, config: DatabaseConfig, name: str) -> None:
         self.listener = Connection(config, name, listens=True, on_disconnect=self._wake_all)
-        self._by_channel: dict[str, set[Callable[[], None]]] = {}
+        self._by_channel: dict[str, set[JobSubscription]] = {}
+        self._feeds: set[Callable[[str | None], None]] = set()
 
     @asynccontextmanager
     async def subscribe(self, job_id: int | None) -> AsyncIterator[JobSubscription]:
@@ -67,29 +68,31 @@ class JobSubscriptions:
         if job_id is None:
             yield subscription
             return
+        channel = f"dagmaster_job_{job_id}"
+        subscriptions = self._by_channel.setdefault(channel, set())
+        subscriptions.add(subscription)
         try:
-            await self.add(job_id, subscription.wake)
+            await self._listen(channel)
             yield subscription
         finally:
-            await self.remove(job_id, subscription.wake)
+            subscriptions.discard(subscription)
+            if not subscriptions:
+                self._by_channel.pop(channel, None)
+                await self.listener.unlisten(channel)
+                if channel in self._by_channel:
+                    # Another reader came meanwhile.
+                    await self._listen(channel)
 
-    async def add(self, job_id: int, wake: Callable[[], None]) -> None:
-        """Call on every notification of a job, and when the connection is lost."""
-        channel = _channel(job_id)
-        self._by_channel.setdefault(channel, set()).add(wake)
-        await self._listen(channel)
+    async def add_feed(self, on_turn: Callable[[str | None], None]) -> None:
+        """Call with the id of each watched job after a turn; with None if notifications may have been missed."""
+        self._feeds.add(on_turn)
+        await self.listener.listen(TURNS, self._on_turn)
 
-    async def remove(self, job_id: int, wake: Callable[[], None]) -> None:
-        """Do not call any more. Without another reader of the job, its channel is not listened to."""
-        channel = _channel(job_id)
-        wakes = self._by_channel.get(channel, set())
-        wakes.discard(wake)
-        if not wakes:
-            self._by_channel.pop(channel, None)
-            await self.listener.unlisten(channel)
-            if channel in self._by_channel:
-                # Another reader came meanwhile.
-                await self._listen(channel)
+    async def remove_feed(self, on_turn: Callable[[str | None], None]) -> None:
+        """Do not call any more."""
+        self._feeds.discard(on_turn)
+        if not self._feeds:
+            await self.listener.unlisten(TURNS)
 
     async def close(self) -> None:
         """Close the listening connection."""
@@ -99,14 +102,15 @@ class JobSubscriptions:
         await self.listener.listen(channel, lambda _payload: self._wake(channel))
 
     def _wake(self, channel: str) -> None:
-        for wake in tuple(self._by_channel.get(channel, ())):
-            wake()
+        for subscription in self._by_channel.get(channel, ()):
+            subscription.notified.set()
 
     def _wake_all(self) -> None:
         """Wake every reader: notifications may have been missed while the connection was lost."""
-        for channel in tuple(self._by_channel):
+        for channel in self._by_channel:
             self._wake(channel)
+        self._on_turn(None)
 
-
-def _channel(job_id: int) -> str:
-    return f"dagmaster_job_{job_id}"
+    def _on_turn(self, job_id: str | None) -> None:
+        for feed in tuple(self._feeds):
+            feed(job_id)

@@ -77,7 +77,7 @@ _NOTIFIES: Final = {
 
 
 @cache
-def statement(present: tuple[str, ...], *, has_readers: bool, single: bool = False) -> Query:
+def statement(present: tuple[str, ...], *, has_readers: bool, is_watched: bool = False, single: bool = False) -> Query:
     """Combine parts into a statement; with `single`, each part but the events has one row. A test prepares each."""
     texts = parts("turn")
     if single:
@@ -85,6 +85,8 @@ def statement(present: tuple[str, ...], *, has_readers: bool, single: bool = Fal
     notifies = [texts[_NOTIFIES[name]] for name in present if name in _NOTIFIES]
     if has_readers:
         notifies.append(texts["notify_readers"])
+    if is_watched:
+        notifies.append(texts["notify_feeds"])
     first = texts["notified"] if "notified" in present else texts["nothing_notified"]
     heads = ",\n".join([first, *(texts[name] for name in present if name != "notified")])
     selects = ",\n".join(["SELECT (SELECT string_agg(id::text, ',') FROM owned) AS written", *notifies])
@@ -103,21 +105,22 @@ def statement_of(
     rows["withdrawals"].sort()
     rows["stops"].sort()
     present = tuple(name for name, part in rows.items() if part)
-    # Readers wait for the end of a job, and for the effect of a command; streams for every turn.
-    read_job_ids = [
-        int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands or turn.job.id in watched
-    ]
+    # Readers wait for the end of a job, and for the effect of a command; feeds for every turn of the jobs they watch.
+    read_job_ids = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
+    watched_job_ids = [int(turn.job.id) for turn in turns if turn.job.id in watched]
     # For all parts or none: chosen part by part, there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
     for name in present:
         columns = rows[name][0] if single and name != "events" else map(list, zip(*rows[name], strict=True))
         params.update(zip(_COLUMNS[name], columns, strict=True))
     if single:
-        params["queues"], params["read_job_ids"] = params.get("task_queues"), int(turns[0].job.id)
+        params["queues"] = params.get("task_queues")
+        params["read_job_ids"] = params["watched_job_ids"] = int(turns[0].job.id)
     else:
         params["queues"] = list(dict.fromkeys(params.get("task_queues", ())))
-        params["read_job_ids"] = read_job_ids
-    return statement(present, has_readers=bool(read_job_ids), single=single), params
+        params["read_job_ids"], params["watched_job_ids"] = read_job_ids, watched_job_ids
+    query = statement(present, has_readers=bool(read_job_ids), is_watched=bool(watched_job_ids), single=single)
+    return query, params
 
 
 def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:

@@ -305,5 +305,9 @@ events_appended AS (
  FROM dag_jobs j WHERE j.id = ANY(ARRAY(SELECT job_id FROM parent_commands)))
 
 -- name: notify_readers
--- Wake the readers of jobs that finished or processed a command, and those of watched jobs.
+-- Wake the readers of jobs that finished or processed a command.
 (SELECT count(pg_notify('dagmaster_job_' || n.id, '')) FROM unnest(:read_job_ids::bigint[]) AS n (id))
+
+-- name: notify_feeds
+-- Wake the feeds that watch jobs.
+(SELECT count(pg_notify('dagmaster_turns', n.id::text)) FROM unnest(:watched_job_ids::bigint[]) AS n (id))
