@@ -123,6 +123,7 @@ def test_a_stream_is_a_snapshot_then_every_event_once_then_the_end():
 
 def test_a_stream_resumes_after_every_number_without_gap_or_repeat(monkeypatch):
     monkeypatch.setattr(job_deltas, "MAX_EVENTS", 4)
+    monkeypatch.setattr(job_streams, "POLL_SECONDS", 60.0)
 
     async def scenario() -> None:
         stage = await begin()
