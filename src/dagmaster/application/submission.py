@@ -18,6 +18,7 @@ from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, SubmissionRejected
 from dagmaster.ports.job_records import NewJob
+from dagmaster.telemetry import traces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -86,6 +87,11 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
 
 
 async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
+    with traces.span("submit", jobs=len(requests)):
+        return await _check_and_store(app, requests)
+
+
+async def _check_and_store(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
     jobs: list[NewJob | DagmasterError] = []
     for request in requests:
@@ -241,6 +247,7 @@ class JobSubmitter:
             workflows=json.dumps(dict(submission.workflows)),
             resumed_from=submission.resumed_from,
             redo=tuple(submission.redo),
+            trace_parent=traces.current_trace_parent(),
         )
 
 

@@ -50,6 +50,8 @@ class HandlerContext:
     fencing_token: int = 1
     """Greater for every later execution of this node. Pass it on with a write, and refuse a write with a smaller one:
     then an execution that was paused and taken for dead cannot overwrite the work of its successor."""
+    trace_parent: str | None = None
+    """The W3C trace context of the submit, if traces are on where the job was submitted."""
     about: str | None = None
     """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with it."""
     _scratch: Path | None = field(default=None, init=False, repr=False)

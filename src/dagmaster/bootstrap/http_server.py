@@ -141,6 +141,7 @@ class ServerService:
         from dagmaster.store.postgres.client_store import PostgresClientStore
         from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
         from dagmaster.telemetry.prometheus import ProcessMetrics
+        from dagmaster.telemetry.traces import instrument_server
 
         async with contextlib.AsyncExitStack() as stack:
             client = PostgresClientStore(self._config, "dagmaster server")
@@ -166,6 +167,7 @@ class ServerService:
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
             app = create_app(services)
+            instrument_server(app)
             stack.push_async_callback(app.state.keys.mark_used)
             self._server = HttpServer(app, self._listener, **self._tls, trusted_proxies=self._trusted_proxies)
             self._server.ready = self.ready

@@ -1,4 +1,4 @@
-"""Wires the metrics of services. A service without them imports nothing of it."""
+"""Wires the metrics and traces of services. A service without them imports nothing of it."""
 
 from __future__ import annotations
 
@@ -47,3 +47,23 @@ def observe_tasks(worker: Worker, metrics: ProcessMetrics | None) -> Worker:
 
         worker.held.observer = TaskMetrics(metrics)
     return worker
+
+
+def start_traces(settings: Settings, service: str) -> None:
+    """Export the traces of this process, if the settings say where; raise `SettingsInvalid` without the packages."""
+    insights = settings.application_insights
+    if settings.otlp_endpoint is None and insights is None:
+        return
+    from dagmaster.telemetry.traces import TraceConfig, start_tracing
+
+    config = TraceConfig(service, settings.otlp_endpoint, None if insights is None else insights.get_secret_value())
+    try:
+        start_tracing(config)
+    except ImportError as error:
+        setting, extra = ("DAGMASTER_OTLP_ENDPOINT", "otel")
+        if str(error.name).startswith("azure"):
+            setting, extra = ("DAGMASTER_APPLICATION_INSIGHTS", "azure-monitor")
+        raise SettingsInvalid(f"{setting} needs the package {error.name}: install dagmaster[{extra}]") from error
+    except ValueError as error:
+        # The exporter's words may show the connection string.
+        raise SettingsInvalid("DAGMASTER_APPLICATION_INSIGHTS is not a connection string of Azure Monitor") from error

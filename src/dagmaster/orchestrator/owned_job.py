@@ -40,6 +40,7 @@ class OwnedJob:
         "sources",
         "stored",
         "tasks",
+        "trace_parent",
         "values",
         "workflows",
     )
@@ -58,6 +59,7 @@ class OwnedJob:
         self.scopes = ExpressionScopes(self.job, claimed.inputs, claimed.env)
         self.reuse = ResultReuse(self.job, claimed.inputs, source=source, reusable=reusable, redo=claimed.redo)
         self.epoch = claimed.epoch
+        self.trace_parent = claimed.trace_parent
         self.event_seq = claimed.event_seq
         self.priority = claimed.priority
         self.depth = claimed.depth

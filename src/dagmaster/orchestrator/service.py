@@ -21,7 +21,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
-from dagmaster.orchestrator import chores, job_log
+from dagmaster.orchestrator import chores, job_log, turn_traces
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
@@ -282,7 +282,7 @@ class Orchestrator:
     async def _commit(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Commit turns together; if the database rejects that, one by one, so that one bad job does not block all."""
         try:
-            return await self.store.commit_turns(turns, now)
+            return await turn_traces.commit_turns(self.store, turns, self.jobs, now)
         except StatementFailed as error:
             if len(turns) > 1:
                 return {job_id for turn in turns for job_id in await self._commit([turn], now)}

@@ -37,6 +37,10 @@ class NewJob:
     # The job whose results are reused where they match; but not those of the nodes in `redo`, nor of their dependents.
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
+    trace_parent: str | None = None
+    """The W3C trace context of the submit, which the tasks of the job continue."""
+    is_hidden: bool = False
+    """Whether lists and counts leave the job out, as one that tests a handler."""
 
 
 class ParentNode(NamedTuple):
@@ -85,3 +89,4 @@ class ClaimedJob:
     """Ids of the tasks in flight, by node."""
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
+    trace_parent: str | None = None

@@ -42,6 +42,7 @@ class ClaimedTask:
     claimed_at: float = 0.0
     """By the clock of the store, which orders the claims of all workers."""
     isolation: Isolation = Isolation.SHARED
+    trace_parent: str | None = None
 
     @property
     def fencing_token(self) -> int:

@@ -1,12 +1,12 @@
-"""The settings of metrics for Prometheus."""
+"""The settings of metrics and traces. Both are off unless they are set."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 
 class MonitoringSettings(BaseModel):
-    """Metrics for Prometheus."""
+    """Metrics for Prometheus, and traces for OpenTelemetry."""
 
     metrics_port: int | None = Field(
         default=None,
@@ -19,4 +19,14 @@ class MonitoringSettings(BaseModel):
         default="127.0.0.1",
         min_length=1,
         description="The address of DAGMASTER_METRICS_PORT. It has no keys: choose a network of your own.",
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="The collector that gets traces, as http://host:4318 (OTLP over HTTP). Needs dagmaster[otel].",
+    )
+    application_insights: SecretStr | None = Field(
+        default=None,
+        description="The connection string of an Application Insights that gets traces. Needs"
+        " dagmaster[azure-monitor].",
     )

@@ -201,6 +201,7 @@ class _Run:
             executor.services,
             workflow=message.workflow,
             fencing_token=message.fencing_token,
+            trace_parent=message.trace_parent,
         )
         # An outcome that was decided before the handler ended: its own end does not count then. A complete result of a
         # task that was to be released does: the work need not be repeated.

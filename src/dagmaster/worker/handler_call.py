@@ -11,12 +11,14 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
+from dagmaster.telemetry import traces
 from dagmaster.worker.checkpoint_validation import discard_stale_checkpoint, needs_validation
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.task_outcomes import NOTHING, failed, failure_of, handle_yielded, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Generator
+    from contextlib import AbstractContextManager
 
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.json_types import JsonValue
@@ -38,8 +40,9 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         context.handler, context.handler_version = spec.name, spec.version
         if needs_validation(context):
             discard_stale_checkpoint(context)
-        produced = spec.call(context)
-        value = _run_generator(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
+        with _handler_span(context):
+            produced = spec.call(context)
+            value = _run_generator(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
         return _cancelled_outcome() if context.saw_cancellation else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
@@ -55,14 +58,28 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         if needs_validation(context):
             # On a thread: other handlers share the loop.
             await asyncio.to_thread(discard_stale_checkpoint, context)
-        produced = spec.call(context)
-        value = await (produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context))
+        with _handler_span(context):
+            produced = spec.call(context)
+            value = await (produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context))
         # A coroutine that is asked to stop is cancelled: it always notices.
         return _cancelled_outcome() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error, context.about)
     finally:
         context.close()
+
+
+def _handler_span(context: HandlerContext) -> AbstractContextManager[Any]:
+    """Continue the trace of the job: what the handler calls becomes a part of it."""
+    return traces.span(
+        f"handler {context.handler}",
+        context.trace_parent,
+        job_id=context.job_id,
+        node_id=context.node_id,
+        attempt=context.attempt,
+        task_id=context.task_id,
+        workflow=context.workflow,
+    )
 
 
 def _cancelled_outcome() -> Outcome:

@@ -28,6 +28,7 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.errors import DagmasterError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import Failed, Outcome
+from dagmaster.telemetry import traces
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_protocol import (
@@ -104,6 +105,8 @@ class Child:
             limit_memory(limit_mb)
         log_to_stderr()
         sys.path[:] = start_message["path"]
+        if start_message["tracing"] is not None:
+            traces.start_tracing(traces.TraceConfig(**start_message["tracing"]))
         try:
             registry = discover(start_message["modules"])
         except (DagmasterError, MemoryError) as error:
@@ -178,6 +181,7 @@ class Attempt:
             services,
             workflow=task["workflow"],
             fencing_token=task["fencing_token"],
+            trace_parent=task["trace_parent"],
         )
         self._services = services
         self._send = send

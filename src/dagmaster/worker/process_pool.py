@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.ports.task_messages import Failed, Outcome
+from dagmaster.telemetry import traces
 from dagmaster.worker.process_client import KILL_SECONDS, SHUTDOWN_SECONDS, HandlerProcess
 from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
@@ -176,6 +177,7 @@ class HandlerProcesses:
             "path": sys.path,
             "memory_limit_mb": self._memory_limit_mb,
             "services": None if services is None else {"factory": services.factory, "config": services.config},
+            "tracing": traces.config_of_children(),
         }
 
     def _set_idle(self, process: HandlerProcess) -> None:

@@ -85,6 +85,7 @@ def encode_task(message: TaskMessage, handler: str) -> JsonObject:
             "checkpoint": None if message.checkpoint is None else message.checkpoint.to_json(),
             "workflow": message.workflow,
             "fencing_token": message.fencing_token,
+            "trace_parent": message.trace_parent,
         }
     }
 

@@ -111,6 +111,7 @@ class TaskRunner:
             checkpoint=checkpoint,
             workflow=task.workflow,
             fencing_token=task.fencing_token,
+            trace_parent=task.trace_parent,
             own_params=True,
             isolation=task.isolation,
         )

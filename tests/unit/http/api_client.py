@@ -19,6 +19,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
+from dagmaster.telemetry.traces import instrument_server
 from tests.unit.application.memory_application import served_application
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ async def opened_api(*handlers: Any, **options: Any) -> AsyncIterator[Api]:
     async with served_application(Registry([greet, *handlers]), options.get("metrics")) as application:
         services = replace(memory_services(application), **options)
         app = create_app(services)
+        instrument_server(app)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:
             api = Api(http, services, app)

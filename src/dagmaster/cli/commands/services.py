@@ -208,6 +208,7 @@ def serve(
         open_database,
         run_service,
     )
+    from dagmaster.bootstrap.monitoring import start_traces
     from dagmaster.settings import load_settings
 
     # Owned jobs are long-lived: frequent garbage collection would scan them for nothing.
@@ -215,6 +216,7 @@ def serve(
     # Aliases of settings are for services that run on their own.
     with command_errors():
         settings = load_settings(services=not with_parent)
+        start_traces(settings, name.split(maxsplit=1)[0])
     log_format = logs.configure(settings)
     try:
         with open_database(settings, data_dir) as config:

@@ -117,4 +117,5 @@ def claimed_job(job: StoredJob) -> ClaimedJob:
         tasks={node_id: node.task_id for node_id, node in job.nodes.items() if node.task_id is not None},
         resumed_from=new.resumed_from,
         redo=new.redo,
+        trace_parent=new.trace_parent,
     )

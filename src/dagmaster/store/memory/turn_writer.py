@@ -151,7 +151,7 @@ def _dispatch(database: MemoryDatabase, job: StoredJob, turn: TurnCommit, now: f
 
 
 def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
-    """Return a child job with its parent's environment, priority and queue."""
+    """Return a child job with what it inherits from its parent."""
     return replace(
         child,
         env=parent.env,
@@ -161,6 +161,8 @@ def _of_parent(parent: NewJob, child: NewJob) -> NewJob:
         queue=parent.queue,
         workflows=parent.workflows,
         depth=parent.depth + 1,
+        trace_parent=parent.trace_parent,
+        is_hidden=parent.is_hidden,
     )
 
 

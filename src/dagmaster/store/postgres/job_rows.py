@@ -38,6 +38,7 @@ def claimed_job(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[st
         tasks=tasks,
         resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
         redo=tuple(json.loads(row["redo"])),
+        trace_parent=row["trace_parent"],
     )
 
 

@@ -249,8 +249,9 @@ class PostgresWorkerStore:
 
 
 def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedTask:
-    *columns, isolation = rest
+    *columns, isolation, trace_parent = rest
     task = ClaimedTask(str(task_id), token, str(job_id), *columns)
+    task.trace_parent = trace_parent
     if isolation:
         task.isolation = Isolation(isolation)
     return task

@@ -57,7 +57,8 @@ SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets
        CASE WHEN q.attempt > 1
             THEN (SELECT json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts)
                   FROM dag_checkpoints c WHERE c.job_id = q.job_id AND c.node_id = q.node_id) END AS checkpoint,
-       coalesce((SELECT j.workflow_id || ' v' || j.version FROM dag_jobs j WHERE j.id = q.job_id), '') AS workflow,
-       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, coalesce(q.isolation, 0) AS isolation
+       coalesce(j.workflow_id || ' v' || j.version, '') AS workflow,
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, coalesce(q.isolation, 0) AS isolation, j.trace_parent
 FROM claimed q
+LEFT JOIN LATERAL (SELECT j.workflow_id, j.version, j.trace_parent FROM dag_jobs j WHERE j.id = q.job_id LIMIT 1) j ON true
 ORDER BY q.priority DESC, q.task_id

@@ -10,17 +10,18 @@ WITH new AS (
     SELECT * FROM unnest(:ids::bigint[], :workflow_ids::text[], :versions::integer[], :hashes::text[], :inputs::text[],
                          :envs::text[], :priorities::smallint[], :keys::text[], :body_hashes::text[],
                          :submitters::text[], :correlations::text[], :callbacks::text[], :queues::text[],
-                         :workflows::text[], :resumed_froms::bigint[], :redos::text[], :names::text[])
+                         :workflows::text[], :resumed_froms::bigint[], :redos::text[], :names::text[],
+                         :trace_parents::text[], :hiddens::boolean[])
          AS n (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash, submitted_by,
-               correlation_id, callback_url, queue, workflows, resumed_from, redo, name)
+               correlation_id, callback_url, queue, workflows, resumed_from, redo, name, trace_parent, is_hidden)
 ),
 added AS (
     INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, idempotency_key, body_hash,
                           submitted_by, correlation_id, callback_url, queue, workflows, resumed_from, redo, event_seq,
-                          name, created_at, updated_at)
+                          name, trace_parent, is_hidden, created_at, updated_at)
     SELECT id, workflow_id, version, content_hash, inputs::json, env::json, priority, idempotency_key, body_hash,
            submitted_by, correlation_id, callback_url, queue, workflows::json, resumed_from, redo::json, 1, name,
-           now.at, now.at
+           trace_parent, is_hidden, now.at, now.at
     FROM new CROSS JOIN (SELECT clock() AS at) AS now
     ON CONFLICT (submitted_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
     RETURNING id, submitted_by, queue, resumed_from

@@ -64,7 +64,7 @@ events_appended AS (
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo
+       resumed_from, redo, trace_parent
 FROM claimed ORDER BY priority DESC, id
 
 -- name: load_owned
@@ -79,7 +79,7 @@ WITH claimed AS (
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo
+       resumed_from, redo, trace_parent
 FROM claimed
 ORDER BY priority DESC, id
 
@@ -172,7 +172,7 @@ WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n
 SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo
+       resumed_from, redo, trace_parent
 FROM dag_jobs WHERE id = :job_id
 
 -- name: find_workflow

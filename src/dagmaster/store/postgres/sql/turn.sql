@@ -223,10 +223,10 @@ stopped AS (
 started AS (
     INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, env, priority, submitted_by, correlation_id,
                           queue, workflows, parent_job_id, parent_node_id, parent_attempt, depth,
-                          resumed_from, event_seq, created_at, updated_at)
+                          trace_parent, is_hidden, resumed_from, event_seq, created_at, updated_at)
     SELECT n.id, n.workflow_id, n.version, n.content_hash, n.inputs::json, p.env, p.priority, p.submitted_by,
            p.correlation_id, p.queue, p.workflows, p.id, n.parent_node_id, n.parent_attempt, p.depth + 1,
-           n.resumed_from, 1, :now, :now
+           p.trace_parent, p.is_hidden, n.resumed_from, 1, :now, :now
     FROM unnest(:child_ids::bigint[], :child_workflows::text[], :child_versions::integer[], :child_hashes::text[],
                 :child_inputs::text[], :child_parents::bigint[], :child_parent_nodes::text[],
                 :child_parent_attempts::integer[], :child_resumed_froms::bigint[])
