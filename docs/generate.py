@@ -11,7 +11,9 @@ import click
 import pyogrio
 
 from dagmaster.application.context import Application
+from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.views.json_schema import view_schemas
+from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
 from dagmaster.bootstrap import find_handlers
@@ -21,6 +23,7 @@ from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.engine.invariants import INVARIANTS
 from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, mermaid
 from dagmaster.errors import OUTCOMES, error_types
+from dagmaster.handlers import builtin
 from dagmaster.handlers.formats.driver_rules import complete
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.raster_files import installed_drivers
@@ -28,6 +31,7 @@ from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIV
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
 from dagmaster.ports.audit_events import MEANING, EventType
+from dagmaster.ports.task_messages import message_schema
 from dagmaster.settings import GROUPS, Settings
 from dagmaster.settings_aliases import ALIASES
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
@@ -35,6 +39,7 @@ from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.read_store import MemoryReadStore
+from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.prometheus import METRICS
@@ -70,6 +75,8 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         HERE / "reference" / "views.schema.json": json.dumps(view_schemas(), indent=2) + "\n",
         HERE / "reference" / "openapi.json": json.dumps(_openapi(), indent=1) + "\n",
+        HERE / "reference" / "task-message.schema.json": json.dumps(message_schema(), indent=2) + "\n",
+        builtin.__definitions__: json.dumps(_definitions(), indent=1) + "\n",
     }
 
 
@@ -82,9 +89,19 @@ def _openapi() -> dict[str, Any]:
         blobs=database.blobs,
     )
     services = HttpServices(
-        application=application, keys=MemoryApiKeyStore(), audit=MemoryAuditTrail(), schema=MemorySchemaAdmin()
+        application=application,
+        keys=MemoryApiKeyStore(),
+        audit=MemoryAuditTrail(),
+        schema=MemorySchemaAdmin(),
+        remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0),
     )
     return create_app(services).openapi()
+
+
+def _definitions() -> list[dict[str, Any]]:
+    """Return the definitions of the built-in handlers, which a worker publishes without importing them."""
+    registry = find_handlers(settings=Settings())
+    return [describe_handler(registry.get(name)) for name in sorted(builtin.__handlers__)]
 
 
 def _workflow_file() -> str:

@@ -24,10 +24,12 @@ from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.read_store import MemoryReadStore
+from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore
+from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing.clock import FakeClock
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -38,7 +40,13 @@ if TYPE_CHECKING:
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.read_store import ReadStore
+    from dagmaster.ports.remote_workers import RemoteWorkers
     from dagmaster.store.postgres.connection import Connection
+
+
+AnyStore = (
+    PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore | PostgresRemoteWorkers
+)
 
 
 class SeenJob(NamedTuple):
@@ -90,6 +98,9 @@ class World(Protocol):
 
     async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> WorkerStore:
         """Return the store of a worker, registered."""
+
+    async def remote_workers(self) -> RemoteWorkers:
+        """Return the workers of another server, for which it acts."""
 
     async def reader(self) -> ReadStore:
         """Return a read store."""
@@ -161,6 +172,9 @@ class MemoryWorld:
         await store.register(queues, 4, handlers)
         return store
 
+    async def remote_workers(self) -> RemoteWorkers:
+        return MemoryRemoteWorkers(self.database)
+
     async def reader(self) -> ReadStore:
         return MemoryReadStore(self.database)
 
@@ -231,9 +245,7 @@ class PostgresWorld:
         self._is_pooled = is_pooled
         self.name = ""
         self.dsn = ""
-        self._stores: list[
-            PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore
-        ] = []
+        self._stores: list[AnyStore] = []
         self._connections: list[asyncpg.Connection[asyncpg.Record]] = []
         self._offset = 0.0
         self._made = 0
@@ -286,6 +298,11 @@ class PostgresWorld:
         self._stores.append(store)
         await store.register(queues, 4, handlers)
         return store
+
+    async def remote_workers(self) -> PostgresRemoteWorkers:
+        workers = PostgresRemoteWorkers(self.config)
+        self._stores.append(workers)
+        return workers
 
     async def reader(self, *, is_pooled: bool = False, direct: str | None = None) -> PostgresReadStore:
         store = PostgresReadStore(DatabaseConfig(dsn=self.dsn, is_pooled=is_pooled, direct=direct))
@@ -399,8 +416,10 @@ class _FixedClock:
 
 
 def _sessions(
-    store: PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore,
+    store: AnyStore,
 ) -> list[Connection]:
+    if isinstance(store, PostgresRemoteWorkers):
+        return list(store.connections.all)
     if isinstance(store, PostgresReadStore):
         return [*store.pool.connections, store.subscriptions.listener]
     if isinstance(store, PostgresClientStore):

@@ -30,6 +30,8 @@ class Application:
     """What expressions of new jobs may read as env.NAME."""
     origin: ChangeOrigin | None = None
     """Who makes changes. Those without an origin, as of a local run, have no entry in the audit trail."""
+    default_queue: str | None = None
+    """The queue of tasks that name none, and whose handlers name none."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)

@@ -48,6 +48,7 @@ class CursorKind(StrEnum):
     WORKERS = "workers"
     QUEUES = "queues"
     AUDIT_TRAIL = "audit_trail"
+    HANDLERS = "handlers"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -67,6 +68,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.WORKERS: (str,),
     CursorKind.QUEUES: (str,),
     CursorKind.AUDIT_TRAIL: (int,),
+    CursorKind.HANDLERS: (str,),
 }
 """The types of the parts of a position."""
 

@@ -39,6 +39,8 @@ MAX_CORRELATION_ID: Final = 64
 MAX_CALLBACK_URL: Final = 512
 PRIORITIES: Final = range(11)
 _URL: Final = re.compile(r"[!-~]+")
+# Neither id is all zeros; version ff is not allowed, later ones may have more fields.
+_TRACE_PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # The caller can do nothing about these: they end a whole batch.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
@@ -62,6 +64,10 @@ class JobRequest:
     correlation_id: str | None = None
     callback_url: str | None = None
     """Checked and stored with the job. Nothing calls it yet."""
+    trace_parent: str | None = None
+    """The W3C trace context of the caller. One that is not valid is dropped, as the standard says."""
+    is_hidden: bool = False
+    """Whether lists and counts leave the job out."""
 
 
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
@@ -127,6 +133,8 @@ async def to_submission(app: Application, request: JobRequest) -> Submission:
         submitted_by=request.submitted_by,
         correlation_id=request.correlation_id,
         callback_url=request.callback_url,
+        trace_parent=request.trace_parent if _TRACE_PARENT.fullmatch(request.trace_parent or "") else None,
+        is_hidden=request.is_hidden,
         workflows={child.workflow_id: child.content_hash for child in request.child_graphs},
     )
 
@@ -179,6 +187,8 @@ class Submission:
     submitted_by: str = ""
     correlation_id: str | None = None
     callback_url: str | None = None
+    trace_parent: str | None = None
+    is_hidden: bool = False
     queue: str | None = None
     workflows: Mapping[str, str] = field(default_factory=dict)
     resumed_from: str | None = None
@@ -243,11 +253,13 @@ class JobSubmitter:
             submitted_by=submission.submitted_by,
             correlation_id=submission.correlation_id,
             callback_url=submission.callback_url,
+            # The span of this process continues the caller's trace, if traces are on.
+            trace_parent=traces.current_trace_parent() or submission.trace_parent,
+            is_hidden=submission.is_hidden,
             queue=submission.queue,
             workflows=json.dumps(dict(submission.workflows)),
             resumed_from=submission.resumed_from,
             redo=tuple(submission.redo),
-            trace_parent=traces.current_trace_parent(),
         )
 
 

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import json
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -24,12 +25,16 @@ from dagmaster.authoring.handler_decorator import (
     register_handler,
     spec_of,
 )
+from dagmaster.authoring.handler_definitions import describe_handler, to_definition
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import ModuleType
+
+    from dagmaster.json_types import JsonObject
+    from dagmaster.ports.handler_definitions import HandlerDefinition
 
 __all__ = [
     "ENTRY_POINTS",
@@ -51,7 +56,8 @@ ENTRY_POINTS = "dagmaster.handlers"
 class LazyHandler(NamedTuple):
     """A handler whose module is imported on first use.
 
-    A module declares them in `__handlers__`, by name. They are plain functions, executed in a child process.
+    A module declares them in `__handlers__`, by name, and may name a file with their definitions in `__definitions__`.
+    They are plain functions, executed in a child process.
     """
 
     module: str
@@ -62,6 +68,8 @@ class LazyHandler(NamedTuple):
 class Registry:
     """Handlers by name. An alias is another name of the same handler. `default_queue`: of those that name none."""
 
+    missing_hint = "name the module or file that has it: --handlers, or handlers= in a test"
+
     def __init__(
         self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = (), *, default_queue: str | None = None
     ) -> None:
@@ -71,6 +79,7 @@ class Registry:
         # Handlers that are not imported yet: first name by each of their names.
         self._announced: dict[str, LazyHandler] = {}
         self._later: dict[str, str] = {}
+        self._definition_files: list[Path] = []
         self._others: Registry | None = None
         for one in handlers:
             self.register(one)
@@ -89,8 +98,9 @@ class Registry:
         self._all_names.update(dict.fromkeys((spec.name, *spec.aliases), spec))
         return spec
 
-    def register_lazy(self, announced: Mapping[str, LazyHandler]) -> None:
-        """Add handlers whose modules are imported on first use."""
+    def register_lazy(self, announced: Mapping[str, LazyHandler], definitions: Path | None = None) -> None:
+        """Add handlers whose modules are imported on first use. `definitions`: a file with their definitions."""
+        self._definition_files += [] if definitions is None else [definitions]
         for name, one in announced.items():
             for alias in (name, *one.aliases):
                 other = self._all_names.get(alias)
@@ -106,6 +116,7 @@ class Registry:
         both = Registry(default_queue=self.default_queue or others.default_queue)
         both._specs, both._all_names = dict(self._specs), dict(self._all_names)
         both._announced, both._later = dict(self._announced), dict(self._later)
+        both._definition_files = list(self._definition_files)
         both._others = others if self._others is None else self._others.overlay(others)
         return both
 
@@ -139,6 +150,23 @@ class Registry:
         """Return all names of matching handlers; lazy ones, which are plain functions, always match."""
         others = frozenset() if self._others is None else self._others.names_matching(matches) - self._all_names.keys()
         return others.union((name for name, spec in self._all_names.items() if matches(spec)), self._later)
+
+    def definitions(self) -> list[HandlerDefinition]:
+        """Return the definitions of all handlers. Those that are not imported are read from the file of their module.
+
+        A lazy handler without such a file has none until it is imported.
+        """
+        others = [] if self._others is None else self._others.definitions()
+        documents = dict(self._lazy_documents())
+        documents |= {spec.name: describe_handler(spec) for spec in self._specs.values()}
+        own = [to_definition(document) for document in documents.values()]
+        return own + [definition for definition in others if definition.name not in documents]
+
+    def _lazy_documents(self) -> Iterator[tuple[str, JsonObject]]:
+        for file in self._definition_files:
+            for document in json.loads(file.read_text(encoding="utf-8")):
+                if document["name"] in self._announced:
+                    yield document["name"], document
 
     def __iter__(self) -> Iterator[HandlerSpec]:
         for module in {one.module for one in self._announced.values()}:
@@ -195,7 +223,7 @@ def _register_module(registry: Registry, name: str, subject: str) -> None:
     """Register every decorated function of a module; raise if it has none."""
     module = _import(name, subject)
     announced: Mapping[str, LazyHandler] = getattr(module, "__handlers__", {})
-    registry.register_lazy(announced)
+    registry.register_lazy(announced, getattr(module, "__definitions__", None))
     handlers = _handlers_in(module)
     if not handlers and not announced:
         inside = " or name the modules inside it" if hasattr(module, "__path__") else ""

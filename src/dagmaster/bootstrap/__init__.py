@@ -154,6 +154,7 @@ async def wire_application(
     blob_dir: pathlib.Path,
     *,
     client: ClientStore,
+    default_queue: str | None = None,
     checks_schema: bool = False,
 ) -> AsyncIterator[Application]:
     """Wire the application layer around a client store. `blob_dir`: the directory of large outputs."""
@@ -183,6 +184,7 @@ async def wire_application(
             results=PostgresReusableResults(connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease),
             blobs=blobs,
             env=allowed_env(settings),
+            default_queue=default_queue,
         )
 
 
@@ -241,6 +243,7 @@ def make_worker(
     blob_dir: pathlib.Path | None = None,
 ) -> Worker:
     """Wire a worker. No queues: it serves every queue."""
+    from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.service import Worker
@@ -266,6 +269,8 @@ def make_worker(
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
+        # The worker of `run` serves its own job only.
+        publishes_handlers=not any(map(is_run_queue, queues)),
     )
 
 

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 
 from dagmaster.atomic_files import write_private
-from dagmaster.bootstrap import ensure_schema, wire_application
+from dagmaster.bootstrap import ensure_schema, secret, wire_application
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
@@ -133,12 +133,14 @@ class ServerService:
 
     async def run(self) -> None:
         """Serve until stopped."""
+        from dagmaster.application.remote_tasks import RemoteTasks
         from dagmaster.http.app import create_app
         from dagmaster.http.server import HttpServer
         from dagmaster.http.services import HttpServices
         from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
         from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
         from dagmaster.store.postgres.client_store import PostgresClientStore
+        from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
         from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
         from dagmaster.telemetry.prometheus import ProcessMetrics
         from dagmaster.telemetry.traces import instrument_server
@@ -150,8 +152,16 @@ class ServerService:
             stack.push_async_callback(keys.close)
             stack.push_async_callback(audit.close)
             application = await stack.enter_async_context(
-                wire_application(self._config, self._settings, self._blob_dir, client=client)
+                wire_application(
+                    self._config,
+                    self._settings,
+                    self._blob_dir,
+                    client=client,
+                    default_queue=self._settings.default_queue,
+                )
             )
+            workers = PostgresRemoteWorkers(self._config)
+            stack.push_async_callback(workers.close)
             tokens = make_token_verifier(self._settings)
             if tokens is not None:
                 stack.push_async_callback(tokens.close)
@@ -161,6 +171,7 @@ class ServerService:
                 keys=keys,
                 audit=audit,
                 schema=PostgresSchemaAdmin(self._config),
+                remote_tasks=RemoteTasks(workers, application.blobs, secret, self._settings.worker_lease_seconds),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),
                 metrics=self._metrics or ProcessMetrics(),
@@ -171,6 +182,7 @@ class ServerService:
             stack.push_async_callback(app.state.keys.mark_used)
             self._server = HttpServer(app, self._listener, **self._tls, trusted_proxies=self._trusted_proxies)
             self._server.ready = self.ready
+            self._server.on_stop = services.remote_tasks.stop
             if not self._is_stopped:
                 await self._server.run_until_stopped()
 

@@ -282,6 +282,20 @@ class ScopeMissing(DagmasterError):
     category = Category.FORBIDDEN
 
 
+class WorkerExpired(DagmasterError):
+    """The worker is not registered, or its lease has expired."""
+
+    code = "worker_expired"
+    category = Category.CONFLICT
+
+
+class LeaseLost(DagmasterError):
+    """The task is not held under this lease token."""
+
+    code = "lease_lost"
+    category = Category.CONFLICT
+
+
 class RequestInvalid(ProblemsError):
     """The request is not valid."""
 

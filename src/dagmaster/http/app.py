@@ -15,11 +15,13 @@ from dagmaster.http.api import (
     definitions,
     events,
     fleet,
+    handlers,
     jobs,
     metrics,
     nodes,
     streams,
     submissions,
+    tasks,
     workflows,
 )
 from dagmaster.http.auth import KeyChecker
@@ -46,6 +48,8 @@ GROUPS: Final = (
     workflows.routes,
     fleet.routes,
     metrics.routes,
+    tasks.routes,
+    handlers.routes,
     admin.routes,
 )
 

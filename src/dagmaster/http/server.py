@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from fastapi import FastAPI
 
@@ -56,6 +56,8 @@ class HttpServer(uvicorn.Server):
         super().__init__(config)
         logging.getLogger("uvicorn").setLevel(logging.WARNING)
         self.ready = asyncio.Event()
+        self.on_stop: Callable[[], None] = lambda: None
+        """Ends requests that wait for something to happen."""
         # Connections inherit it. asyncio sets it only on sockets that name their protocol: 40 ms for a small answer.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = listener
@@ -68,6 +70,7 @@ class HttpServer(uvicorn.Server):
     def stop(self) -> None:
         """Finish the requests that run, and end."""
         self.should_exit = True
+        self.on_stop()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to listen."""

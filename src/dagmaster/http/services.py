@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
+from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
@@ -27,6 +28,7 @@ class HttpServices:
     keys: ApiKeyStore
     audit: AuditTrail
     schema: SchemaAdmin
+    remote_tasks: RemoteTasks
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None

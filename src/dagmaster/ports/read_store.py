@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
 
@@ -218,6 +219,11 @@ class ReadStore(Protocol):
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
     ) -> list[VersionRecord]:
         """Return the versions of a workflow, oldest first, all without a limit; the position is (version,)."""
+
+    # Handlers: by name; the position is (name,).
+
+    async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
+        """Return the published handlers, each once: in the version of live workers, else in the last published one."""
 
     # The fleet.
 

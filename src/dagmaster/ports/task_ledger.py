@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.status import AttemptStatus
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.json_text import JsonText
 
 EXCLUSIVE_BUSY_SECONDS: Final = 10.0
@@ -66,6 +67,9 @@ class TaskLedger(Protocol):
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
         """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name."""
+
+    async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
+        """Publish what a server without the code of handlers has to know; what is published already costs one read."""
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do. To stop are also held tasks that this worker no longer holds.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
@@ -35,6 +35,8 @@ class TaskMessage:
     trace_parent: str | None = None
     workflow: str = ""
     fencing_token: int = 1
+    lease_token: int | None = None
+    """Guards every report about this claim of the task. None: the message was not claimed, as in a test."""
     # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
     # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides it.
@@ -56,8 +58,9 @@ class TaskMessage:
             "dispatched_at": self.dispatched_at,
             "trace_parent": self.trace_parent,
             "workflow": self.workflow,
-            # As text, like ids: it has more digits than the numbers of some JSON readers.
+            # As text, like ids: they have more digits than the numbers of some JSON readers.
             "fencing_token": str(self.fencing_token),
+            "lease_token": None if self.lease_token is None else str(self.lease_token),
         }
 
     @classmethod
@@ -120,8 +123,12 @@ def add_ending(outcome: Outcome | None, how: str, **details: Any) -> Outcome | N
 _Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
 
 
-class _CheckpointModel(BaseModel):
-    """A checkpoint in a message."""
+# Written as text, and read as a number or as text.
+_DIGITS = WithJsonSchema({"type": "string", "pattern": "^[0-9]+$"})
+
+
+class CheckpointModel(BaseModel):
+    """A point from which an attempt can resume. `artifacts`: URIs that it relies on; `versions` of some of them."""
 
     phase: str
     data: dict[str, Any] = {}
@@ -129,23 +136,43 @@ class _CheckpointModel(BaseModel):
     versions: dict[str, str] = {}
 
 
+def message_schema() -> dict[str, Any]:
+    """Return the JSON Schema of the message, as it is written: every key is present."""
+    schema = _Message.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "TaskMessage",
+        "required": list(schema["properties"]),
+    }
+
+
 class _Message(BaseModel):
-    """The schema of a message."""
+    """A task: one attempt at a node, for a worker. Keys may be added within a version: ignore those you do not know."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
-    version: Literal[1] = 1
-    task_id: _Id
+    version: Literal[1] = Field(default=1, description="Of this schema.")
+    task_id: _Id = Field(description="Of this attempt: decimal digits.")
     job_id: _Id
     node_id: _Id
-    handler: str = Field(min_length=1)
-    params: dict[str, Any] = {}
-    timeout_seconds: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    retry_count: int = Field(default=0, ge=0)
+    handler: str = Field(min_length=1, description="The name of the handler to run.")
+    params: dict[str, Any] = Field(default={}, description="Secrets are filled in.")
+    timeout_seconds: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="How long the handler may run."
+    )
+    retry_count: int = Field(default=0, ge=0, description="`attempt` - 1.")
     # Older writers set retry_count only.
-    attempt: int | None = Field(default=None, ge=1)
-    checkpoint: _CheckpointModel | None = None
-    dispatched_at: AwareDatetime | None = None
-    trace_parent: str | None = None
-    workflow: str = ""
-    fencing_token: int = Field(default=1, ge=1)
+    attempt: int | None = Field(default=None, ge=1, description="1 is the first attempt at the node.")
+    checkpoint: CheckpointModel | None = Field(default=None, description="Where an earlier attempt stopped.")
+    dispatched_at: AwareDatetime | None = Field(default=None, description="When it was put into its queue.")
+    trace_parent: str | None = Field(
+        default=None, max_length=128, description="The W3C trace context of the submit, if it had one."
+    )
+    workflow: str = Field(default="", description="Id and version, for people.")
+    fencing_token: Annotated[int, _DIGITS] = Field(
+        default=1, ge=1, description="Greater for every later execution of the node, as decimal digits."
+    )
+    lease_token: Annotated[int, _DIGITS] | None = Field(
+        default=None, description="Of this claim, as decimal digits: part of every report about the task."
+    )

@@ -20,6 +20,7 @@ from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.execution_mode import ExecutionMode
 from dagmaster.worker.executor import Executor
+from dagmaster.worker.handler_publication import HandlerPublication
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
@@ -80,6 +81,7 @@ class Worker:
         task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         stall_seconds: float = STALL_SECONDS,
         shares_loop: bool = False,
+        publishes_handlers: bool = False,
     ) -> None:
         self.source, self.ledger, self.journal = source, ledger, journal
         self.telemetry = TelemetryBuffer()
@@ -87,6 +89,7 @@ class Worker:
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
         self.ready = asyncio.Event()
         self._registry = registry
+        self._publication = HandlerPublication(ledger, registry) if publishes_handlers else None
         self._blobs = blobs
         self._secrets = secrets
         self._queues = tuple(queues)
@@ -161,6 +164,8 @@ class Worker:
                 await self._serve()
             await self._drain()
         finally:
+            if self._publication is not None:
+                self._publication.stop()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -183,6 +188,8 @@ class Worker:
 
     async def _register(self) -> None:
         await self.ledger.register(self._queues, self._concurrency, self._registry.versions())
+        if self._publication is not None:
+            self._publication.start()
 
     async def _serve(self) -> None:
         """Claim and renew the lease until stopped or expired."""

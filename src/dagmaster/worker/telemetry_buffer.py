@@ -56,8 +56,8 @@ class _TaskTelemetry:
         self.marked_token: int | None = None
         self.begun_at = begun_at
         self.progress: dict[str, Any] = {}
-        # The phase of each checkpoint, and the seconds until it was saved: for the audit log, with the result.
-        self.checkpoints: list[tuple[str, float]] = []
+        # The last checkpoints, for the audit log, with the result: see `with_checkpoint`.
+        self.checkpoints: dict[str, Any] = {}
         self.chunk = 0
         self.stored_characters = 0
         self.secrets: Collection[str] = ()
@@ -147,8 +147,7 @@ class TelemetryBuffer:
         written = CheckpointWrite(
             task.task_id, of_task.token, clean["phase"], json.dumps(data_to_store(clean)), tuple(clean["artifacts"])
         )
-        seconds = round(_now() - of_task.begun_at, 3)
-        of_task.checkpoints.append((clean["phase"][:MAX_PHASE_CHARACTERS], seconds))
+        of_task.checkpoints = with_checkpoint(of_task.checkpoints, clean["phase"], _now() - of_task.begun_at)
         with self._lock:
             self._checkpoints[task.task_id] = written
         self._keep_progress(task.task_id, of_task)
@@ -157,12 +156,8 @@ class TelemetryBuffer:
 
     def _keep_progress(self, task_id: str, of_task: _TaskTelemetry) -> None:
         """Buffer the progress of a task with its last checkpoints: the owner of the job gets both with the result."""
-        progress = of_task.progress
-        if of_task.checkpoints:
-            last = of_task.checkpoints[-MAX_CHECKPOINTS_REPORTED:]
-            progress = {**progress, "checkpoints": last, "checkpoint_count": len(of_task.checkpoints)}
         with self._lock:
-            self._progress[task_id] = (of_task.token, json.dumps(progress))
+            self._progress[task_id] = (of_task.token, json.dumps(of_task.progress | of_task.checkpoints))
 
     def has_checkpoints(self, task_id: str) -> bool:
         """Return whether a task has saved a checkpoint."""
@@ -241,6 +236,13 @@ class TelemetryBuffer:
         with self._lock:
             progress, self._progress = self._progress, {}
         return progress
+
+
+def with_checkpoint(progress: dict[str, Any], phase: str, seconds: float) -> dict[str, Any]:
+    """Return the progress of a task with another checkpoint: its phase, and the seconds until it was saved."""
+    checkpoints = [*progress.get("checkpoints", ()), (phase[:MAX_PHASE_CHARACTERS], round(seconds, 3))]
+    count = progress.get("checkpoint_count", 0) + 1
+    return {**progress, "checkpoints": checkpoints[-MAX_CHECKPOINTS_REPORTED:], "checkpoint_count": count}
 
 
 def _cut(text: str, size: int) -> tuple[str, str]:

@@ -19,7 +19,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from dagmaster.application.views.jobs import JobDetailView
     from dagmaster.authoring.handler_registry import Registry
@@ -38,12 +38,24 @@ def memory_application(database: MemoryDatabase | None = None) -> Application:
 
 
 @contextlib.asynccontextmanager
-async def served_application(registry: Registry, metrics: ProcessMetrics | None = None) -> AsyncIterator[Application]:
+async def served_application(
+    registry: Registry, metrics: ProcessMetrics | None = None, queues: Sequence[str] = ()
+) -> AsyncIterator[Application]:
     """Provide an application whose jobs are run by an orchestrator and a worker of this process."""
     database = MemoryDatabase()
     orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value)
     store = MemoryWorkerStore(database)
-    worker = Worker(store, store, store, registry, blobs=database.blobs, secrets=lambda _name: None, shares_loop=True)
+    worker = Worker(
+        store,
+        store,
+        store,
+        registry,
+        blobs=database.blobs,
+        secrets=lambda _name: None,
+        shares_loop=True,
+        publishes_handlers=True,
+        queues=queues,
+    )
     observe_turns(orchestrator, metrics)
     observe_tasks(worker, metrics)
     services = [asyncio.create_task(service.run()) for service in (orchestrator, worker)]

@@ -147,6 +147,7 @@ class FakeReadStore:
     stored_events: list[StoredEvent] = field(default_factory=list)
     log_records: list[Any] = field(default_factory=list)
     workflow_records: list[Any] = field(default_factory=list)
+    handler_records: list[Any] = field(default_factory=list)
     version_records: list[Any] = field(default_factory=list)
     fleet_record: FleetRecord = NO_FLEET
     facts: Any = None
@@ -262,6 +263,9 @@ class FakeReadStore:
 
     async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]
+
+    async def handlers(self, *, after: Any = None, limit: int = 100) -> list[Any]:
+        return [each for each in self.handler_records if after is None or each.name > after[0]][:limit]
 
     async def versions(self, workflow_id: str, *, after: Any = None, limit: int | None = None) -> list[Any]:
         versions = [version for version in self.version_records if version.workflow_id == workflow_id]

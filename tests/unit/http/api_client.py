@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 
 from dagmaster.application.api_keys import create_key
 from dagmaster.application.job_watch import watch_job
+from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.http.app import create_app
 from dagmaster.http.services import HttpServices
@@ -18,17 +19,20 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.client_store import MemoryClientStore
+from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.traces import instrument_server
 from tests.unit.application.memory_application import served_application
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from fastapi import FastAPI
 
     from dagmaster.application.context import Application
+    from dagmaster.store.memory.read_store import MemoryReadStore
 
+SECRETS = {"TOKEN": "canary-of-the-server"}
 FLOW = """
 workflow_id: hello
 version: 1
@@ -51,6 +55,7 @@ class Api:
         self.http = http
         self.app = app
         self.keys = services.keys
+        self.services = services
         self.application = services.application
         self.headers: dict[str, str] = {}
 
@@ -80,6 +85,7 @@ class Api:
 
 def memory_services(application: Application) -> HttpServices:
     """Return the services of a server whose stores are in memory."""
+    database = cast("MemoryReadStore", application.read)._database
     assert isinstance(application.client, MemoryClientStore)
     audit_trail = application.client.audit_trail
     return HttpServices(
@@ -87,16 +93,17 @@ def memory_services(application: Application) -> HttpServices:
         keys=MemoryApiKeyStore(audit_trail=audit_trail),
         audit=audit_trail,
         schema=MemorySchemaAdmin(),
+        remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0),
     )
 
 
 @contextlib.asynccontextmanager
-async def opened_api(*handlers: Any, **options: Any) -> AsyncIterator[Api]:
-    """Serve the API; an orchestrator and a worker with these handlers run its jobs. The client has the scope admin.
+async def opened_api(*handlers: Any, queues: Sequence[str] = (), **options: Any) -> AsyncIterator[Api]:
+    """Serve the API; an orchestrator and a worker with these handlers and queues run its jobs. The client has the scope admin.
 
     `options`: of `HttpServices`.
     """
-    async with served_application(Registry([greet, *handlers]), options.get("metrics")) as application:
+    async with served_application(Registry([greet, *handlers]), options.get("metrics"), queues) as application:
         services = replace(memory_services(application), **options)
         app = create_app(services)
         instrument_server(app)

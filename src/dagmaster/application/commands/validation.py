@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.authoring.handler_catalog import HandlerCatalog
 
 
 def validate_files(
-    files: Iterable[Path], handlers: Registry, *, allow_missing_handlers: bool = False
+    files: Iterable[Path], handlers: HandlerCatalog, *, allow_missing_handlers: bool = False
 ) -> list[ValidationResult]:
     """Compile files, and the .yaml and .yml files of folders, each once; return the problems of each."""
     compile_one = partial(compile_file, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
@@ -27,7 +27,7 @@ def validate_files(
 
 
 def validate_text(
-    text: str, handlers: Registry, *, name: str = "workflow.yaml", allow_missing_handlers: bool = False
+    text: str, handlers: HandlerCatalog, *, name: str = "workflow.yaml", allow_missing_handlers: bool = False
 ) -> ValidationResult:
     """Compile the text of a workflow file; return its problems."""
     compile_one = partial(compile_text, handlers=handlers, allow_missing_handlers=allow_missing_handlers)

@@ -15,6 +15,7 @@ from dagmaster.application.views.fleet import (
     WorkerView,
 )
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
+from dagmaster.application.views.handlers import HandlerTestView, HandlerView
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView, SchemaView
 from dagmaster.application.views.jobs import (
     BlockingReasonView,
@@ -49,6 +50,14 @@ from dagmaster.application.views.nodes import (
     TaskView,
 )
 from dagmaster.application.views.page import Page
+from dagmaster.application.views.remote_tasks import (
+    ClaimedTasksView,
+    DeregistrationView,
+    HeartbeatView,
+    RegistrationView,
+    TaskProgressView,
+    TaskResultView,
+)
 from dagmaster.application.views.results import (
     ActivateResult,
     CommandResult,
@@ -102,12 +111,14 @@ __all__ = [
     "ChangeKind",
     "ChildJobWhyView",
     "ChildrenView",
+    "ClaimedTasksView",
     "CommandKind",
     "CommandResult",
     "CommandView",
     "CountsView",
     "CurrentTaskView",
     "DefinitionChangeView",
+    "DeregistrationView",
     "EstimateView",
     "EventCountsView",
     "EventType",
@@ -118,9 +129,12 @@ __all__ = [
     "FootprintView",
     "FootprintsView",
     "GroupView",
+    "HandlerTestView",
+    "HandlerView",
     "HealthPartView",
     "HealthState",
     "HealthView",
+    "HeartbeatView",
     "JobDetailView",
     "JobProgressReportView",
     "JobProgressView",
@@ -159,6 +173,7 @@ __all__ = [
     "ReadinessView",
     "ReasonCode",
     "ReasonView",
+    "RegistrationView",
     "ResumePlanView",
     "SchemaView",
     "SkipReason",
@@ -166,6 +181,8 @@ __all__ = [
     "SubmitOutcome",
     "SubmitResult",
     "TaskNodeView",
+    "TaskProgressView",
+    "TaskResultView",
     "TaskView",
     "ThroughputBucketView",
     "ThroughputReport",

@@ -11,6 +11,7 @@ from typing import Any, Final, Union, get_args, get_origin
 from dagmaster.application import views
 from dagmaster.application.views.view import Timestamp, View, view_types
 from dagmaster.errors import Problem
+from dagmaster.ports.task_messages import message_schema
 
 _PLAIN: Final[dict[Any, dict[str, Any]]] = {
     str: {"type": "string"},
@@ -35,6 +36,9 @@ def view_schemas() -> dict[str, Any]:
     for view in shown:
         if view.__name__.endswith("View"):
             definitions[f"{view.__name__}Page"] = _page_schema(view.__name__)
+    message = message_schema()
+    definitions |= {"TaskMessage": message, **message.pop("$defs")}
+    del message["$schema"]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Views of dagmaster",
@@ -109,5 +113,15 @@ def _collection_schema(view: type[Any]) -> dict[str, Any]:
     return schema
 
 
-# Their `to_dict()` is GeoJSON.
-_SPECIAL: Final = {"FootprintView": _feature_schema, "FootprintsView": _collection_schema}
+def _claimed_schema(view: type[Any]) -> dict[str, Any]:
+    schema = _object_schema(view)
+    schema["properties"]["tasks"]["items"] = {"$ref": "#/$defs/TaskMessage"}
+    return schema
+
+
+# The `to_dict()` of the first is GeoJSON; the last has messages, which are no views.
+_SPECIAL: Final = {
+    "FootprintView": _feature_schema,
+    "FootprintsView": _collection_schema,
+    "ClaimedTasksView": _claimed_schema,
+}

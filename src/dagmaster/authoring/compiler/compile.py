@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterator, Mapping
 
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.authoring.source_document import Path
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.json_types import JsonValue
@@ -53,7 +53,7 @@ class Compiled:
 
 
 def compile_file(
-    path: pathlib.Path, *, handlers: Registry | None = None, allow_missing_handlers: bool = False
+    path: pathlib.Path, *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Compile a workflow file."""
     with _without_gc():
@@ -61,7 +61,7 @@ def compile_file(
 
 
 def compile_text(
-    text: str, file: str = "<text>", *, handlers: Registry | None = None, allow_missing_handlers: bool = False
+    text: str, file: str = "<text>", *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Compile YAML text."""
     with _without_gc():
@@ -76,7 +76,7 @@ def compile_definition(definition: Mapping[str, JsonValue], limits: DefaultLimit
 
 
 def compile_document(
-    document: Document, *, handlers: Registry | None = None, allow_missing_handlers: bool = False
+    document: Document, *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Check a document and compile it; raise `WorkflowInvalid` with every problem."""
     return _Compilation(document, handlers, allow_missing_handlers=allow_missing_handlers).run()
@@ -107,7 +107,7 @@ class _Compilation:
     def __init__(
         self,
         document: Document,
-        handlers: Registry | None,
+        handlers: HandlerCatalog | None,
         *,
         allow_missing_handlers: bool = False,
         is_stored: bool = False,

@@ -8,10 +8,10 @@ from dagmaster.authoring import schema
 from dagmaster.engine.graph import Kind
 
 if TYPE_CHECKING:
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.authoring.handler_catalog import HandlerCatalog
 
 
-def output_keys(model: schema.AnyNodeModel, handlers: Registry | None) -> frozenset[str] | None:
+def output_keys(model: schema.AnyNodeModel, handlers: HandlerCatalog | None) -> frozenset[str] | None:
     """Return the keys that a node's output can have; None if unknown."""
     if isinstance(model, schema.TaskModel):
         handler = None if handlers is None else handlers.find(model.handler)

@@ -33,7 +33,7 @@ from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 
 if TYPE_CHECKING:
     from dagmaster.authoring.compiler.edges import Edges
-    from dagmaster.authoring.handler_registry import HandlerSpec, Registry
+    from dagmaster.authoring.handler_catalog import HandlerCatalog, HandlerFacts
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 MAX_NESTING: Final = 3
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
-_WHERE: Final = "name the module or file that has it: --handlers, or handlers= in a test"
 
 
 class NodeSpecBuilder:
@@ -52,7 +51,7 @@ class NodeSpecBuilder:
         self,
         document: Document,
         edges: Edges,
-        handlers: Registry | None,
+        handlers: HandlerCatalog | None,
         *,
         allow_missing_handlers: bool,
         task_timeout_seconds: float,
@@ -142,20 +141,20 @@ class NodeSpecBuilder:
         """Return whether a missing handler is an error of its own: the right one may have the other values."""
         return handler == UNREADABLE or (self.handlers is not None and not self.allow_missing_handlers)
 
-    def _handler(self, name: str, path: Path) -> HandlerSpec | None:
+    def _handler(self, name: str, path: Path) -> HandlerFacts | None:
         if self.handlers is None or name == UNREADABLE:
             return None
         handler = self.handlers.find(name)
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
             near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
-            hint = f"did you mean {near!r}?" if near else _WHERE
+            hint = f"did you mean {near!r}?" if near else self.handlers.missing_hint
             self.problems.append(
                 self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
             )
         return handler
 
-    def _check_params(self, handler: HandlerSpec, model: schema.TaskModel, path: Path) -> None:
+    def _check_params(self, handler: HandlerFacts, model: schema.TaskModel, path: Path) -> None:
         self.problems.extend(check_literal_params(self.document, handler.params_model, model.params, (*path, "params")))
         known = handler.known_params()
         if known is None:
@@ -173,7 +172,7 @@ class NodeSpecBuilder:
             hint = f"add under params: {', '.join(f'{name}: …' for name in missing)}"
             self.values.problem(f"handler {handler.name!r} needs {named}", where, at_key=True, hint=hint)
 
-    def _retry(self, task: schema.TaskModel, handler: HandlerSpec | None, path: Path) -> RetryPolicy | None:
+    def _retry(self, task: schema.TaskModel, handler: HandlerFacts | None, path: Path) -> RetryPolicy | None:
         value = task.retry
         if value is None:
             return (handler.retry if handler is not None else None) or RetryPolicy()

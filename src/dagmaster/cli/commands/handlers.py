@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.cli.errors import CommandError
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
@@ -44,7 +45,7 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
     registry = load_registry(modules)
     specs = sorted(registry, key=lambda spec: spec.name)
     if as_json:
-        click.echo(json.dumps([_describe(spec) for spec in specs], ensure_ascii=False))
+        click.echo(json.dumps([describe_handler(spec) for spec in specs], ensure_ascii=False))
         return COMPLETED
     width = max((len(spec.name) for spec in specs), default=0)
     for spec in specs:
@@ -61,7 +62,7 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     """Show the params and the output of a handler."""
     spec = _find(load_registry(modules), name)
     if as_json:
-        click.echo(json.dumps(_describe(spec), ensure_ascii=False, indent=2))
+        click.echo(json.dumps(describe_handler(spec), ensure_ascii=False, indent=2))
         return COMPLETED
     click.echo(click.style(spec.name, bold=True) + f"  (version {spec.version}, {spec.module})")
     if spec.description:
@@ -76,8 +77,9 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     for label, value in facts:
         if value:
             click.echo(f"  {label:<10} {value}")
-    _show_fields("Params", spec.params_schema())
-    _show_fields("Output", _output_schema(spec))
+    document = describe_handler(spec)
+    _show_fields("Params", document["params"])
+    _show_fields("Output", document["output"])
     return COMPLETED
 
 
@@ -192,27 +194,6 @@ def _find(registry: Registry, name: str) -> HandlerSpec:
         return registry.get(name)
     except HandlerNotFound as error:
         raise CommandError(error) from error
-
-
-def _describe(spec: HandlerSpec) -> dict[str, Any]:
-    return {
-        "name": spec.name,
-        "aliases": list(spec.aliases),
-        "description": spec.description,
-        "module": spec.module,
-        "version": spec.version,
-        "queue": spec.queue,
-        "timeout_seconds": spec.timeout_seconds,
-        "params": spec.params_schema(),
-        "output": _output_schema(spec),
-    }
-
-
-def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:
-    if spec.output_model is not None:
-        return spec.output_model.model_json_schema()
-    keys = spec.output_keys()
-    return None if keys is None else {"type": "object", "properties": {key: {} for key in sorted(keys)}}
 
 
 def _show_fields(title: str, schema: dict[str, Any] | None) -> None:

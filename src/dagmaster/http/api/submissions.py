@@ -26,6 +26,7 @@ from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("jobs")
+TraceParent = Annotated[str | None, Header(max_length=200, description="W3C trace context, which the tasks continue.")]
 
 
 class JobBody(Body):
@@ -46,7 +47,9 @@ class SubmitBody(JobBody):
     workflow_id: str = Field(min_length=1, max_length=64, examples=["fan_out"])
     version: int | None = Field(default=None, ge=1, le=2**31 - 1, description="Default: the active version.")
 
-    def to_request(self, submitted_by: str, header_key: str | None = None) -> JobRequest:
+    def to_request(
+        self, submitted_by: str, header_key: str | None = None, trace_parent: str | None = None
+    ) -> JobRequest:
         """Return the request for the application; the key may come with a header instead."""
         key = self.idempotency_key
         if header_key is not None and key is not None and header_key != key:
@@ -55,6 +58,7 @@ class SubmitBody(JobBody):
             **self.model_dump(exclude={"idempotency_key"}),
             idempotency_key=key or header_key,
             submitted_by=submitted_by,
+            trace_parent=trace_parent,
         )
 
 
@@ -70,16 +74,17 @@ async def submit(
     caller: Caller,
     body: SubmitBody,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_KEY)] = None,
+    traceparent: TraceParent = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
-    result = await submit_job(app, body.to_request(caller.name, idempotency_key))
+    result = await submit_job(app, body.to_request(caller.name, idempotency_key, traceparent))
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
 @routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202)
-async def submit_batch(app: App, caller: Caller, body: BatchBody) -> JSONResponse:
+async def submit_batch(app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
-    results = await submit_jobs(app, [job.to_request(caller.name) for job in body.jobs])
+    results = await submit_jobs(app, [job.to_request(caller.name, trace_parent=traceparent) for job in body.jobs])
     return JSONResponse([result.to_dict() for result in results], 202)
 
 

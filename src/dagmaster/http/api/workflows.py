@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.publication import activate_version, publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
+from dagmaster.application.queries.handlers import published_handlers
 from dagmaster.application.queries.workflows import (
     compare_versions,
     list_versions,
@@ -18,9 +19,9 @@ from dagmaster.application.queries.workflows import (
     workflow_detail,
     workflow_inputs_schema,
 )
+from dagmaster.application.views import ValidationResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.diagram.diagram import svg
-from dagmaster.authoring.handler_registry import Registry
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
@@ -37,6 +38,9 @@ class SourceBody(Body):
 
     text: str = Field(max_length=MAX_TEXT, description="YAML or JSON.")
     file: str = Field(default="workflow.yaml", max_length=200, description="The name in messages.")
+    allow_missing_handlers: bool = Field(
+        default=True, description="Whether a handler that no worker has published is a warning, not an error."
+    )
 
 
 class PublishBody(SourceBody):
@@ -101,15 +105,15 @@ async def diagram(request: Request, app: App, workflow_id: WorkflowId, version: 
 
 
 @routes.post("/workflows/validate", Scope.READ, "ValidationResult")
-async def validate(body: SourceBody) -> JSONResponse:
-    """Check a workflow file; handlers that are not installed here are not checked."""
-    return JSONResponse(validate_text(body.text, Registry(()), name=body.file, allow_missing_handlers=True).to_dict())
+async def validate(app: App, body: SourceBody) -> JSONResponse:
+    """Check a workflow file with the handlers that workers have published."""
+    return JSONResponse((await _validate(app, body)).to_dict())
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
 async def publish(app: App, body: PublishBody) -> JSONResponse:
     """Publish a workflow. The same content again changes nothing."""
-    result = validate_text(body.text, Registry(()), name=body.file, allow_missing_handlers=True)
+    result = await _validate(app, body)
     results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
     return JSONResponse([view.to_dict() for view in results], 201)
 
@@ -119,3 +123,8 @@ async def activate(app: App, workflow_id: WorkflowId, body: ActivateBody) -> JSO
     """Choose the version that new jobs get."""
     result = await activate_version(app, workflow_id, body.version)
     return JSONResponse(result.to_dict())
+
+
+async def _validate(app: App, body: SourceBody) -> ValidationResult:
+    handlers = await published_handlers(app)
+    return validate_text(body.text, handlers, name=body.file, allow_missing_handlers=body.allow_missing_handlers)

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.command_kinds import CommandKind
+    from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
+    from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.store.memory.metrics import JobSample
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -159,9 +161,19 @@ class Registration:
     handlers: dict[str, str] = field(default_factory=dict)
     stopped_at: float | None = None
     started_at: float = 0.0
+    remote: NewWorker | None = None
+    """What a worker that speaks HTTP said of itself. None: it is in this process."""
 
     def __post_init__(self) -> None:
         self.started_at = self.heartbeat_at
+
+
+@dataclass(slots=True)
+class StoredHandler:
+    """The published definition of a handler."""
+
+    definition: HandlerDefinition
+    published_at: float
 
 
 class MemoryBlobs:
@@ -207,6 +219,8 @@ class MemoryDatabase:
         # Finished jobs to count, in order, and the counted ones: see store/memory/metrics.py.
         self.metric_pending: dict[str, None] = {}
         self.metric_samples: list[JobSample] = []
+        self.receipts: dict[str, tuple[int, AttemptStatus]] = {}
+        self.handlers: dict[tuple[str, str], StoredHandler] = {}
         self.is_queue_sorted = True
         self._listeners: dict[str, list[Callable[[str], None]]] = {}
         self._last = 0

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections import Counter
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     Registration,
@@ -26,6 +28,7 @@ from dagmaster.store.fleet_state import (
 
 if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.context import Service
+    from dagmaster.ports.read_store import Position
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredResult, StoredTask
     from dagmaster.store.memory.database import Registration as StoredRegistration
 
@@ -36,17 +39,23 @@ _VERSION: Final = version("dagmaster")
 
 def worker_place(database: MemoryDatabase, worker_id: str | None) -> str | None:
     """Return the host and process of a registered worker."""
-    return f"{PLACE[0]}:{PLACE[1]}" if worker_id in database.workers else None
+    stored = database.workers.get(worker_id or "")
+    return None if stored is None else ":".join(map(str, _place(stored)))
+
+
+def _place(stored: StoredRegistration) -> tuple[str, int]:
+    return PLACE if stored.remote is None else (stored.remote.host, stored.remote.pid)
 
 
 def _registration(
     database: MemoryDatabase, service_id: str, stored: StoredRegistration, lease_seconds: float
 ) -> Registration:
+    host, pid = _place(stored)
     return Registration(
         id=service_id,
-        host=PLACE[0],
-        pid=PLACE[1],
-        version=_VERSION,
+        host=host,
+        pid=pid,
+        version=_VERSION if stored.remote is None else stored.remote.version,
         started_at=stored.started_at,
         heartbeat_at=stored.heartbeat_at,
         stopped_at=stored.stopped_at,
@@ -89,6 +98,40 @@ def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_s
         ],
         queues=[_queue_record(database, queue) for queue in sorted({task.queue for task in database.queue.values()})],
         unowned_jobs=sum(job.owner_id is None for job in open_jobs),
+    )
+
+
+def read_handlers(
+    database: MemoryDatabase, after: Position | None, limit: int, worker_lease_seconds: float
+) -> list[HandlerRecord]:
+    """Return the published handlers by name, with the number of live workers that have each."""
+    live = Counter(
+        (name, handler_version)
+        for row in workers(database, worker_lease_seconds).values()
+        if row.is_alive
+        for name, handler_version in database.workers[row.id].handlers.items()
+    )
+    names = sorted({name for name, _ in database.handlers if after is None or name > str(after[0])})
+    return [_handler_record(database, name, live) for name in names[:limit]]
+
+
+def _handler_record(database: MemoryDatabase, name: str, live: Counter[tuple[str, str]]) -> HandlerRecord:
+    newest = sorted(
+        (stored for (of, _), stored in database.handlers.items() if of == name),
+        key=lambda stored: (stored.published_at, stored.definition.version),
+        reverse=True,
+    )
+    chosen = min(newest, key=lambda stored: live[name, stored.definition.version] == 0)
+    own_version = chosen.definition.version
+    return HandlerRecord(
+        name=name,
+        version=own_version,
+        definition=json.loads(chosen.definition.document),
+        published_at=chosen.published_at,
+        workers=live[name, own_version],
+        other_versions=tuple(
+            stored.definition.version for stored in newest if stored.definition.version != own_version
+        ),
     )
 
 

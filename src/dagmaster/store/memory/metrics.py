@@ -64,7 +64,7 @@ def roll_up(database: MemoryDatabase, limit: int) -> int:
     for job_id in taken:
         del database.metric_pending[job_id]
         job = database.jobs[job_id]
-        if job.finished_at is not None:
+        if job.finished_at is not None and not job.new.is_hidden:
             database.metric_samples.append(_sample(job, job.finished_at))
     return len(taken)
 
@@ -183,7 +183,9 @@ class MemoryMetricReader:
     async def throughput(self, since: float, until: float, step_seconds: float) -> Sequence[ThroughputBucket]:
         """Return a bucket for each step, oldest first."""
         submitted = Counter(
-            time_of(job_id) // step_seconds for job_id in self._database.jobs if since <= time_of(job_id) < until
+            time_of(job_id) // step_seconds
+            for job_id, job in self._database.jobs.items()
+            if since <= time_of(job_id) < until and not job.new.is_hidden
         )
         samples = [sample for sample in self._database.metric_samples if since <= sample.finished_at < until]
         buckets = []

@@ -31,7 +31,7 @@ from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dagmaster.ports.read_store import JobFilter, TaskFilter
+    from dagmaster.ports.read_store import JobFilter, NodeFilter, TaskFilter
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode, StoredResult, StoredTask
 
 _ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
@@ -85,11 +85,23 @@ def matches(job: StoredJob, job_filter: JobFilter) -> bool:
         (job_filter.parent_job_id, None if new.parent is None else new.parent.job_id),
     )
     return (
-        all(expected is None or expected == value for expected, value in fields)
+        not new.is_hidden
+        and all(expected is None or expected == value for expected, value in fields)
         and _is_between(job.created_at, job_filter.created_after, job_filter.created_before)
         and _is_between(job.finished_at, job_filter.finished_after, job_filter.finished_before)
         and _has_prefix(job, job_filter.text or "")
         and (not job_filter.statuses or displayed_job_status(job) in job_filter.statuses)
+    )
+
+
+def node_matches(database: MemoryDatabase, job: StoredJob, node: StoredNode, node_filter: NodeFilter) -> bool:
+    """Return whether a node passes a filter."""
+    return (
+        node_filter.job_id in (None, job.new.id)
+        and node_filter.workflow_id in (None, job.new.workflow_id)
+        and node_filter.parent_node_id in (None, node.row.parent)
+        and not (node_filter.top_level and node.row.parent is not None)
+        and (not node_filter.statuses or displayed_node_status(database, node) in node_filter.statuses)
     )
 
 

@@ -31,10 +31,10 @@ from dagmaster.store.memory.read_rows import (
     count_attempts,
     current_nodes,
     displayed_job_status,
-    displayed_node_status,
     footprint_records,
     job_record,
     matches,
+    node_matches,
     node_record,
     task_in_flight,
     task_matches,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.read_store import (
         AttemptRecord,
         DiagnosisFacts,
@@ -109,7 +110,7 @@ class MemoryReadStore:
 
     async def newest_job_id(self) -> str | None:
         """Return the id of the newest job that is not a child job."""
-        return next((job.new.id for job in self._newest_first() if job.new.parent is None), None)
+        return next((job.new.id for job in self._visible_jobs() if job.new.parent is None), None)
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
         """Count jobs by displayed status."""
@@ -136,6 +137,9 @@ class MemoryReadStore:
     def _newest_first(self) -> list[StoredJob]:
         return sorted(self._database.jobs.values(), key=lambda job: -int(job.new.id))
 
+    def _visible_jobs(self) -> list[StoredJob]:
+        return [job for job in self._newest_first() if not job.new.is_hidden]
+
     # ── Nodes ──
 
     async def nodes(self, job_id: str, node_ids: Sequence[str]) -> list[NodeRecord]:
@@ -156,22 +160,13 @@ class MemoryReadStore:
         is_of_job = node_filter.job_id is not None
         rows = [
             (_node_key(job, node, is_of_job=is_of_job), job, node)
-            for job in self._database.jobs.values()
+            for job in (self._database.jobs.values() if is_of_job else self._visible_jobs())
             for node in current_nodes(job)
-            if self._node_matches(job, node, node_filter)
+            if node_matches(self._database, job, node, node_filter)
         ]
         last = None if after is None else (tuple(after) if is_of_job else (-_number(after[0]), after[1]))
         pages = sorted((row for row in rows if last is None or row[0] > last), key=lambda row: row[0])
         return [node_record(self._database, job, node) for _, job, node in pages[:limit]]
-
-    def _node_matches(self, job: StoredJob, node: StoredNode, node_filter: NodeFilter) -> bool:
-        return (
-            node_filter.job_id in (None, job.new.id)
-            and node_filter.workflow_id in (None, job.new.workflow_id)
-            and node_filter.parent_node_id in (None, node.row.parent)
-            and not (node_filter.top_level and node.row.parent is not None)
-            and (not node_filter.statuses or displayed_node_status(self._database, node) in node_filter.statuses)
-        )
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
@@ -301,7 +296,7 @@ class MemoryReadStore:
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         events = [
             (key, JobEvent(job.new.id, event))
-            for job in self._database.jobs.values()
+            for job in self._visible_jobs()
             for event in job.events
             for key in [(event.at, int(job.new.id), event.seq)]
             if (last is None or key < last)
@@ -313,7 +308,7 @@ class MemoryReadStore:
     async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
         """Count events across jobs by type."""
         counts: dict[str, int] = {}
-        for job in self._database.jobs.values():
+        for job in self._visible_jobs():
             for event in job.events:
                 if (since is None or event.at >= since) and (until is None or event.at < until):
                     counts[event.type] = counts.get(event.type, 0) + 1
@@ -378,7 +373,11 @@ class MemoryReadStore:
         ]
         return versions[:limit]
 
-    # ── The fleet ──
+    # ── Handlers, the fleet ──
+
+    async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
+        """Return the published handlers by name."""
+        return fleet_reader.read_handlers(self._database, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
         """Count live orchestrators and workers."""

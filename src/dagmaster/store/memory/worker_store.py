@@ -10,13 +10,14 @@ from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredLog
+from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.turn_records import TaskResult
@@ -53,6 +54,15 @@ class MemoryWorkerStore:
         self._callbacks = [self._on_tasks, lambda _payload: self.stops.set()]
         database.listen("tasks", self._callbacks[0])
         database.listen(f"worker {self.worker_id}", self._callbacks[1])
+
+    async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
+        """Publish the definitions of handlers that are not published yet."""
+        database = self._database
+        for definition in definitions:
+            key = (definition.name, definition.version)
+            stored = database.handlers.get(key)
+            if stored is None or stored.definition.content_hash != definition.content_hash:
+                database.handlers[key] = StoredHandler(definition, database.clock.now())
 
     def _on_tasks(self, queue: str) -> None:
         if is_served(queue, self._queues):

@@ -153,16 +153,20 @@ class Connection:
         await connection.execute("COMMIT")
         return rows
 
-    async def execute_in_transaction(self, statements: Sequence[tuple[Query, Mapping[str, Any]]]) -> None:
-        """Run statements in one transaction."""
+    async def execute_in_transaction(
+        self, statements: Sequence[tuple[Query, Mapping[str, Any]]]
+    ) -> list[asyncpg.Record]:
+        """Run statements in one transaction; return the rows of the last."""
+        rows: list[asyncpg.Record] = []
         async with self._lock:
             connection = await self._ensure_connected()
             try:
                 async with connection.transaction():
                     for query, params in statements:
-                        await connection.execute(query.sql, *query.arguments(params))
+                        rows = await connection.fetch(query.sql, *query.arguments(params))
             except DRIVER_ERRORS as error:
                 raise self._translate(error, statements[0][0].name) from error
+        return rows
 
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call with the payload of each notification, also after a reconnect."""

@@ -1,4 +1,4 @@
-"""Reads the fleet: orchestrators, workers and queues."""
+"""Reads the fleet: orchestrators, workers, queues, and the handlers that workers have published."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     MAX_STOPPED,
@@ -16,6 +17,7 @@ from dagmaster.store.fleet_state import (
     recent,
     worker_record,
 )
+from dagmaster.store.postgres.job_list import is_storable
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from asyncpg import Record
 
+    from dagmaster.ports.read_store import Position
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("fleet")
@@ -55,6 +58,27 @@ async def read_workers(
     """Read the registered workers, and these."""
     rows = await pool.fetch(_SQL["workers_of_tasks"], {"worker_ids": sorted(worker_ids)})
     return {str(row["id"]): registration_of(row, worker_lease_seconds) for row in rows}
+
+
+async def read_handlers(
+    pool: ReadOnlyPool, after: Position | None, limit: int, worker_lease_seconds: float
+) -> list[HandlerRecord]:
+    """Read the published handlers by name, with the number of live workers that have each."""
+    last = "" if after is None else str(after[0])
+    if not is_storable(last):
+        return []
+    params = {"after": last, "limit": limit, "lease_seconds": worker_lease_seconds}
+    return [
+        HandlerRecord(
+            name=row["name"],
+            version=row["version"],
+            definition=json.loads(row["definition"]),
+            published_at=row["published_at"],
+            workers=row["workers"],
+            other_versions=tuple(json.loads(row["versions"])[1:]),
+        )
+        for row in await pool.fetch(_SQL["handlers"], params)
+    ]
 
 
 def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Registration:

@@ -91,9 +91,9 @@ class JobQuery:
                 self._conditions.append(field)
                 self.params[field] = clamp_time(seconds)
         if job_filter.created_after is not None:
-            self.params["created_after_id"] = _first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
+            self.params["created_after_id"] = first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
         if job_filter.created_before is not None:
-            self.params["created_before_id"] = _first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
+            self.params["created_before_id"] = first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
 
     def _add_text(self, text: str) -> None:
         prefixes: tuple[str, ...] = _TEXT_PREFIXES
@@ -120,7 +120,7 @@ def jobs_query() -> Query:
 
 @cache
 def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
-    matches = _matches(conditions, alternatives)
+    matches = _matches((*conditions, "visible"), alternatives)
     branches = [branch for match in matches for branch in _branches(match, statuses)]
     # One job may match by its name and by its submitter.
     union = "\nUNION\n" if len(matches) > 1 else "\nUNION ALL\n"
@@ -131,12 +131,14 @@ def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, status
 
 @cache
 def _counts_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
+    visible, hidden = (_matches((*conditions, name), alternatives) for name in ("visible", "hidden"))
     matches = _matches(conditions, alternatives)
     finished = "finished_jobs_once" if len(matches) > 1 else "finished_jobs"
     text = _fill(
         "counts",
-        open_jobs="\nUNION\n".join(_fill("open_jobs", **match) for match in matches),
+        open_jobs="\nUNION\n".join(_fill("open_jobs", **match) for match in visible),
         finished_jobs="\nUNION\n".join(_fill(finished, **match) for match in matches),
+        hidden_jobs="\nUNION\n".join(_fill(finished, **match) for match in hidden),
         only=_fill("only", statuses=literals(statuses)) if statuses else "true",
     )
     return compile_query("job_list.counts", text)
@@ -221,6 +223,6 @@ def end_of_prefix(prefix: str) -> str | None:
     return None
 
 
-def _first_id(seconds: float) -> int:
+def first_id(seconds: float) -> int:
     """Return the smallest id that can be made at a time."""
     return min(max(int(seconds * 1000) - EPOCH_MS, 0) << _TIME_SHIFT, MAX_BIGINT)

@@ -106,7 +106,7 @@ def _page_query(
         source, order = texts["of_job"], _OF_JOB_ORDER
     else:
         is_active = bool(statuses) and _ACTIVE.issuperset(statuses)
-        jobs = " AND ".join(texts[name] for name in job_conditions) or "true"
+        jobs = " AND ".join(texts[name] for name in ("visible", *job_conditions))
         source = texts["across_open_jobs" if is_active else "across_jobs"].replace("{jobs}", jobs)
         order = _ACROSS_ORDER
     where = " AND ".join(texts[name] for name in conditions)

@@ -20,7 +20,7 @@ from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
-from dagmaster.store.postgres.fleet import read_fleet, read_workers
+from dagmaster.store.postgres.fleet import read_fleet, read_handlers, read_workers
 from dagmaster.store.postgres.job_feed import PostgresJobFeed, read_child_counts
 from dagmaster.store.postgres.job_list import (
     LAST_SECOND,
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.read_store import (
         AttemptRecord,
         ChildCounts,
@@ -394,7 +395,11 @@ class PostgresReadStore:
         rows = await self.pool.fetch(_SQL["versions"], {"workflow_id": workflow_id, "after": last, "limit": limit})
         return [VersionRecord(**dict(row)) for row in rows]
 
-    # ── The fleet ──
+    # ── Handlers, the fleet ──
+
+    async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
+        """Return the published handlers by name."""
+        return await read_handlers(self.pool, after, limit, self._worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
         """Count live orchestrators and workers."""

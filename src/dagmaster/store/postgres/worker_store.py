@@ -7,6 +7,7 @@ at-least-once allows; and the commit of the next turn makes all earlier ones dur
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.store.postgres.named_queries import Query
@@ -60,22 +62,33 @@ RESCAN_SECONDS: Final = 1.0
 """How often a worker of all queues reads which queues have tasks, besides notifications."""
 
 
-class PostgresWorkerStore:
-    """Tasks in PostgreSQL. Claims, reports, the journal and heartbeats have a connection each, so that none waits."""
+class WorkerConnections:
+    """Claims, reports, the journal and heartbeats have a connection each, so that none waits."""
 
-    def __init__(self, config: DatabaseConfig) -> None:
+    def __init__(
+        self, config: DatabaseConfig, name: str = "dagmaster worker", on_disconnect: Callable[[], None] | None = None
+    ) -> None:
+        def connect(use: str, *, listens: bool = False) -> Connection:
+            return Connection(config, f"{name}{use}", async_commit=True, listens=listens, on_disconnect=on_disconnect)
+
+        self.tasks, self.reports, self.journal = connect(""), connect(", reports"), connect(", journal")
+        self.side = connect(", side", listens=True)
+        self.all = (self.tasks, self.reports, self.journal, self.side)
+        self.identity = Identity(self.side)
+
+
+class PostgresWorkerStore:
+    """Tasks in PostgreSQL."""
+
+    def __init__(self, config: DatabaseConfig, connections: WorkerConnections | None = None) -> None:
         self.wakeup = asyncio.Event()
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
-        name = "dagmaster worker"
-        self._tasks = Connection(config, name, async_commit=True, on_disconnect=self._disconnected)
-        self._reports = Connection(config, f"{name}, reports", async_commit=True, on_disconnect=self._disconnected)
-        self._journal = Connection(config, f"{name}, journal", async_commit=True, on_disconnect=self._disconnected)
-        self._side = Connection(
-            config, f"{name}, side", async_commit=True, listens=True, on_disconnect=self._disconnected
-        )
-        self.sessions = (self._tasks, self._reports, self._journal, self._side)
-        self.identity = Identity(self._side)
+        connections = connections or WorkerConnections(config, on_disconnect=self._disconnected)
+        self._tasks, self._reports, self._journal = connections.tasks, connections.reports, connections.journal
+        self._side = connections.side
+        self.sessions = connections.all
+        self.identity = connections.identity
         self.worker_id = 0
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
@@ -97,7 +110,7 @@ class PostgresWorkerStore:
         params = {
             "worker_id": self.worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
-            "handlers": json.dumps(dict(handlers or {})),
+            "handlers": json.dumps(dict(handlers or {})), "registered_by": None,
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], params)
         served = set(self._queues)
@@ -119,12 +132,28 @@ class PostgresWorkerStore:
         row = await self._side.row(_SQL["heartbeat"], params)
         if row is None:
             return None
-        try:
-            await self.identity.renew()
-        except OwnershipLost:
+        if not await self._renew_identity():
             return None
         await self._reconcile(params)
         return HeartbeatAnswer(split_ids(row["to_stop"]), row["has_exclusive"])
+
+    async def _renew_identity(self) -> bool:
+        """Renew the lease of the ids; return whether it had not expired."""
+        with contextlib.suppress(OwnershipLost):
+            await self.identity.renew()
+            return True
+        return False
+
+    async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
+        """Publish the definitions of handlers that are not published yet."""
+        by_key = {(each.name, each.version): each for each in definitions}
+        rows = [(each.name, each.version, each.content_hash) for each in by_key.values()]
+        missing = await self._side.fetch(_SQL["unpublished_handlers"], _columns(("names", "versions", "hashes"), rows))
+        changed = [by_key[row["name"], row["version"]] for row in missing]
+        if changed:
+            names = ("names", "versions", "definitions", "hashes")
+            ordered = sorted((each.name, each.version, each.document, each.content_hash) for each in changed)
+            await self._side.fetch(_SQL["publish_handlers"], {"worker_id": self.worker_id, **_columns(names, ordered)})
 
     async def _reconcile(self, params: Mapping[str, Any]) -> None:
         """Release tasks that are claimed in the database and unknown here, after a lost connection."""
@@ -145,7 +174,7 @@ class PostgresWorkerStore:
         if not queues:
             return []
         return await self._claim(_CLAIM, {
-            "queues": queues, "limit": limit, "process_bound": list(process_bound),
+            "queues": queues, "limit": limit, "other_slots": limit, "process_bound": list(process_bound),
             "process_slots": process_slots or 0, "isolates": process_slots is not None,
             "scan_limit": limit + SCAN_AHEAD,
         })  # fmt: skip
@@ -181,6 +210,11 @@ class PostgresWorkerStore:
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks; return the ids of the accepted reports."""
+        query, params = self._report_statement(reports)
+        row = await self._reports.row(query, params)
+        return split_ids(None if row is None else row["task_ids"])
+
+    def _report_statement(self, reports: Sequence[TaskReport]) -> tuple[Query, JsonObject]:
         rows = [
             (
                 int(r.task_id), r.token, r.status, r.permanent, None if r.output is None else r.output.text,
@@ -193,10 +227,7 @@ class PostgresWorkerStore:
         query, params = _SQL["report"], _columns(_REPORT, rows)
         if len(rows) == 1:
             query, params = _REPORT_ONE, dict(zip(_REPORT, rows[0], strict=True))
-        row = await self._reports.row(
-            query, {"worker_id": self.worker_id, "notifies_results": fits_notification(reports), **params}
-        )
-        return split_ids(None if row is None else row["task_ids"])
+        return query, {"worker_id": self.worker_id, "notifies_results": fits_notification(reports), **params}
 
     async def release(self, reports: Sequence[TaskReport]) -> set[str]:
         """Release tasks that were not started."""
@@ -235,13 +266,17 @@ class PostgresWorkerStore:
     async def deregister(self) -> None:
         """Release all claimed tasks and deregister."""
         try:
-            # Deregistered last: a worker that dies in between is expired after its lease.
-            params = {"worker_id": self.worker_id, "task_ids": [], "seconds": 0.0}
-            await self._tasks.fetch(_SQL["reconcile"], params)
-            await self._tasks.fetch(_SQL["deregister"], params)
+            await self.release_all()
             await self.identity.release()
         finally:
             await self.close()
+
+    async def release_all(self) -> None:
+        """Release all claimed tasks; then the worker is no longer registered."""
+        # Deregistered last: a worker that dies in between is expired after its lease.
+        params = {"worker_id": self.worker_id, "task_ids": [], "seconds": 0.0}
+        await self._tasks.fetch(_SQL["reconcile"], params)
+        await self._tasks.fetch(_SQL["deregister"], params)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -16,15 +16,18 @@ from dagmaster.application.commands import control, publication, resume, validat
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.health import HealthMonitor
-from dagmaster.application.queries import events_and_logs, fleet, job_detail, jobs, metrics, nodes, workflows
+from dagmaster.application.queries import events_and_logs, fleet, handlers, job_detail, jobs, metrics, nodes, workflows
 from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster.authoring.handler_definitions import describe_handler
+from dagmaster.authoring.handler_registry import Registry, handler, spec_of
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.errors import JobNotFound
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, ChangeOrigin
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.ports.handler_definitions import HandlerRecord
+from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.read_store import (
     AttemptRecord,
     ChildCounts,
@@ -37,6 +40,7 @@ from dagmaster.ports.read_store import (
     QueueRecord,
     TaskRecord,
 )
+from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
@@ -90,6 +94,7 @@ def app() -> Application:
             stored_events=[an_event(1, "NodeFailed", "fetch", error={"message": "no"})],
             log_records=[LogRecord("fetch", 1, 100.5, "hello\n", (100.5, "5", 0))],
             workflow_records=[a_workflow("flow")],
+            handler_records=[a_handler()],
             version_records=[a_version(1, is_active=True)],
             fleet_record=FleetRecord(
                 orchestrators=(orchestrator,),
@@ -101,6 +106,24 @@ def app() -> Application:
         )
     )
 
+
+def a_handler() -> HandlerRecord:
+    definition = describe_handler(spec_of(echo))
+    return HandlerRecord(
+        name="echo", version="1", definition=definition, published_at=1.0, workers=1, other_versions=("0",)
+    )
+
+
+@handler("echo", queue="light", retry=2)
+async def echo(size: int) -> dict[str, Any]:
+    """Return the size."""
+    return {"size": size}
+
+
+A_MESSAGE = TaskMessage(
+    "9", "7", "fetch", "echo", {"a": 1}, 60.0, checkpoint=Checkpoint("half"), dispatched_at="2026-01-01T00:00:00Z",
+    lease_token=8,
+)  # fmt: skip
 
 QUERIES: dict[str, Any] = {
     "JobViewPage": jobs.list_jobs,
@@ -139,7 +162,29 @@ QUERIES: dict[str, Any] = {
     "NodeMetricsReport": lambda app: metrics.node_metrics(app, "flow"),
     "FailureReport": metrics.failure_metrics,
     "ThroughputReport": metrics.throughput,
+    "HandlerViewPage": handlers.list_handlers,
+    "HandlerTestView": lambda _app: answer(
+        views.HandlerTestView(
+            job_id="7", handler="echo", status=JobStatus.RUNNING, is_finished=False, output=None, error=None
+        )
+    ),
+    "RegistrationView": lambda _app: answer(
+        views.RegistrationView(worker_id="5", lease_seconds=6.0, heartbeat_seconds=2.0)
+    ),
+    "DeregistrationView": lambda _app: answer(views.DeregistrationView(worker_id="5")),
+    "ClaimedTasksView": lambda _app: answer(
+        views.ClaimedTasksView(worker_id="5", tasks=(A_MESSAGE.to_json(),), stop=("9",), lease_seconds=6.0)
+    ),
+    "HeartbeatView": lambda _app: answer(views.HeartbeatView(worker_id="5", stop=("9",), lease_seconds=6.0)),
+    "TaskProgressView": lambda _app: answer(views.TaskProgressView(task_id="9", stop=False)),
+    "TaskResultView": lambda _app: answer(
+        views.TaskResultView(task_id="9", lease_token="8", status=AttemptStatus.COMPLETED)
+    ),
 }
+
+
+async def answer(view: views.View) -> views.View:
+    return view
 
 
 async def new_key(keys: MemoryApiKeyStore | None = None) -> views.NewApiKeyView:
@@ -285,7 +330,7 @@ def test_every_number_has_its_unit_and_every_time_its_name():
         for key, value in schema["properties"].items():
             kinds = [value, *value.get("anyOf", ())]
             if any(kind.get("type") in ("integer", "number") for kind in kinds) and key not in counts:
-                assert key.endswith(("_seconds", "_total", "_finished", "percent")), f"{name}.{key}"
+                assert key.endswith(("_seconds", "_total", "_finished", "_count", "percent")), f"{name}.{key}"
             if any(kind.get("format") == "date-time" for kind in kinds):
                 assert key.endswith("_at") or key in ("at", "since", "until"), f"{name}.{key}"
             if key.endswith("_id"):

@@ -3,14 +3,14 @@
 
 -- name: ready
 -- Claim tasks of some queues, and up to `process_slots` of those that need a process: their handlers are process-bound,
--- or they are isolated.
+-- or they are isolated. With `other_slots` 0, only these: so a worker that speaks HTTP claims tasks of its handlers.
 -- Queue by queue: an index returns each in order. The first tasks of a queue may all be for handlers without a free
 -- slot, so a claim scans past some of them, but not past all: with 100,000 of them it takes 0.4 ms, without the bound 24
 -- (2026-11, PostgreSQL 18). A scanned row is locked by its ctid: by its key, a task took 3 µs more.
 ready AS (
     SELECT t.task_id
     FROM unnest(:queues::text[]) AS served (queue)
-    CROSS JOIN (VALUES (false, :limit::bigint), (true, :process_slots::bigint)) AS pool (is_process_bound, slots)
+    CROSS JOIN (VALUES (false, :other_slots::bigint), (true, :process_slots::bigint)) AS pool (is_process_bound, slots)
     CROSS JOIN LATERAL (
         SELECT locked.task_id, scanned.priority
         FROM (SELECT f.ctid AS row_id, f.task_id, f.priority, f.handler, f.isolation FROM dag_task_queue f

@@ -69,3 +69,29 @@ FROM dag_task_queue GROUP BY queue ORDER BY queue
 -- name: unowned_jobs
 -- How many open jobs no orchestrator owns.
 SELECT count(*) AS jobs FROM dag_jobs WHERE owner_id IS NULL AND status IN ('PENDING', 'RUNNING')
+
+-- name: handlers
+-- Published handlers by name, each in one version: that of live workers, else the last published one. `versions`: all of
+-- them in this order.
+WITH live AS (
+    SELECT h.key AS name, h.value AS version, count(*) AS workers
+    FROM dag_workers w CROSS JOIN LATERAL jsonb_each_text(w.handlers) h
+    WHERE w.stopped_at IS NULL AND w.heartbeat_at > clock() - make_interval(secs => :lease_seconds)
+    GROUP BY h.key, h.value
+),
+names AS (
+    SELECT DISTINCT h.name FROM dag_handlers h WHERE h.name > :after::text ORDER BY h.name LIMIT :limit::bigint
+)
+SELECT n.name, v.version, v.definition, v.published_at, v.workers,
+       (SELECT json_agg(o.version ORDER BY o.version <> v.version, o.published_at DESC, o.version DESC)
+        FROM dag_handlers o WHERE o.name = n.name) AS versions
+FROM names n
+CROSS JOIN LATERAL (
+    SELECT h.version, h.definition, extract(epoch FROM h.published_at)::float8 AS published_at,
+           coalesce(l.workers, 0) AS workers
+    FROM dag_handlers h LEFT JOIN live l ON l.name = h.name AND l.version = h.version
+    WHERE h.name = n.name
+    ORDER BY l.workers IS NULL, h.published_at DESC, h.version DESC
+    LIMIT 1
+) v
+ORDER BY n.name

@@ -44,17 +44,21 @@ SELECT j.status FROM {source} WHERE {conditions} AND j.finished_at IS NOT NULL
 SELECT j.status, j.id FROM {source} WHERE {conditions} AND j.finished_at IS NOT NULL
 
 -- name: counts
--- How many jobs have which displayed status.
+-- How many jobs have which displayed status. The index of finished jobs does not know which are hidden: these few are
+-- subtracted, so that the others are still counted from the index alone.
 WITH open AS MATERIALIZED ({open_jobs})
-SELECT s.status, count(*) AS jobs
+SELECT s.status, sum(s.jobs) AS jobs
 FROM (
-    SELECT dag_displayed_status(o.status, p.waiting, p.active) AS status
+    SELECT dag_displayed_status(o.status, p.waiting, p.active) AS status, 1 AS jobs
     FROM open o LEFT JOIN LATERAL dag_job_progress(o.id) p ON o.status = 'RUNNING'
     UNION ALL
-    SELECT f.status FROM ({finished_jobs}) AS f
+    SELECT f.status, 1 FROM ({finished_jobs}) AS f
+    UNION ALL
+    SELECT h.status, -1 FROM ({hidden_jobs}) AS h
 ) AS s
 WHERE {only}
 GROUP BY s.status
+HAVING sum(s.jobs) > 0
 
 -- name: status
 -- Jobs with a stored status, as a constant: then a partial index may be used.
@@ -63,6 +67,14 @@ j.status = '{status}'
 -- name: only
 -- Only these displayed statuses.
 s.status IN ({statuses})
+
+-- name: visible
+-- Jobs that lists show.
+NOT j.is_hidden
+
+-- name: hidden
+-- Jobs that lists leave out, as those that test a handler.
+j.is_hidden
 
 -- name: after
 -- Jobs after a page.

@@ -204,7 +204,8 @@ WHERE minute >= to_timestamp(:since) AND minute < to_timestamp(:until)
 GROUP BY 1
 
 -- name: submitted
--- Submitted jobs by step, from their ids alone: the upper bits of an id are its milliseconds.
+-- Submitted jobs by step, without hidden ones, from their ids alone: the upper bits of an id are its milliseconds.
 SELECT ((id >> 22) + :epoch_ms) / :step_ms AS step, count(*) AS submitted
-FROM dag_jobs WHERE id >= :first_id AND id < :end_id
+FROM dag_jobs
+WHERE id >= :first_id AND id < :end_id AND id NOT IN (SELECT h.id FROM dag_jobs h WHERE h.is_hidden)
 GROUP BY 1

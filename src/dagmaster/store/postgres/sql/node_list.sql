@@ -42,6 +42,10 @@ JOIN dag_node_states n ON n.job_id = j.id
 -- Jobs of a workflow.
 j.workflow_id = :workflow_id::text
 
+-- name: visible
+-- Jobs that lists show.
+NOT j.is_hidden
+
 -- name: after_job
 -- Jobs from the last one of the page before on.
 j.id <= :after_job_id::bigint

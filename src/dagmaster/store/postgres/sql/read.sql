@@ -11,8 +11,8 @@ SELECT version_num FROM dagapp.alembic_version
 SELECT dag_compatible_from() AS revision
 
 -- name: newest_job
--- The newest job that is not a child job.
-SELECT id FROM dag_jobs WHERE parent_job_id IS NULL ORDER BY id DESC LIMIT 1
+-- The newest job that is neither a child job nor hidden.
+SELECT id FROM dag_jobs WHERE parent_job_id IS NULL AND NOT is_hidden ORDER BY id DESC LIMIT 1
 
 -- name: definition
 -- A stored graph.
@@ -154,19 +154,21 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: recent_events
--- Audit events across jobs in a window of time, newest first.
+-- Audit events across jobs in a window of time, newest first; without those of hidden jobs.
 SELECT job_id, seq, type, extract(epoch FROM at)::float8 AS at, by, node_id, attempt, data
 FROM dag_job_events
 WHERE at >= to_timestamp(:since::float8) AND at <= to_timestamp(:until::float8)
   AND (at, job_id, seq) < (to_timestamp(:after_at::float8), :after_job_id::bigint, :after_seq::integer)
   AND (:types::text[] IS NULL OR type = ANY(:types::text[]))
+  AND job_id NOT IN (SELECT j.id FROM dag_jobs j WHERE j.is_hidden)
 ORDER BY dag_job_events.at DESC, job_id DESC, seq DESC
 LIMIT :limit
 
 -- name: event_counts
--- How many audit events of each type there are in a window of time.
+-- How many audit events of each type there are in a window of time; without those of hidden jobs.
 SELECT type, count(*) AS events FROM dag_job_events
 WHERE at >= to_timestamp(:since::float8) AND at < to_timestamp(:until::float8)
+  AND job_id NOT IN (SELECT j.id FROM dag_jobs j WHERE j.is_hidden)
 GROUP BY type
 
 -- name: logs

@@ -8,9 +8,61 @@
 -- turn.sql and orchestrator.sql, too; tests/integration/test_plans.py checks it.
 
 -- name: register
--- Register a worker.
-INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, started_at, heartbeat_at)
-VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, clock(), clock())
+-- Register a worker; one that speaks HTTP by the key that registered it.
+INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, started_at,
+                         heartbeat_at)
+VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :registered_by::text, clock(),
+        clock())
+
+-- name: registered
+-- A live worker that a key registered over HTTP.
+SELECT queues, handlers FROM dag_workers
+WHERE worker_id = :worker_id AND registered_by = :registered_by::text AND stopped_at IS NULL
+
+-- name: unpublished_handlers
+-- The handlers whose definition is not published, or is another one.
+SELECT n.name, n.version
+FROM unnest(:names::text[], :versions::text[], :hashes::text[]) AS n (name, version, content_hash)
+LEFT JOIN LATERAL (SELECT h.content_hash FROM dag_handlers h
+                   WHERE h.name = n.name AND h.version = n.version LIMIT 1) h ON true
+WHERE h.content_hash IS DISTINCT FROM n.content_hash
+
+-- name: publish_handlers
+-- Publish the definitions of handlers, in the order of their keys, so that no two workers deadlock.
+INSERT INTO dag_handlers (name, version, definition, content_hash, worker_id, published_at)
+SELECT n.name, n.version, n.definition::json, n.content_hash, :worker_id, clock()
+FROM unnest(:names::text[], :versions::text[], :definitions::text[], :hashes::text[])
+     AS n (name, version, definition, content_hash)
+ON CONFLICT (name, version) DO UPDATE
+SET definition = excluded.definition, content_hash = excluded.content_hash, worker_id = excluded.worker_id,
+    published_at = excluded.published_at
+WHERE dag_handlers.content_hash <> excluded.content_hash
+
+-- name: held_task
+-- A task while this worker holds it under this token.
+SELECT job_id::text AS job_id, node_id, attempt, handler, secrets, stop_requested_at IS NOT NULL AS is_stopping,
+       extract(epoch FROM clock() - coalesce(started_at, claimed_at))::float8 AS running_seconds, progress
+FROM dag_task_queue
+WHERE task_id = :task_id AND lease_token = :token AND worker_id = :worker_id
+
+-- name: keep_receipts
+-- Keep the statuses that are reported of held tasks, in the transaction of the report; remove a few old ones.
+WITH pruned AS (
+    DELETE FROM dag_task_receipts
+    WHERE task_id = ANY(ARRAY(SELECT r.task_id FROM dag_task_receipts r WHERE r.task_id < :oldest_id::bigint
+                              ORDER BY r.task_id LIMIT 10))
+)
+INSERT INTO dag_task_receipts (task_id, lease_token, status)
+SELECT n.task_id, n.token, n.status
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[]) AS n (task_id, token, status)
+CROSS JOIN LATERAL (SELECT q.task_id FROM dag_task_queue q
+                    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+                    FOR UPDATE) q
+ON CONFLICT (task_id) DO UPDATE SET lease_token = excluded.lease_token, status = excluded.status
+
+-- name: receipt
+-- The status that was reported of a task under this token.
+SELECT status FROM dag_task_receipts WHERE task_id = :task_id AND lease_token = :token
 
 -- name: heartbeat
 -- Renew the lease, unless the worker was expired: then no row is returned. Return the claimed tasks to stop: those that

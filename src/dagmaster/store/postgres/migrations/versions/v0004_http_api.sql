@@ -42,10 +42,26 @@ CREATE TRIGGER dag_audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON dag_
 -- Jobs -----------------------------------------------------------------------------------------------------------------
 
 -- `trace_parent`: the W3C trace context of the submit, which its tasks continue. `is_hidden`: not in lists, as the job
--- that tests a handler. Neither is written by a turn, and neither has an index: a turn stays a HOT update.
+-- that tests a handler. A turn writes neither, and so stays a HOT update.
 ALTER TABLE dag_jobs
     ADD COLUMN trace_parent text CHECK (length(trace_parent) <= 128),
     ADD COLUMN is_hidden boolean NOT NULL DEFAULT false;
+-- Few jobs are hidden: what counts and lists leave out is found without reading all jobs.
+CREATE INDEX dag_jobs_hidden ON dag_jobs (id) WHERE is_hidden;
+
+-- Workers that speak HTTP ------------------------------------------------------------------------------------------------
+
+-- The name of the key that registered a worker over HTTP, and that alone may act for it. NULL: a worker with a connection
+-- to this database.
+ALTER TABLE dag_workers ADD COLUMN registered_by text;
+
+-- The results that such workers delivered, for some days: a result that is delivered again gets the same answer. Task ids are
+-- ordered by time, so the oldest are the first of the key.
+CREATE TABLE dag_task_receipts (
+    task_id     bigint PRIMARY KEY,
+    lease_token bigint NOT NULL,
+    status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'RELEASED'))
+);
 
 -- Handlers -------------------------------------------------------------------------------------------------------------
 
@@ -55,12 +71,11 @@ ALTER TABLE dag_jobs
 CREATE TABLE dag_handlers (
     name         text COLLATE "C" NOT NULL,
     version      text COLLATE "C" NOT NULL,
-    -- params and output as JSON Schema, description, queue, timeout, retry, aliases
-    definition   jsonb NOT NULL,
+    -- params and output as JSON Schema, description, queue, timeout, retry, aliases: see HandlerDefinition.
+    definition   json NOT NULL,
     content_hash text NOT NULL,
     worker_id    bigint NOT NULL,
     published_at timestamptz NOT NULL,
-    last_seen_at timestamptz NOT NULL,
     PRIMARY KEY (name, version)
 );
 
@@ -148,8 +163,8 @@ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dagmaster_gateway') THEN
         RETURN;
     END IF;
-    GRANT SELECT, INSERT, UPDATE, DELETE ON dag_api_keys, dag_handlers, dag_metric_pending, dag_metric_jobs,
-        dag_metric_nodes, dag_metric_failures, dag_metric_throughput TO dagmaster_orchestrator;
+    GRANT SELECT, INSERT, UPDATE, DELETE ON dag_api_keys, dag_task_receipts, dag_handlers, dag_metric_pending,
+        dag_metric_jobs, dag_metric_nodes, dag_metric_failures, dag_metric_throughput TO dagmaster_orchestrator;
     -- Without id and at: a service cannot choose the place and the time of an entry.
     GRANT SELECT, INSERT (actor, action, object_kind, object_id, request_id, details) ON dag_audit
         TO dagmaster_orchestrator;

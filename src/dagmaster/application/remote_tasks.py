@@ -1,0 +1,279 @@
+"""Tasks for workers that speak only HTTP: register, claim with a long poll, renew, report progress and results.
+
+A server keeps nothing of a worker: any of them may get its next request. Every report is fenced by the lease token of
+its task. What is redacted, stored as a blob or cut is what a worker with a connection redacts, stores and cuts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.application.views.remote_tasks import (
+    ClaimedTasksView,
+    DeregistrationView,
+    HeartbeatView,
+    RegistrationView,
+    TaskProgressView,
+    TaskResultView,
+)
+from dagmaster.clocks import loop_time
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
+from dagmaster.ports.handler_reports import data_to_store
+from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.task_messages import Failed
+from dagmaster.redaction import redact_outcome, redact_value
+from dagmaster.worker.error_truncation import truncate_details
+from dagmaster.worker.task_conversion import make_message, make_report, secret_values
+from dagmaster.worker.task_outcomes import failed
+from dagmaster.worker.telemetry_buffer import with_checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from dagmaster.json_types import JsonObject
+    from dagmaster.ports.handler_definitions import HandlerDefinition
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.remote_workers import HeldTask, NewWorker, RemoteWorker, RemoteWorkers
+    from dagmaster.ports.task_ledger import HeartbeatAnswer
+    from dagmaster.ports.task_messages import Outcome
+    from dagmaster.ports.task_source import ClaimedTask
+
+MAX_CLAIM: Final = 100
+MAX_WAIT_SECONDS: Final = 30.0
+_HEARTBEATS_PER_LEASE: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """A request for tasks. `task_ids`: those that the worker holds already."""
+
+    worker_id: str
+    task_ids: Sequence[str] = ()
+    limit: int = 1
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReport:
+    """What a worker reports of a task that runs. `checkpoint` is JSON; `log` a numbered chunk."""
+
+    worker_id: str
+    task_id: str
+    lease_token: int
+    progress: JsonObject | None = None
+    checkpoint: JsonObject | None = None
+    log: tuple[int, str] | None = None
+
+
+@dataclass(slots=True)
+class RemoteTasks:
+    """The tasks of workers that speak HTTP. `secrets`: from the environment of the server, which fills them in."""
+
+    workers: RemoteWorkers
+    blobs: OutputBlobs
+    secrets: Callable[[str], str | None]
+    lease_seconds: float
+    _polls: set[asyncio.Event] = field(default_factory=set)
+    _is_stopping: bool = False
+
+    @property
+    def heartbeat_seconds(self) -> float:
+        """Return how often a worker renews its lease."""
+        return self.lease_seconds / _HEARTBEATS_PER_LEASE
+
+    def stop(self) -> None:
+        """End all requests that wait for tasks: the server stops."""
+        self._is_stopping = True
+        for wakeup in self._polls:
+            wakeup.set()
+
+    async def register(self, worker: NewWorker, definitions: Sequence[HandlerDefinition]) -> RegistrationView:
+        """Register a worker, and publish its handlers."""
+        worker_id = await self.workers.register(worker)
+        await (await self._find(worker_id, worker.registered_by)).publish_handlers(definitions)
+        return RegistrationView(
+            worker_id=worker_id, lease_seconds=self.lease_seconds, heartbeat_seconds=self.heartbeat_seconds
+        )
+
+    async def deregister(self, worker_id: str, caller: str) -> DeregistrationView:
+        """Release the tasks of a worker, and deregister it."""
+        await (await self._find(worker_id, caller)).deregister()
+        return DeregistrationView(worker_id=worker_id)
+
+    async def heartbeat(self, worker_id: str, task_ids: Sequence[str], caller: str) -> HeartbeatView:
+        """Renew the lease of a worker and of the tasks that it holds; return the tasks to stop."""
+        answer = await self._renew(await self._find(worker_id, caller), task_ids)
+        return HeartbeatView(worker_id=worker_id, stop=_sorted(answer.stops), lease_seconds=self.lease_seconds)
+
+    # ── Claiming ──
+
+    async def claim(
+        self, request: ClaimRequest, caller: str, is_connected: Callable[[], Awaitable[bool]]
+    ) -> ClaimedTasksView:
+        """Claim tasks; wait for some if there are none. A worker that waits is alive: its lease is renewed."""
+        worker = await self._find(request.worker_id, caller)
+        deadline = loop_time() + request.wait_seconds
+        tasks: list[ClaimedTask] = []
+        with worker.waiting() as wakeup, self._poll(wakeup):
+            answer = await self._renew(worker, request.task_ids)
+            renewed_at = loop_time()
+            while True:
+                wakeup.clear()
+                tasks = await _claim(worker, request, answer)
+                if tasks or answer.stops or loop_time() >= deadline or self._is_stopping:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(deadline - loop_time(), self.heartbeat_seconds)):
+                        await wakeup.wait()
+                if not await is_connected():
+                    return self._claimed(request, answer, [])
+                if not wakeup.is_set():
+                    worker.rescan_queues()
+                if loop_time() >= renewed_at + self.heartbeat_seconds:
+                    answer = await self._renew(worker, request.task_ids)
+                    renewed_at = loop_time()
+            if len(tasks) == request.limit:
+                # There may be more: the wake-up is passed on to the next that waits.
+                wakeup.set()
+        if tasks and not await is_connected():
+            await worker.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in tasks])
+            return self._claimed(request, answer, [])
+        return self._claimed(request, answer, await self._start(worker, tasks))
+
+    @contextlib.contextmanager
+    def _poll(self, wakeup: asyncio.Event) -> Any:
+        self._polls.add(wakeup)
+        try:
+            yield
+        finally:
+            self._polls.discard(wakeup)
+
+    async def _start(self, worker: RemoteWorker, tasks: Sequence[ClaimedTask]) -> list[JsonObject]:
+        """Return the messages of claimed tasks, which start now. One that lacks a secret fails here."""
+        messages: list[JsonObject] = []
+        starts: dict[str, tuple[int, float]] = {}
+        rejected: list[TaskReport] = []
+        for task in tasks:
+            try:
+                messages.append(make_message(task, self.secrets, set(), place="server").to_json())
+                starts[task.task_id] = (task.token, 0.0)
+            except PermanentError as error:
+                outcome = failed(error.kind, str(error), permanent=True)
+                rejected.append(await make_report(task, outcome, self.blobs, None))
+        if rejected:
+            await worker.report(rejected)
+        if starts:
+            await worker.mark_started(starts)
+        return messages
+
+    def _claimed(
+        self, request: ClaimRequest, answer: HeartbeatAnswer, messages: Sequence[JsonObject]
+    ) -> ClaimedTasksView:
+        return ClaimedTasksView(
+            worker_id=request.worker_id,
+            tasks=tuple(messages),
+            stop=_sorted(answer.stops),
+            lease_seconds=self.lease_seconds,
+        )
+
+    # ── Reporting ──
+
+    async def progress(self, report: ProgressReport, caller: str) -> TaskProgressView:
+        """Store progress, a checkpoint and a part of the log of a running task; return whether it has to stop."""
+        worker = await self._find(report.worker_id, caller)
+        task_id, token = report.task_id, report.lease_token
+        task = await worker.held_task(task_id, token)
+        if task is None:
+            raise _lease_lost(task_id)
+        hidden = secret_values(task.secrets, self.secrets)
+        document = json.loads(task.progress or "{}") | redact_value(report.progress or {}, hidden)
+        if report.checkpoint is not None:
+            clean = redact_value(report.checkpoint, hidden)
+            artifacts = tuple(clean["artifacts"])
+            data = json.dumps(data_to_store(clean))
+            await worker.checkpoint([CheckpointWrite(task_id, token, clean["phase"], data, artifacts)])
+            document = with_checkpoint(document, clean["phase"], task.running_seconds)
+        if report.log is not None:
+            chunk, text = report.log
+            await worker.append_logs([LogChunk(task_id, token, chunk, redact_value(text, hidden))])
+        if report.progress is not None or report.checkpoint is not None:
+            await worker.progress({task_id: (token, json.dumps(document))})
+        return TaskProgressView(task_id=task_id, stop=task.is_stopping)
+
+    async def report(
+        self, worker_id: str, task_id: str, lease_token: int, outcome: Outcome, caller: str
+    ) -> TaskResultView:
+        """Report the outcome of a task, once for each lease token: the same report again gets the same answer."""
+        worker = await self.workers.find(worker_id, caller)
+        task = None if worker is None else await worker.held_task(task_id, lease_token)
+        if worker is not None and task is not None:
+            outcome = redact_outcome(_storable(outcome), secret_values(task.secrets, self.secrets))
+            report = await make_report(task, outcome, self.blobs, worker.handlers.get(task.handler))
+            report.has_checkpoints = "checkpoints" in json.loads(task.progress or "{}")
+            if await worker.report([report]):
+                return _result(task, report.status)
+        # The answer to an earlier delivery was lost, or another server is a moment ahead.
+        status = await self.workers.receipt(task_id, lease_token)
+        if status is not None:
+            return TaskResultView(task_id=task_id, lease_token=str(lease_token), status=status)
+        raise _worker_expired(worker_id) if worker is None else _lease_lost(task_id)
+
+    # ── Workers ──
+
+    async def _find(self, worker_id: str, caller: str) -> RemoteWorker:
+        worker = await self.workers.find(worker_id, caller)
+        if worker is None:
+            raise _worker_expired(worker_id)
+        return worker
+
+    async def _renew(self, worker: RemoteWorker, task_ids: Sequence[str]) -> HeartbeatAnswer:
+        answer = await worker.heartbeat(task_ids, {"running": len(task_ids)})
+        if answer is None:
+            raise _worker_expired(worker.id)
+        return answer
+
+
+async def _claim(worker: RemoteWorker, request: ClaimRequest, answer: HeartbeatAnswer) -> list[ClaimedTask]:
+    if answer.has_exclusive and not request.task_ids:
+        # It must be the only task of its worker.
+        exclusive = await worker.claim_exclusive()
+        if exclusive is not None:
+            return [exclusive]
+    return await worker.claim_handled(request.limit)
+
+
+def _storable(outcome: Outcome) -> Outcome:
+    """Return an outcome of a worker with its error cut as that of a handler."""
+    if not isinstance(outcome, Failed):
+        return outcome
+    details = {key: value for key, value in outcome.error.items() if key not in ("kind", "message")}
+    error = failed(outcome.error["kind"], outcome.error["message"]).error
+    return replace(outcome, error={**truncate_details(details), **error})
+
+
+def _result(task: HeldTask, status: AttemptStatus) -> TaskResultView:
+    return TaskResultView(task_id=task.task_id, lease_token=str(task.token), status=status)
+
+
+def _worker_expired(worker_id: str) -> WorkerExpired:
+    return WorkerExpired(
+        f"worker {worker_id} is not registered by this key, or was silent for longer than its lease: its tasks run"
+        " elsewhere. Stop them, and register again"
+    )
+
+
+def _lease_lost(task_id: str) -> LeaseLost:
+    return LeaseLost(
+        f"task {task_id} is not held by this worker under this lease token: it finished, was stopped, or was lost and"
+        " given to another worker. Drop the result"
+    )
+
+
+def _sorted(task_ids: set[str]) -> tuple[str, ...]:
+    return tuple(sorted(task_ids))

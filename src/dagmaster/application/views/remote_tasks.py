@@ -1,0 +1,61 @@
+"""Answers to workers that speak HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import View
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.json_types import JsonObject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrationView(View):
+    """A registered worker. It is silent for at most `lease_seconds`, and renews every `heartbeat_seconds`."""
+
+    worker_id: str
+    lease_seconds: float
+    heartbeat_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeregistrationView(View):
+    """A worker that is no longer registered. Its tasks go to others."""
+
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedTasksView(View):
+    """Tasks to run now, each a TaskMessage; and the held tasks to stop, whose results would be refused."""
+
+    worker_id: str
+    tasks: tuple[JsonObject, ...]
+    stop: tuple[str, ...]
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatView(View):
+    """The lease is renewed. `stop`: held tasks to stop, whose results would be refused."""
+
+    worker_id: str
+    stop: tuple[str, ...]
+    lease_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskProgressView(View):
+    """The progress is stored. `stop`: the task has to stop."""
+
+    task_id: str
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResultView(View):
+    """The result is stored. Delivered again under the same lease token, it gets the same answer."""
+
+    task_id: str
+    lease_token: str
+    status: AttemptStatus

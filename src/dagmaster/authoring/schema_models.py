@@ -1,0 +1,114 @@
+"""A model from a JSON Schema, so that params are checked, and mistakes described, as with the handler's own model.
+
+The schema may come from anyone. What is not understood is not checked: a wrong problem is worse than none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_DEPTH: Final = 12
+MAX_PARTS: Final = 2_000
+"""How many parts of a schema are read: definitions may refer to each other."""
+_SCALARS: Final[dict[str, Any]] = {
+    "string": str,
+    "integer": int,
+    "number": float,
+    "boolean": bool,
+    "null": None,
+}
+_LIMITS: Final[dict[str, dict[str, str]]] = {
+    "string": {"minLength": "min_length", "maxLength": "max_length", "pattern": "pattern"},
+    "integer": {"minimum": "ge", "exclusiveMinimum": "gt", "maximum": "le", "exclusiveMaximum": "lt"},
+    "array": {"minItems": "min_length", "maxItems": "max_length"},
+}
+_LIMITS["number"] = _LIMITS["integer"]
+
+
+def model_from_schema(schema: Mapping[str, Any]) -> type[BaseModel] | None:
+    """Return a model of an object; None if the schema is of another type, or cannot be used."""
+    try:
+        return _Reader(schema).model(schema, "Params", extra="allow")
+    except Exception:  # noqa: BLE001 - pydantic rejects a type in many ways; then nothing is checked
+        return None
+
+
+class _Reader:
+    """Reads one schema with its definitions."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        definitions = root.get("$defs")
+        self._definitions: Mapping[str, Any] = definitions if isinstance(definitions, dict) else {}
+        self._parts = 0
+
+    def model(
+        self, schema: Mapping[str, Any], name: str, *, extra: Literal["allow", "forbid"], depth: int = 0
+    ) -> type[BaseModel] | None:
+        properties = schema.get("properties")
+        if not isinstance(properties, dict):
+            return None
+        required = schema.get("required") or ()
+        fields: dict[str, Any] = {}
+        for number, (key, part) in enumerate(properties.items()):
+            # Under another name: `json` and `schema` are good names of params, and methods of every model.
+            fields[f"field_{number}"] = (
+                Annotated[self.type_of(part, depth + 1), Field(alias=key)],
+                ... if key in required else None,
+            )
+        return create_model(name, __config__=ConfigDict(extra=extra), **fields)
+
+    def type_of(self, schema: Any, depth: int) -> Any:
+        self._parts += 1
+        if not isinstance(schema, dict) or depth > MAX_DEPTH or self._parts > MAX_PARTS:
+            return Any
+        if "$ref" in schema:
+            return self.type_of(self._definitions.get(str(schema["$ref"]).removeprefix("#/$defs/")), depth + 1)
+        if "const" in schema or "enum" in schema:
+            return _literal(schema["enum"] if "enum" in schema else [schema["const"]])
+        if "allOf" in schema:
+            parts = schema["allOf"]
+            return self.type_of(parts[0], depth + 1) if isinstance(parts, list) and len(parts) == 1 else Any
+        options = schema.get("anyOf", schema.get("oneOf"))
+        if isinstance(options, list) and options:
+            return Union[tuple(self.type_of(option, depth + 1) for option in options)]  # noqa: UP007 - made of a tuple
+        kind = schema.get("type")
+        if isinstance(kind, list) and kind:
+            return Union[tuple(self.type_of({**schema, "type": one}, depth + 1) for one in kind)]  # noqa: UP007
+        return self._plain(kind, schema, depth)
+
+    def _plain(self, kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
+        if kind == "string" and "format" in schema:
+            # A date, a path, a URL: pydantic reads more spellings of them than a schema says.
+            return Any
+        if kind == "object":
+            return self._object(schema, depth)
+        if kind == "array":
+            # A schema does not say whether the handler takes a list, a tuple or a set.
+            items = Any if "prefixItems" in schema else self.type_of(schema.get("items"), depth + 1)
+            return _limited(list.__class_getitem__(items), kind, schema)
+        return _limited(_SCALARS[kind], kind, schema) if kind in _SCALARS else Any
+
+    def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
+        is_closed = schema.get("additionalProperties") is False
+        model = self.model(schema, "Part", extra="forbid" if is_closed else "allow", depth=depth)
+        if model is not None:
+            return model
+        values = schema.get("additionalProperties")
+        return dict.__class_getitem__((str, self.type_of(values, depth + 1) if isinstance(values, dict) else Any))
+
+
+def _literal(values: Any) -> Any:
+    is_plain = (
+        isinstance(values, list) and values and all(type(value) in (str, int, bool, type(None)) for value in values)
+    )
+    return Literal[tuple(values)] if is_plain else Any
+
+
+def _limited(base: Any, kind: str, schema: Mapping[str, Any]) -> Any:
+    limits = {name: schema[key] for key, name in _LIMITS.get(kind, {}).items() if key in schema}
+    return Annotated[base, Field(**limits)] if limits else base

@@ -1,0 +1,59 @@
+"""Handlers that workers have published: list, show, test."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Path
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dagmaster.application.commands.handler_tests import MAX_WAIT_SECONDS, run_handler
+from dagmaster.application.queries.handlers import find_handler, list_handlers
+from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, MAX_QUEUE
+from dagmaster.http.etags import with_etag
+from dagmaster.http.parameters import Cursor, Limit
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Caller
+from dagmaster.ports.api_keys import Scope
+
+routes = Routes("handlers")
+Name = Annotated[str, Path(max_length=MAX_HANDLER_NAME, description="The name of a handler, or an alias.")]
+
+
+class TestBody(Body):
+    """A test of a handler."""
+
+    params: dict[str, Any] = Field(default_factory=dict, examples=[{"name": "Ada"}])
+    queue: str | None = Field(default=None, min_length=1, max_length=MAX_QUEUE, description="Default: the handler's.")
+    timeout_seconds: float | None = Field(default=None, ge=1, le=86_400, description="Default: the handler's.")
+    wait_seconds: float = Field(default=10.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for it.")
+
+
+@routes.get("/handlers", Scope.READ, "HandlerViewPage")
+async def handlers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+    """List the handlers that workers have published, by name."""
+    return JSONResponse((await list_handlers(app, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/handlers/{name}", Scope.READ, "HandlerView")
+async def handler(request: Request, app: App, name: Name) -> Response:
+    """Show a handler with the schemas of its params and output."""
+    return with_etag(request, (await find_handler(app, name)).to_dict())
+
+
+@routes.post("/handlers/{name}/test", Scope.OPERATE, "HandlerTestView")
+async def test(app: App, caller: Caller, name: Name, body: TestBody) -> JSONResponse:
+    """Run a handler once on a worker, as a job that lists leave out. 202: it still runs, and the job tells more."""
+    view = await run_handler(
+        app,
+        name,
+        body.params,
+        submitted_by=caller.name,
+        queue=body.queue,
+        timeout_seconds=body.timeout_seconds,
+        wait_seconds=body.wait_seconds,
+    )
+    headers = {"Location": f"/api/v1/jobs/{view.job_id}"}
+    return JSONResponse(view.to_dict(), 200 if view.is_finished else 202, headers=headers)

@@ -1,0 +1,200 @@
+"""Tasks for workers that speak only HTTP: register, claim, renew, report. See docs/howto/http-worker.md."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from dagmaster.application.remote_tasks import MAX_CLAIM, MAX_WAIT_SECONDS, ClaimRequest, ProgressReport
+from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, MAX_QUEUE, define_handler
+from dagmaster.http.parameters import MAX_ID
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import Caller, Services
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.remote_workers import NewWorker
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
+
+routes = Routes("tasks")
+MAX_HELD: Final = 10_000
+MAX_HANDLERS: Final = 500
+MAX_SECONDS: Final = 10 * 86_400.0
+Digits = Annotated[str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"])]
+Queue = Annotated[str, Field(min_length=1, max_length=MAX_QUEUE)]
+NO_STORE: Final = {"Cache-Control": "no-store"}
+
+
+class HandlerBody(Body):
+    """A handler of a worker. What it says of params and output is used to validate workflows."""
+
+    name: str = Field(min_length=1, max_length=MAX_HANDLER_NAME, examples=["thumbnail"])
+    version: str = Field(default="1", min_length=1, max_length=64)
+    description: str = Field(default="", max_length=2_000)
+    queue: Queue | None = Field(default=None, description="Of tasks that name none.")
+    timeout_seconds: float | None = Field(default=None, ge=1, le=86_400)
+    params: dict[str, Any] | None = Field(default=None, description="JSON Schema. None: any params.")
+    output: dict[str, Any] | None = Field(default=None, description="JSON Schema. None: any output.")
+
+
+class WorkerBody(Body):
+    """A worker to register."""
+
+    handlers: list[HandlerBody] = Field(min_length=1, max_length=MAX_HANDLERS, description="It gets tasks of these.")
+    queues: list[Queue] = Field(default_factory=list, max_length=100, description="None: it serves every queue.")
+    concurrency: int = Field(default=1, ge=1, le=MAX_HELD, description="How many tasks it runs at once.")
+    host: str = Field(default="http", min_length=1, max_length=255, description="Where it runs, for people.")
+    pid: int = Field(default=0, ge=0, le=2**31 - 1)
+    version: str = Field(default="http", max_length=64, description="Of its software, for people.")
+
+
+class WorkerCallBody(Body):
+    """A call of a registered worker."""
+
+    worker_id: Digits
+
+
+class HeartbeatBody(WorkerCallBody):
+    """The tasks that a worker holds. Others that it claimed some time ago are released: their messages were lost."""
+
+    task_ids: list[Digits] = Field(default_factory=list, max_length=MAX_HELD)
+
+
+class ClaimBody(HeartbeatBody):
+    """A request for tasks. It renews the lease like a heartbeat."""
+
+    limit: int = Field(default=1, ge=1, le=MAX_CLAIM, description="Claim what you can start at once.")
+    wait_seconds: float = Field(default=0.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for a task.")
+
+
+class TaskCallBody(WorkerCallBody):
+    """A report about a task. `task_id` and `lease_token` are those of its message."""
+
+    task_id: Digits
+    lease_token: Digits
+    job_id: Digits | None = Field(default=None, description="Of the message. Not needed.")
+    node_id: str | None = Field(default=None, max_length=MAX_ID, description="Of the message. Not needed.")
+
+
+class CheckpointBody(Body):
+    """A point from which another attempt can resume."""
+
+    phase: str = Field(min_length=1, max_length=200)
+    data: dict[str, Any] = Field(default_factory=dict)
+    artifacts: list[str] = Field(default_factory=list, max_length=1_000, description="URIs that it relies on.")
+
+
+class LogBody(Body):
+    """A part of the log of a task. Sent again with the same number, it is stored once."""
+
+    chunk: int = Field(ge=1, le=2**31 - 1)
+    text: str = Field(max_length=64 * 1024)
+
+
+class ProgressBody(TaskCallBody):
+    """What a running task reports. Everything is optional."""
+
+    current: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    total: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    message: str = Field(default="", max_length=2_000)
+    checkpoint: CheckpointBody | None = None
+    log: LogBody | None = None
+
+
+class ErrorBody(Body):
+    """Why a task failed."""
+
+    kind: str = Field(default="error", min_length=1, max_length=200, description="A word for programs.")
+    message: str = Field(min_length=1, max_length=20_000)
+    details: dict[str, Any] = Field(default_factory=dict)
+
+
+class ResultBody(TaskCallBody):
+    """The outcome of a task. `released`: it was not finished and has not failed; it uses up no retry."""
+
+    status: Literal["completed", "failed", "released"]
+    output: dict[str, Any] = Field(default_factory=dict, description="Of a completed task.")
+    metrics: dict[str, Any] = Field(default_factory=dict)
+    error: ErrorBody | None = Field(default=None, description="Of a failed task.")
+    permanent: bool = Field(default=False, description="A retry would not help.")
+    duration_seconds: float | None = Field(default=None, ge=0, le=MAX_SECONDS, allow_inf_nan=False)
+
+    def to_outcome(self) -> Outcome:
+        """Return the outcome for the application."""
+        seconds = self.duration_seconds
+        if self.status == "completed":
+            return Succeeded(self.output, self.metrics, running_seconds=seconds)
+        if self.status == "released":
+            return Released("the worker released the task", running_seconds=seconds)
+        error = self.error or ErrorBody(message="the handler failed")
+        document = {**error.details, "kind": error.kind, "message": error.message}
+        return Failed(document, self.permanent, running_seconds=seconds)
+
+
+@routes.post("/workers", Scope.WORK, "RegistrationView", 201)
+async def register(services: Services, caller: Caller, body: WorkerBody) -> JSONResponse:
+    """Register a worker, and publish its handlers. It has to call again within its lease, or its tasks are lost."""
+    worker = NewWorker(
+        registered_by=caller.name,
+        host=body.host,
+        pid=body.pid,
+        version=body.version,
+        queues=tuple(body.queues),
+        concurrency=body.concurrency,
+        handlers={handler.name: handler.version for handler in body.handlers},
+    )
+    definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
+    return JSONResponse((await services.remote_tasks.register(worker, definitions)).to_dict(), 201)
+
+
+@routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView")
+async def deregister(services: Services, caller: Caller, worker_id: str) -> JSONResponse:
+    """Release the tasks of a worker, and deregister it."""
+    return JSONResponse((await services.remote_tasks.deregister(worker_id, caller.name)).to_dict())
+
+
+@routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView")
+async def claim(request: Request, services: Services, caller: Caller, body: ClaimBody) -> JSONResponse:
+    """Claim tasks of the worker's handlers; wait for one if there is none."""
+
+    async def is_connected() -> bool:
+        return not await request.is_disconnected()
+
+    asked = ClaimRequest(
+        worker_id=body.worker_id, task_ids=body.task_ids, limit=body.limit, wait_seconds=body.wait_seconds
+    )
+    view = await services.remote_tasks.claim(asked, caller.name, is_connected)
+    return JSONResponse(view.to_dict(), headers=NO_STORE)
+
+
+@routes.post("/callbacks/task-heartbeat", Scope.WORK, "HeartbeatView")
+async def heartbeat(services: Services, caller: Caller, body: HeartbeatBody) -> JSONResponse:
+    """Renew the lease of a worker and of its tasks; learn which of them to stop."""
+    view = await services.remote_tasks.heartbeat(body.worker_id, body.task_ids, caller.name)
+    return JSONResponse(view.to_dict())
+
+
+@routes.post("/callbacks/task-progress", Scope.WORK, "TaskProgressView")
+async def progress(services: Services, caller: Caller, body: ProgressBody) -> JSONResponse:
+    """Report the progress of a task, a checkpoint, a part of its log. It does not renew the lease."""
+    report = ProgressReport(
+        worker_id=body.worker_id,
+        task_id=body.task_id,
+        lease_token=int(body.lease_token),
+        progress=None
+        if body.current is None
+        else {"current": body.current, "total": body.total, "message": body.message},
+        checkpoint=None if body.checkpoint is None else body.checkpoint.model_dump(),
+        log=None if body.log is None else (body.log.chunk, body.log.text),
+    )
+    return JSONResponse((await services.remote_tasks.progress(report, caller.name)).to_dict())
+
+
+@routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView")
+async def result(services: Services, caller: Caller, body: ResultBody) -> JSONResponse:
+    """Report the outcome of a task. Sent again, it gets the same answer; under a stale lease token it gets 409."""
+    view = await services.remote_tasks.report(
+        body.worker_id, body.task_id, int(body.lease_token), body.to_outcome(), caller.name
+    )
+    return JSONResponse(view.to_dict())

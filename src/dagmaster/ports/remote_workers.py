@@ -1,0 +1,88 @@
+"""Workers without a connection to the store: a server acts for them, whatever server their requests reach.
+
+Such a worker is registered like any other: its heartbeat keeps its lease, and its tasks are lost when it is silent. It
+has the three roles of a worker (`task_source`, `task_ledger`, `task_journal`), and a server adds what a worker with a
+connection knows by itself: which tasks it holds, and what it has reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from dagmaster.ports.task_journal import TaskJournal
+from dagmaster.ports.task_ledger import TaskLedger
+from dagmaster.ports.task_source import TaskSource
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from dagmaster.engine.status import AttemptStatus
+    from dagmaster.ports.task_source import ClaimedTask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewWorker:
+    """A worker to register. `registered_by`: the only caller that may act for it. No queues: it serves every queue."""
+
+    registered_by: str
+    host: str
+    pid: int = 0
+    version: str = ""
+    queues: tuple[str, ...] = ()
+    concurrency: int = 1
+    handlers: Mapping[str, str] = field(default_factory=dict)
+    """The version of each of its handlers, by name: it gets tasks of these only."""
+
+
+class HeldTask(NamedTuple):
+    """A task that a worker holds. `is_stopping`: it has to stop."""
+
+    task_id: str
+    token: int
+    job_id: str
+    node_id: str
+    attempt: int
+    handler: str
+    secrets: str | None
+    is_stopping: bool
+    running_seconds: float
+    progress: str | None
+
+
+class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
+    """A registered worker. `report` keeps receipts."""
+
+    handlers: Mapping[str, str]
+
+    @property
+    def id(self) -> str:
+        """Return its worker id."""
+
+    async def claim_handled(self, limit: int) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks whose handler the worker has: it releases none to others."""
+
+    def waiting(self) -> AbstractContextManager[asyncio.Event]:
+        """Provide the wake-up of one request that waits for tasks, instead of `wakeup`.
+
+        Of the requests that wait for the same tasks, one is woken. It leaves the event set where more tasks may be
+        left: then the next request is woken.
+        """
+
+    async def held_task(self, task_id: str, token: int) -> HeldTask | None:
+        """Return a task while this worker holds it under this token."""
+
+
+class RemoteWorkers(Protocol):
+    """Registers such workers and finds them again. Every method raises `DatabaseUnavailable`."""
+
+    async def register(self, worker: NewWorker) -> str:
+        """Register a worker as alive; return its id."""
+
+    async def find(self, worker_id: str, registered_by: str) -> RemoteWorker | None:
+        """Return a worker that this caller registered, unless it has expired or stopped."""
+
+    async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
+        """Return what was reported of a task under this token in the last days, also by a worker that has expired."""

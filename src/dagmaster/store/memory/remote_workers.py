@@ -1,0 +1,111 @@
+"""Workers that speak HTTP, in memory. They behave like those on PostgreSQL: both pass `tests/conformance`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.remote_workers import HeldTask
+from dagmaster.store.claim_waiters import ClaimWaiters
+from dagmaster.store.memory.database import Registration
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from dagmaster.engine.status import AttemptStatus
+    from dagmaster.ports.remote_workers import NewWorker
+    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.store.memory.database import MemoryDatabase, StoredTask
+
+
+class MemoryRemoteWorkers:
+    """Registered workers of a `MemoryDatabase`."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+        self._ids = database.new_ids()
+        self._waiters = ClaimWaiters()
+        database.listen("tasks", self._waiters.on_tasks)
+
+    async def register(self, worker: NewWorker) -> str:
+        """Register a worker as alive."""
+        worker_id = self._ids.new()
+        now = self._database.clock.now()
+        handlers = dict(worker.handlers)
+        self._database.workers[worker_id] = Registration(
+            now, worker.queues, worker.concurrency, handlers=handlers, remote=worker
+        )
+        return worker_id
+
+    async def find(self, worker_id: str, registered_by: str) -> MemoryRemoteWorker | None:
+        """Return a worker that this caller registered, unless it has expired or stopped."""
+        stored = self._database.workers.get(worker_id)
+        if stored is None or stored.remote is None or stored.stopped_at is not None:
+            return None
+        if stored.remote.registered_by != registered_by:
+            return None
+        return MemoryRemoteWorker(self._database, worker_id, stored.remote, self._waiters)
+
+    async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
+        """Return what was reported of a task under this token."""
+        reported_token, status = self._database.receipts.get(task_id, (None, None))
+        return status if reported_token == token else None
+
+
+class MemoryRemoteWorker(MemoryWorkerStore):
+    """A worker that speaks HTTP. It claims only tasks of its handlers."""
+
+    def __init__(self, database: MemoryDatabase, worker_id: str, worker: NewWorker, waiters: ClaimWaiters) -> None:
+        super().__init__(database)
+        self.worker_id = worker_id
+        self.handlers: Mapping[str, str] = worker.handlers
+        self._queues = frozenset(worker.queues)
+        self._waiters = waiters
+
+    @property
+    def id(self) -> str:
+        """Return its worker id."""
+        return self.worker_id
+
+    def waiting(self) -> AbstractContextManager[asyncio.Event]:
+        """Provide the wake-up of one request that waits for tasks."""
+        return self._waiters.waiting((self._queues, frozenset(self.handlers)))
+
+    async def claim_handled(self, limit: int) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks of its handlers."""
+        others = {task.handler for task in self._unclaimed_tasks()} - self.handlers.keys()
+        return await self.claim(limit, others, None)
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report tasks and keep receipts."""
+        accepted = await super().report(reports)
+        for report in reports:
+            if report.task_id in accepted:
+                self._database.receipts[report.task_id] = (report.token, report.status)
+        return accepted
+
+    async def held_task(self, task_id: str, token: int) -> HeldTask | None:
+        """Return a task while this worker holds it under this token."""
+        task = self._claimed_task(task_id, token)
+        if task is None:
+            return None
+        started_at = task.started_at or task.claimed_at or 0.0
+        return HeldTask(
+            task_id,
+            token,
+            task.job_id,
+            task.node_id,
+            task.attempt,
+            task.handler,
+            task.secrets,
+            task.stop_requested_at is not None,
+            self._database.clock.now() - started_at,
+            task.progress,
+        )
+
+    def _claimed_task(self, task_id: str, token: int) -> StoredTask | None:
+        task = self._database.claimed_task(task_id, token)
+        return task if task is not None and task.worker_id == self.worker_id else None

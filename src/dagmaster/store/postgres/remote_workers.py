@@ -1,0 +1,195 @@
+"""Workers that speak HTTP, on PostgreSQL. All workers of a server share its connections, and one listener."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.remote_workers import HeldTask
+from dagmaster.store.claim_waiters import ClaimWaiters
+from dagmaster.store.postgres.job_list import bigint, first_id
+from dagmaster.store.postgres.named_queries import queries, split_ids
+from dagmaster.store.postgres.worker_store import SCAN_AHEAD, PostgresWorkerStore, WorkerConnections, claim_query
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.remote_workers import NewWorker
+    from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
+    from dagmaster.ports.task_source import ClaimedTask
+
+_SQL = queries("worker")
+_CLAIM: Final = claim_query("ready")
+RECEIPT_SECONDS: Final = 3 * 86_400.0
+"""How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
+FORGET_SECONDS: Final = 600.0
+"""After this time without a request, a server forgets a worker, and reads it again when it is asked for it."""
+
+
+class PostgresRemoteWorkers:
+    """The workers whose requests reach this server. What it remembers of them can be lost: it is read again."""
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        self._config = config
+        self.connections = WorkerConnections(config, "dagmaster server, workers")
+        self._waiters = ClaimWaiters()
+        self._workers: dict[tuple[int, str], PostgresRemoteWorker] = {}
+        self._leasing = asyncio.Lock()
+
+    async def close(self) -> None:
+        """Close the connections. Workers stay registered: another server acts for them."""
+        with contextlib.suppress(DatabaseUnavailable):
+            await self.connections.identity.release()
+        for connection in self.connections.all:
+            await connection.close()
+
+    async def register(self, worker: NewWorker) -> str:
+        """Register a worker as alive."""
+        await self.ensure_leased()
+        worker_id = int(self.connections.identity.ids.new())
+        params = {
+            "worker_id": worker_id, "host": worker.host, "pid": worker.pid, "version": worker.version,
+            "queues": list(worker.queues), "concurrency": worker.concurrency,
+            "handlers": json.dumps(dict(worker.handlers)), "registered_by": worker.registered_by,
+        }  # fmt: skip
+        await self.connections.side.fetch(_SQL["register"], params)
+        await self._remember(worker_id, worker.registered_by, worker.queues, worker.handlers)
+        return str(worker_id)
+
+    async def find(self, worker_id: str, registered_by: str) -> PostgresRemoteWorker | None:
+        """Return a worker that this caller registered, unless it has expired or stopped."""
+        number = bigint(worker_id)
+        if number is None:
+            return None
+        worker = self._workers.get((number, registered_by))
+        if worker is None:
+            row = await self.connections.side.row(
+                _SQL["registered"], {"worker_id": number, "registered_by": registered_by}
+            )
+            if row is None:
+                return None
+            await self.ensure_leased()
+            worker = await self._remember(number, registered_by, row["queues"], json.loads(row["handlers"]))
+        worker.used_at = time.monotonic()
+        return worker
+
+    async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
+        """Return what was reported of a task under this token."""
+        params = {"task_id": bigint(task_id) or 0, "token": token}
+        row = await self.connections.side.row(_SQL["receipt"], params)
+        return None if row is None else AttemptStatus(row["status"])
+
+    def forget(self, worker: PostgresRemoteWorker) -> None:
+        """Forget a worker that has expired or stopped."""
+        self._workers.pop(worker.key, None)
+
+    async def ensure_leased(self) -> None:
+        """Lease a machine id for new ids, or renew the lease if half of it has passed."""
+        async with self._leasing:
+            await self.connections.identity.ensure_leased()
+
+    async def _remember(
+        self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]
+    ) -> PostgresRemoteWorker:
+        await self.connections.side.listen("dagmaster_tasks", self._on_tasks)
+        now = time.monotonic()
+        for key in [key for key, worker in self._workers.items() if now - worker.used_at > FORGET_SECONDS]:
+            del self._workers[key]
+        worker = PostgresRemoteWorker(self, self._config, self.connections, self._waiters)
+        worker.attach(worker_id, registered_by, queues, handlers)
+        return self._workers.setdefault(worker.key, worker)
+
+    def _on_tasks(self, queue: str) -> None:
+        for worker in self._workers.values():
+            worker.note_queue(queue)
+        self._waiters.on_tasks(queue)
+
+
+class PostgresRemoteWorker(PostgresWorkerStore):
+    """A worker that speaks HTTP. It claims only tasks of its handlers: it releases none to others."""
+
+    def __init__(
+        self,
+        workers: PostgresRemoteWorkers,
+        config: DatabaseConfig,
+        connections: WorkerConnections,
+        waiters: ClaimWaiters,
+    ) -> None:
+        super().__init__(config, connections)
+        self.handlers: Mapping[str, str] = {}
+        self.key = (0, "")
+        self.used_at = time.monotonic()
+        self._workers, self._waiters = workers, waiters
+
+    def attach(self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]) -> None:
+        """Act for a worker that is registered."""
+        self.worker_id, self.key = worker_id, (worker_id, registered_by)
+        self._queues, self.handlers = list(queues), dict(handlers)
+
+    @property
+    def id(self) -> str:
+        """Return its worker id."""
+        return str(self.worker_id)
+
+    def waiting(self) -> AbstractContextManager[asyncio.Event]:
+        """Provide the wake-up of one request that waits for tasks."""
+        return self._waiters.waiting((frozenset(self._queues), frozenset(self.handlers)))
+
+    def note_queue(self, queue: str) -> None:
+        """Remember that a queue has new tasks."""
+        if not self._queues:
+            self._notified_queues.add(queue)
+
+    async def claim_handled(self, limit: int) -> list[ClaimedTask]:
+        """Claim up to `limit` tasks of its handlers. Where and how they run is not known here."""
+        queues = self._queues or await self._any_queues()
+        if not queues:
+            return []
+        return await self._claim(_CLAIM, {
+            "queues": queues, "limit": limit, "other_slots": 0, "process_bound": list(self.handlers),
+            "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD,
+        })  # fmt: skip
+
+    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+        """Renew the lease; return what to do, or None if the worker was expired."""
+        answer = await super().heartbeat(held, counters)
+        if answer is None:
+            self._workers.forget(self)
+        return answer
+
+    async def _renew_identity(self) -> bool:
+        await self._workers.ensure_leased()
+        return True
+
+    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report tasks and keep receipts, in one transaction."""
+        query, params = self._report_statement(reports)
+        receipts = {
+            "worker_id": self.worker_id,
+            "task_ids": [int(report.task_id) for report in reports],
+            "tokens": [report.token for report in reports],
+            "statuses": [report.status.value for report in reports],
+            "oldest_id": first_id(self.identity.clock.now() - RECEIPT_SECONDS),
+        }
+        statements: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["keep_receipts"], receipts), (query, params)]
+        rows = await self._reports.execute_in_transaction(statements)
+        return split_ids(rows[0]["task_ids"]) if rows else set()
+
+    async def held_task(self, task_id: str, token: int) -> HeldTask | None:
+        """Return a task while this worker holds it under this token."""
+        params = {"task_id": bigint(task_id) or 0, "token": token, "worker_id": self.worker_id}
+        row = await self._side.row(_SQL["held_task"], params)
+        return None if row is None else HeldTask(task_id, token, **dict(row))
+
+    async def deregister(self) -> None:
+        """Release all claimed tasks and deregister. The connections are those of the server, and stay."""
+        await self.release_all()
+        self._workers.forget(self)

@@ -1,0 +1,137 @@
+"""Claimed tasks as messages, with secrets filled in; outcomes as reports, with large outputs stored."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Protocol
+
+from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import DagmasterError, PermanentError
+from dagmaster.ports.handler_reports import Checkpoint
+from dagmaster.ports.json_text import MAX_INLINE, JsonText
+from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
+from dagmaster.text_format import format_rfc3339
+from dagmaster.worker.task_outcomes import failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.task_source import ClaimedTask
+
+
+def make_message(
+    task: ClaimedTask, secrets: Callable[[str], str | None], hidden: set[str], *, place: str = "worker"
+) -> TaskMessage:
+    """Return the message of a task; add the values to redact to `hidden`. `place`: the process that has the secrets.
+
+    Raise `PermanentError` of kind `secret_missing` if it needs a secret that is not there.
+    """
+    params: Any = json.loads(task.params)
+    if task.secrets is not None:
+        references = json.loads(task.secrets)
+        hidden.update(references["hide"])
+
+        def secret(name: str) -> str:
+            value = secrets(name)
+            if value is None:
+                message = f"there is no secret {name!r}: set DAGMASTER_SECRET_{name} where the {place} runs"
+                raise PermanentError(message, kind="secret_missing")
+            hidden.add(value)
+            return value
+
+        params = fill_secrets(attach_secrets(params, references["places"]), secret)
+    return TaskMessage(
+        task_id=task.task_id,
+        job_id=task.job_id,
+        node_id=task.node_id,
+        handler=task.handler,
+        params=params,
+        timeout_seconds=task.timeout_seconds,
+        retry_count=task.attempt - 1,
+        attempt=task.attempt,
+        checkpoint=None if task.checkpoint is None else Checkpoint.from_stored(json.loads(task.checkpoint)),
+        dispatched_at=format_rfc3339(task.dispatched_at),
+        trace_parent=task.trace_parent,
+        workflow=task.workflow,
+        fencing_token=task.fencing_token,
+        lease_token=task.token,
+        own_params=True,
+        isolation=task.isolation,
+    )
+
+
+def secret_values(references: str | None, secrets: Callable[[str], str | None]) -> set[str]:
+    """Return the values to redact in what is reported of a task: those that its params have."""
+    if references is None:
+        return set()
+    document = json.loads(references)
+    named = [part["secret"] for _, parts in document["places"] for part in parts if not isinstance(part, str)]
+    return {*document["hide"], *(value for value in map(secrets, named) if value is not None)}
+
+
+class ReportedTask(Protocol):
+    """What a report has to know of its task."""
+
+    @property
+    def task_id(self) -> str:
+        """Return the id of the task."""
+
+    @property
+    def token(self) -> int:
+        """Return the lease token."""
+
+    @property
+    def job_id(self) -> str:
+        """Return the job."""
+
+    @property
+    def node_id(self) -> str:
+        """Return the node."""
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the attempt."""
+
+
+async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, version: str | None) -> TaskReport:
+    """Return the report of an outcome. `version`: that of the handler, which is stored with a success."""
+    match outcome:
+        case Succeeded():
+            return await _report_success(task, outcome, blobs, version)
+        case Failed():
+            error = json.dumps(outcome.error)
+            return TaskReport(
+                task.task_id, task.token, AttemptStatus.FAILED, permanent=outcome.permanent, error=error,
+                running_seconds=outcome.running_seconds,
+            )  # fmt: skip
+        case Released():
+            return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=outcome.running_seconds)
+
+
+async def _report_success(
+    task: ReportedTask, outcome: Succeeded, blobs: OutputBlobs, version: str | None
+) -> TaskReport:
+    text = json.dumps(outcome.output)
+    metrics = json.dumps(outcome.metrics) if outcome.metrics else None
+    report = TaskReport(
+        task.task_id, task.token, AttemptStatus.COMPLETED, metrics=metrics, running_seconds=outcome.running_seconds
+    )
+    report.handler_version = version
+    if len(text) <= MAX_INLINE:
+        report.output = JsonText(text)
+        return report
+    # Named by the claim: the blob of a rejected report is unreferenced.
+    name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
+    try:
+        await blobs.write(name, text.encode())
+    except DagmasterError as error:
+        problem = failed("blobs_unavailable", f"the output could not be stored: {error}")
+        return TaskReport(
+            task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem.error),
+            running_seconds=outcome.running_seconds,
+        )  # fmt: skip
+    report.output = JsonText(ref=name)
+    return report

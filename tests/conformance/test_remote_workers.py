@@ -1,0 +1,165 @@
+"""Workers for which a server acts: registration, claims of their handlers, receipts, wake-ups."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.remote_workers import NewWorker
+from dagmaster.ports.task_ledger import TaskReport
+from tests.conformance.jobs import Scene, a_task, wait_for_event
+
+if TYPE_CHECKING:
+    from dagmaster.ports.remote_workers import RemoteWorker, RemoteWorkers
+    from dagmaster.ports.task_source import ClaimedTask
+    from tests.conformance.stores import World
+
+COMPLETED = AttemptStatus.COMPLETED
+
+
+async def registered(workers: RemoteWorkers, *queues: str, handlers: tuple[str, ...] = ("h",)) -> RemoteWorker:
+    worker_id = await workers.register(
+        NewWorker(registered_by="ci", host="far", queues=queues, handlers=dict.fromkeys(handlers, "2"))
+    )
+    worker = await workers.find(worker_id, "ci")
+    assert worker is not None
+    return worker
+
+
+def success(task: ClaimedTask) -> TaskReport:
+    return TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("{}"))
+
+
+async def dispatch(world: World, scene: Scene, handler: str, node: str = "a", attempt: int = 1) -> str:
+    task = a_task(world, node, attempt=attempt)
+    task.handler = handler
+    await scene.write(tasks=[task])
+    return task.task_id
+
+
+async def test_a_registered_worker_is_in_the_fleet_and_only_its_own_key_finds_it(world):
+    workers, reader = await world.remote_workers(), await world.reader()
+    worker_id = await workers.register(
+        NewWorker(registered_by="ci", host="far", pid=7, version="3", queues=("q",), concurrency=4, handlers={"h": "2"})
+    )
+    (row,) = (await reader.fleet()).workers
+    assert (row.worker_id, row.host, row.pid, row.version) == (worker_id, "far", 7, "3")
+    assert (row.queues, row.concurrency, row.is_alive) == (("q",), 4, True)
+    assert await workers.find(worker_id, "other") is None
+    assert await workers.find("no number", "ci") is None
+    local = await world.worker("q")
+    assert await workers.find(str(local.worker_id), "ci") is None
+
+
+async def test_another_server_acts_for_a_worker_as_well(world):
+    scene = await Scene.begin(world)
+    one, two = await world.remote_workers(), await world.remote_workers()
+    worker_id = await one.register(NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"}))
+    task_id = await dispatch(world, scene, "h")
+    worker = await two.find(worker_id, "ci")
+    assert worker is not None
+    assert worker.handlers == {"h": "2"}
+    (task,) = await worker.claim_handled(5)
+    first = await one.find(worker_id, "ci")
+    assert first is not None
+    assert await first.report([success(task)]) == {task_id}
+
+
+async def test_it_claims_only_tasks_of_its_handlers_in_their_order(world):
+    scene = await Scene.begin(world)
+    await dispatch(world, scene, "other", "a")
+    two = await dispatch(world, scene, "h", "b")
+    await dispatch(world, scene, "other", "b", attempt=2)
+    four = await dispatch(world, scene, "h", "a", attempt=2)
+    for queues in (("q",), ()):
+        worker = await registered(await world.remote_workers(), *queues)
+        claimed = await worker.claim_handled(5)
+        assert [task.task_id for task in claimed] == [two, four]
+        assert await worker.claim_handled(5) == []
+        await worker.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in claimed])
+
+
+async def test_a_result_leaves_a_receipt_under_its_token_only(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker = await registered(workers)
+    await dispatch(world, scene, "h")
+    (task,) = await worker.claim_handled(5)
+    assert await workers.receipt(task.task_id, task.token) is None
+    assert await worker.report([TaskReport(task.task_id, task.token + 1, COMPLETED)]) == set()
+    assert await workers.receipt(task.task_id, task.token + 1) is None
+    assert await worker.report([success(task)]) == {task.task_id}
+    assert await worker.report([success(task)]) == set()
+    assert await workers.receipt(task.task_id, task.token) is COMPLETED
+    assert await workers.receipt(task.task_id, task.token + 1) is None
+    # Another server, as after the death of this one.
+    assert await (await world.remote_workers()).receipt(task.task_id, task.token) is COMPLETED
+
+
+async def test_a_held_task_is_found_under_its_token_while_it_is_held(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker, other = await registered(workers), await registered(workers)
+    task_id = await dispatch(world, scene, "h")
+    (task,) = await worker.claim_handled(5)
+    await worker.progress({task_id: (task.token, '{"current": 1}')})
+    held = await worker.held_task(task_id, task.token)
+    assert held is not None
+    assert (held.job_id, held.node_id, held.attempt, held.handler) == (scene.job_id, "a", 1, "h")
+    assert (held.is_stopping, held.progress) == (False, '{"current": 1}')
+    assert held.running_seconds >= 0
+    assert await worker.held_task(task_id, task.token + 1) is None
+    assert await other.held_task(task_id, task.token) is None
+    await worker.report([success(task)])
+    assert await worker.held_task(task_id, task.token) is None
+
+
+async def test_the_tasks_of_a_silent_worker_are_lost_and_it_has_to_register_again(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker = await registered(workers)
+    task_id = await dispatch(world, scene, "h")
+    (task,) = await worker.claim_handled(5)
+    await world.move(7)
+    assert len(await scene.orchestrator.mark_lost_tasks()) == 1
+    assert await worker.held_task(task_id, task.token) is None
+    assert await worker.report([success(task)]) == set()
+    assert await worker.heartbeat([task_id], {}) is None
+    assert await (await world.remote_workers()).find(worker.id, "ci") is None
+
+
+async def test_a_worker_that_deregisters_releases_its_tasks(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker = await registered(workers)
+    await dispatch(world, scene, "h")
+    await worker.claim_handled(5)
+    await worker.deregister()
+    assert await world.queued() == set()
+    assert await workers.find(worker.id, "ci") is None
+    assert await scene.results() == [("a", 1, "RELEASED")]
+
+
+async def test_one_request_of_each_kind_is_woken_and_passes_the_wake_up_on(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    same, also, others = [await registered(workers, "q", handlers=names) for names in (("h",), ("h",), ("g",))]
+    with same.waiting() as first, also.waiting() as second, others.waiting() as third:
+        await dispatch(world, scene, "h")
+        await wait_for_event(first)
+        await wait_for_event(third)
+        assert not second.is_set()
+        with also.waiting() as fourth:
+            first.clear()
+            second.set()
+        assert not fourth.is_set()
+    with same.waiting() as fifth:
+        with also.waiting() as sixth:
+            sixth.set()
+        assert fifth.is_set(), "a wake-up that was not used is passed on"
+    with same.waiting() as seventh:
+        await dispatch(world, scene, "h", attempt=2)
+        async with asyncio.timeout(10):
+            await seventh.wait()

@@ -1,0 +1,135 @@
+"""Handlers that workers have published: a server without their code lists them, validates with them, tests them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dagmaster.application.commands.validation import validate_text
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.ports.api_keys import Scope
+from tests.unit.http.api_client import greet, opened_api
+
+WRONG = """
+workflow_id: wrong
+version: 1
+nodes:
+  one: {handler: greet, queue: q, params: {name: [1]}, next: two}
+  two: {handler: greet, queue: q, params: {nam: Ada}, next: three}
+  three: {handler: greet, queue: q}
+"""
+
+
+async def published(api: Any) -> None:
+    """Wait until the worker has published its handlers."""
+    async with asyncio.timeout(10):
+        while not (await api.get("/api/v1/handlers")).json()["items"]:  # noqa: ASYNC110 - it is published beside the work
+            await asyncio.sleep(0)
+
+
+def test_published_handlers_are_listed_and_shown_with_their_schemas():
+    async def main() -> None:
+        async with opened_api() as api:
+            await published(api)
+            (item,) = (await api.get("/api/v1/handlers")).json()["items"]
+            assert (item["name"], item["version"], item["queue"], item["workers"]) == ("greet", "1", "q", 1)
+            assert item["params"]["properties"]["name"]["type"] == "string"
+            assert (await api.get("/api/v1/handlers/greet")).json() == item
+            answer = await api.get("/api/v1/handlers/great")
+            assert (answer.status_code, answer.json()["code"]) == (404, "handler_not_found")
+            assert "greet" in answer.json()["detail"]
+
+    asyncio.run(main())
+
+
+def test_a_server_reports_the_same_problems_at_the_same_places_as_the_handlers_own_code():
+    async def main() -> None:
+        async with opened_api() as api:
+            await published(api)
+            body = {"text": WRONG, "file": "wrong.yaml"}
+            answer = (await api.post("/api/v1/workflows/validate", body)).json()
+            own = validate_text(WRONG, Registry([greet]), name="wrong.yaml").to_dict()
+            assert len(own["problems"]) == 3
+            assert answer == own
+            refused = await api.post("/api/v1/workflows", body)
+            assert (refused.status_code, refused.json()["code"]) == (422, "workflow_invalid")
+
+    asyncio.run(main())
+
+
+def test_a_handler_that_no_worker_has_is_a_warning_or_an_error_as_asked():
+    async def main() -> None:
+        async with opened_api() as api:
+            await published(api)
+            text = WRONG.replace("greet", "gret").replace("{name: [1]}", "{}")
+            for allowed, severity in ((True, "warning"), (False, "error")):
+                body = {"text": text, "allow_missing_handlers": allowed}
+                answer = (await api.post("/api/v1/workflows/validate", body)).json()
+                assert answer["is_valid"] is allowed
+                assert {problem["severity"] for problem in answer["problems"]} == {severity}
+
+    asyncio.run(main())
+
+
+def test_a_handler_is_tested_on_a_worker_as_a_job_that_no_list_shows():
+    async def main() -> None:
+        async with opened_api() as api:
+            await published(api)
+            params = {"name": "{{ inputs.nothing }}"}
+            answer = await api.post("/api/v1/handlers/greet/test", {"params": params})
+            body = answer.json()
+            assert (answer.status_code, body["status"], body["is_finished"]) == (200, "COMPLETED", True)
+            assert body["output"] == {"text": "hello {{ inputs.nothing }}"}, "a param is no template"
+            assert (await api.get(f"/api/v1/jobs/{body['job_id']}")).json()["status"] == "COMPLETED"
+            assert (await api.get("/api/v1/jobs")).json()["items"] == []
+            assert (await api.get("/api/v1/stats")).json()["total"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_test_that_fails_says_why():
+    async def main() -> None:
+        async with opened_api() as api:
+            await published(api)
+            body = (await api.post("/api/v1/handlers/greet/test", {"params": {"nam": 1}})).json()
+            assert (body["status"], body["output"]) == ("FAILED", None)
+            assert body["error"]["kind"] == "invalid_params"
+            missing = await api.post("/api/v1/handlers/nothing/test", {})
+            assert (missing.status_code, missing.json()["code"]) == (404, "handler_not_found")
+
+    asyncio.run(main())
+
+
+def test_a_test_that_takes_longer_answers_202_with_its_job():
+    async def main() -> None:
+        async with opened_api(queues=["q"]) as api:
+            await published(api)
+            body = {"params": {"name": "Ada"}, "queue": "unserved", "wait_seconds": 0.05}
+            answer = await api.post("/api/v1/handlers/greet/test", body)
+            assert (answer.status_code, answer.json()["is_finished"]) == (202, False)
+            assert answer.headers["location"] == f"/api/v1/jobs/{answer.json()['job_id']}"
+
+    asyncio.run(main())
+
+
+def test_handlers_of_a_worker_that_speaks_http_are_published_when_it_registers():
+    async def main() -> None:
+        async with opened_api() as api:
+            headers = api.headers
+            await api.use_key(Scope.WORK, name="far")
+            schema = {
+                "type": "object",
+                "properties": {"size": {"type": "integer", "minimum": 1}},
+                "required": ["size"],
+                "additionalProperties": False,
+            }
+            handler = {"name": "thumb", "version": "3", "queue": "far", "params": schema}
+            assert (await api.post("/api/v1/workers", {"handlers": [handler]})).status_code == 201
+            api.headers = headers
+            shown = (await api.get("/api/v1/handlers/thumb")).json()
+            assert (shown["version"], shown["workers"], shown["params"]) == ("3", 1, schema)
+            text = "workflow_id: w\nversion: 1\nnodes: {a: {handler: thumb, params: {size: 0}}}\n"
+            problems = (await api.post("/api/v1/workflows/validate", {"text": text})).json()["problems"]
+            assert [problem["path"] for problem in problems] == ["nodes.a.params.size"]
+
+    asyncio.run(main())
