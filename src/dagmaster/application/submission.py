@@ -10,13 +10,14 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
+from dagmaster.application.batching import Batcher
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
-from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, SubmissionRejected
+from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, StatementFailed, SubmissionRejected
 from dagmaster.ports.job_records import NewJob
 from dagmaster.telemetry import traces
 
@@ -72,10 +73,46 @@ class JobRequest:
 
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
-    (answer,) = await _submit(app, [request])
+    with traces.span("submit", jobs=1):
+        (answer,) = await _submit(app, [_order(request, app.origin)])
     if isinstance(answer, DagmasterError):
         raise answer
     return answer
+
+
+class SubmissionQueue:
+    """Stores the jobs of many callers: those that arrive while others are stored share the next statement.
+
+    Each caller still waits until its job is on disk. With a commit for each job, on one connection, 32 callers of a
+    server completed 0.18 of the jobs of 32 direct clients, and 0.52 in this way (bench/http.py, 2026-11).
+    """
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._batcher = Batcher(self._submit, max_size=MAX_BATCH)
+
+    async def submit(self, request: JobRequest, origin: ChangeOrigin | None = None) -> SubmitResult:
+        """Store one job, as `submit_job` does, on behalf of a caller."""
+        with traces.span("submit", jobs=1):
+            answer = await self._batcher.run(_order(request, origin))
+        if isinstance(answer, DagmasterError):
+            raise answer
+        return answer
+
+    async def _submit(self, orders: Sequence[_Order]) -> list[SubmitResult | DagmasterError]:
+        try:
+            return await _submit(self._app, orders)
+        except StatementFailed:
+            if len(orders) == 1:
+                raise
+        # Nothing of it was stored. Only the request that the database rejects shall fail.
+        return [await self._submit_alone(order) for order in orders]
+
+    async def _submit_alone(self, order: _Order) -> SubmitResult | DagmasterError:
+        try:
+            return (await _submit(self._app, [order]))[0]
+        except DagmasterError as error:
+            return error
 
 
 async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult]:
@@ -85,42 +122,77 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     """
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
-    answers = await _submit(app, requests)
+    with traces.span("submit", jobs=len(requests)):
+        answers = await _submit(app, [_order(request, app.origin) for request in requests])
     return [
         _error_result(request, answer) if isinstance(answer, DagmasterError) else answer
         for request, answer in zip(requests, answers, strict=True)
     ]
 
 
-async def _submit(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
-    with traces.span("submit", jobs=len(requests)):
-        return await _check_and_store(app, requests)
+class _Order(NamedTuple):
+    """A request with what is stored about its caller: requests of several callers share a statement."""
+
+    request: JobRequest
+    origin: ChangeOrigin | None
+    trace_parent: str | None
 
 
-async def _check_and_store(app: Application, requests: Sequence[JobRequest]) -> list[SubmitResult | DagmasterError]:
-    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
+def _order(request: JobRequest, origin: ChangeOrigin | None) -> _Order:
+    return _Order(request, origin, traces.current_trace_parent())
+
+
+async def _submit(app: Application, orders: Sequence[_Order]) -> list[SubmitResult | DagmasterError]:
+    submitter = JobSubmitter(app.client, await app.client.lease_ids())
+    published = _PublishedGraphs(app)
     jobs: list[NewJob | DagmasterError] = []
-    for request in requests:
+    entries: list[AuditEntry] = []
+    for request, origin, trace_parent in orders:
         try:
-            submission = await to_submission(app, request)
-            jobs.append(submitter.make_job(submission))
+            graph = request.graph or await published.get(request.workflow_id, request.version)
+            job = submitter.make_job(_to_submission(app, request, graph), trace_parent)
         except DagmasterError as error:
             if error.category in _FATAL:
                 raise
             jobs.append(error)
             continue
-        for graph in () if request.graph is None else (request.graph, *request.child_graphs):
-            await submitter.store_graph(graph)
+        jobs.append(job)
+        entries += _audit_entries([job], origin)
+        for stored in () if request.graph is None else (request.graph, *request.child_graphs):
+            await submitter.store_graph(stored)
     valid = [job for job in jobs if isinstance(job, NewJob)]
-    accepted = iter(await app.client.submit(valid, audit=submitter.audit_entries(valid)))
+    accepted = iter(await app.client.submit(valid, audit=entries))
     return [_to_answer(job, next(accepted)) if isinstance(job, NewJob) else job for job in jobs]
+
+
+class _PublishedGraphs:
+    """Looks each version of a workflow up once for all requests of a batch."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+        self._graphs: dict[tuple[str, int | None], Graph | DagmasterError] = {}
+
+    async def get(self, workflow_id: str, version: int | None) -> Graph:
+        """Return the graph of a version, the active one if none is named; raise `WorkflowNotFound`."""
+        key = workflow_id, version
+        if key not in self._graphs:
+            try:
+                self._graphs[key] = await find_published_graph(self._app, workflow_id, version)
+            except DagmasterError as error:
+                self._graphs[key] = error
+        graph = self._graphs[key]
+        if isinstance(graph, DagmasterError):
+            raise graph
+        return graph
 
 
 async def to_submission(app: Application, request: JobRequest) -> Submission:
     """Return the job that a request asks for; raise `WorkflowNotFound` or `InputsInvalid`."""
-    graph = request.graph
-    if graph is None:
-        graph = await find_published_graph(app, request.workflow_id, request.version)
+    graph = request.graph or await find_published_graph(app, request.workflow_id, request.version)
+    return _to_submission(app, request, graph)
+
+
+def _to_submission(app: Application, request: JobRequest, graph: Graph) -> Submission:
     texts = {name: parse_input(graph, name, text) for name, text in request.input_texts.items()}
     return Submission(
         graph=graph,
@@ -211,7 +283,7 @@ class JobSubmitter:
             _check_conflicts(await self._store.find_duplicates(jobs))
         for submission in submissions:
             await self.store_graph(submission.graph)
-        accepted = await self._store.submit(jobs, audit=self.audit_entries(jobs))
+        accepted = await self._store.submit(jobs, audit=_audit_entries(jobs, self._origin))
         _check_conflicts(accepted)
         return accepted
 
@@ -221,14 +293,8 @@ class JobSubmitter:
             await self._store.put_graph(graph.content_hash, json.dumps(graph.definition))
             self._stored.add(graph.content_hash)
 
-    def audit_entries(self, jobs: Sequence[NewJob]) -> list[AuditEntry]:
-        """Return the entries of jobs for the audit trail; none if their submitter is not recorded there."""
-        if self._origin is None:
-            return []
-        return [self._origin.entry("job.submit", "job", job.id, _audited(job), actor=job.submitted_by) for job in jobs]
-
-    def make_job(self, submission: Submission) -> NewJob:
-        """Check a submission and return the job to store."""
+    def make_job(self, submission: Submission, trace_parent: str | None = None) -> NewJob:
+        """Check a submission and return the job to store, in this trace (default: the current one)."""
         check_fields(submission)
         graph = submission.graph
         key = submission.idempotency_key
@@ -254,7 +320,7 @@ class JobSubmitter:
             correlation_id=submission.correlation_id,
             callback_url=submission.callback_url,
             # The span of this process continues the caller's trace, if traces are on.
-            trace_parent=traces.current_trace_parent() or submission.trace_parent,
+            trace_parent=trace_parent or traces.current_trace_parent() or submission.trace_parent,
             is_hidden=submission.is_hidden,
             queue=submission.queue,
             workflows=json.dumps(dict(submission.workflows)),
@@ -269,6 +335,13 @@ def _options(submission: Submission) -> list[JsonValue]:
     options = {name: getattr(submission, name) for name, default in defaults.items()}
     changed = {name: value for name, value in options.items() if value != defaults[name]}
     return [changed] if changed else []
+
+
+def _audit_entries(jobs: Sequence[NewJob], origin: ChangeOrigin | None) -> list[AuditEntry]:
+    """Return the entries of jobs for the audit trail; none if their submitter is not recorded there."""
+    if origin is None:
+        return []
+    return [origin.entry("job.submit", "job", job.id, _audited(job), actor=job.submitted_by) for job in jobs]
 
 
 def _audited(job: NewJob) -> dict[str, JsonValue]:

@@ -34,7 +34,7 @@ DryRun = Annotated[bool, Query(description="Only show what would run.")]
 WaitSeconds = Annotated[float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")]
 
 
-def job_filter(
+async def job_filter(
     status: Statuses = None,
     workflow_id: Annotated[str | None, Query(max_length=64)] = None,
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,

@@ -1,4 +1,8 @@
-"""What the routes of a server work with, and how a route gets it."""
+"""What the routes of a server work with, and how a route gets it.
+
+Dependencies are coroutines, also those that await nothing: FastAPI calls a plain function in another thread, which
+takes longer than all else of a small request.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from starlette.requests import Request
 from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
+from dagmaster.application.submission import SubmissionQueue
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
@@ -37,38 +42,52 @@ class HttpServices:
     """A key with the scope admin that is in no database."""
     health: HealthMonitor = field(init=False, compare=False, repr=False)
     live: LiveStreams = field(init=False, compare=False, repr=False)
+    submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
         object.__setattr__(self, "live", LiveStreams(self.application))
+        object.__setattr__(self, "submissions", SubmissionQueue(self.application))
 
 
-def services(request: Request) -> HttpServices:
+async def services(request: Request) -> HttpServices:
     """Return the services of the server."""
+    return _services(request)
+
+
+async def live_streams(request: Request) -> LiveStreams:
+    """Return the live streams of the server."""
+    return _services(request).live
+
+
+async def caller(request: Request) -> CallerRecord:
+    """Return who sent the request: the route has checked the key or token, and its scope."""
+    return _caller(request)
+
+
+async def origin(request: Request) -> ChangeOrigin:
+    """Return where the changes of a request come from, for the audit trail."""
+    return _origin(request)
+
+
+async def application(request: Request) -> Application:
+    """Return the application layer, on behalf of the caller."""
+    return _services(request).application.on_behalf_of(_origin(request))
+
+
+def _services(request: Request) -> HttpServices:
     wired: HttpServices = request.app.state.services
     return wired
 
 
-def live_streams(request: Request) -> LiveStreams:
-    """Return the live streams of the server."""
-    return services(request).live
-
-
-def caller(request: Request) -> CallerRecord:
-    """Return who sent the request: the route has checked the key or token, and its scope."""
+def _caller(request: Request) -> CallerRecord:
     record: CallerRecord = request.state.caller
     return record
 
 
-def origin(request: Request) -> ChangeOrigin:
-    """Return where the changes of a request come from, for the audit trail."""
-    sender = caller(request)
+def _origin(request: Request) -> ChangeOrigin:
+    sender = _caller(request)
     return ChangeOrigin(actor=sender.name, request_id=request.state.request_id, key_id=sender.key_id)
-
-
-def application(request: Request) -> Application:
-    """Return the application layer, on behalf of the caller."""
-    return services(request).application.on_behalf_of(origin(request))
 
 
 Services = Annotated[HttpServices, Depends(services)]

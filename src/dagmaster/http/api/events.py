@@ -65,7 +65,7 @@ class LogRange(NamedTuple):
     follow: bool
 
 
-def log_range(
+async def log_range(
     attempt: Attempt = None,
     since: Time = None,
     until: Time = None,

@@ -15,14 +15,13 @@ from dagmaster.application.submission import (
     MAX_KEY,
     MAX_NAME,
     JobRequest,
-    submit_job,
     submit_jobs,
 )
 from dagmaster.application.submission_plan import plan_submission
 from dagmaster.errors import SubmissionRejected
 from dagmaster.http.parameters import InputTexts
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App, Caller
+from dagmaster.http.services import App, Caller, Origin, Services
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("jobs")
@@ -70,14 +69,14 @@ class BatchBody(Body):
 
 @routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202)
 async def submit(
-    app: App,
-    caller: Caller,
+    services: Services,
+    origin: Origin,
     body: SubmitBody,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_KEY)] = None,
     traceparent: TraceParent = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
-    result = await submit_job(app, body.to_request(caller.name, idempotency_key, traceparent))
+    result = await services.submissions.submit(body.to_request(origin.actor, idempotency_key, traceparent), origin)
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 

@@ -1,0 +1,52 @@
+"""Work that is cheaper together: one statement for the items of many callers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Batcher(Generic[T, R]):
+    """Processes items in batches: those that arrive while a batch is processed are in the next one.
+
+    An item that arrives alone is processed at once. `process` returns a result for each item, in their order; an error
+    that it raises is raised to each caller of the batch.
+    """
+
+    def __init__(self, process: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_size: int) -> None:
+        self._process = process
+        self._max_size = max_size
+        self._pending: list[tuple[T, asyncio.Future[R]]] = []
+        self._worker: asyncio.Task[None] | None = None
+
+    async def run(self, item: T) -> R:
+        """Process an item, with others; return its result."""
+        result: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._pending.append((item, result))
+        if self._worker is None:
+            # In a context of its own: a batch is part of no caller's trace.
+            self._worker = asyncio.create_task(self._run(), context=contextvars.Context())
+        # A caller that is cancelled leaves its item in the batch.
+        return await asyncio.shield(result)
+
+    async def _run(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending[: self._max_size], self._pending[self._max_size :]
+            try:
+                results = await self._process([item for item, _ in batch])
+            except Exception as error:  # noqa: BLE001 - it is raised to the callers
+                for _, result in batch:
+                    result.set_exception(error)
+                    # A caller that was cancelled does not read it, and asyncio would log that.
+                    result.exception()
+            else:
+                for (_, result), value in zip(batch, results, strict=True):
+                    result.set_result(value)
+        self._worker = None
