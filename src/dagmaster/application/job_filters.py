@@ -31,6 +31,8 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
     text: str | None = None,
 ) -> JobFilter:
     """Return the filter; raise `QueryInvalid` with the name of a field that is not valid."""
+    if version is not None and workflow_id is None:
+        raise QueryInvalid("version: name the workflow, too; versions of different workflows have nothing in common")
     return JobFilter(
         statuses=frozenset(map(_parse_status, statuses)),
         workflow_id=workflow_id,

@@ -34,7 +34,8 @@ def test_without_fields_every_job_matches():
     ("fields", "message"),
     [
         ({"statuses": ["done"]}, "status: 'done' is not a status of a job: pending, running"),
-        ({"version": "two"}, "version: 'two' is not a number"),
+        ({"workflow_id": "w", "version": "two"}, "version: 'two' is not a number"),
+        ({"version": 2}, "version: name the workflow, too; versions of different workflows have nothing in common"),
         ({"finished_since": "soon"}, "finished_since: 'soon' is not a time: write a span"),
     ],
 )

@@ -92,8 +92,9 @@ class JobQuery:
                 self.params[field] = clamp_time(seconds)
         if job_filter.created_after is not None:
             self.params["created_after_id"] = first_id(self.params["created_after"] - _CLOCK_SLACK_SECONDS)
-        if job_filter.created_before is not None:
-            self.params["created_before_id"] = first_id(self.params["created_before"] + _CLOCK_SLACK_SECONDS)
+        for field in ("created_before", "finished_before"):
+            if field in self.params:
+                self.params[f"{field}_id"] = first_id(self.params[field] + _CLOCK_SLACK_SECONDS)
 
     def _add_text(self, text: str) -> None:
         prefixes: tuple[str, ...] = _TEXT_PREFIXES

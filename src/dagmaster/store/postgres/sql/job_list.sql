@@ -129,8 +129,8 @@ j.id < :created_before_id::bigint AND j.created_at < to_timestamp(:created_befor
 j.finished_at >= to_timestamp(:finished_after::float8)
 
 -- name: finished_before
--- Jobs finished before a time.
-j.finished_at < to_timestamp(:finished_before::float8)
+-- Jobs finished before a time: they were created before it. Without the id, a list of old jobs begins at the newest one.
+j.id < :finished_before_id::bigint AND j.finished_at < to_timestamp(:finished_before::float8)
 
 -- name: own_name_prefix
 -- Jobs that were given a name with a prefix.

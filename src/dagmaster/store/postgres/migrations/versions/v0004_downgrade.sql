@@ -3,6 +3,8 @@ DROP TABLE dag_metric_throughput, dag_metric_failures, dag_metric_nodes, dag_met
 DROP TABLE dag_handlers;
 DROP TABLE dag_task_receipts;
 ALTER TABLE dag_workers DROP COLUMN registered_by;
+DROP INDEX dag_jobs_workflow;
+CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id);
 ALTER TABLE dag_jobs DROP COLUMN is_hidden, DROP COLUMN trace_parent;
 DROP TABLE dag_audit;
 DROP FUNCTION dag_audit_is_append_only();
