@@ -28,13 +28,16 @@ PARTS = {
     "language": "expressions, loading and validating workflow files (1 min)",
     "commands": "CLI commands as whole processes, on a database, `run` in one process (4 min)",
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
-    "http_metrics": "metrics over HTTP with a million finished jobs (5 min)",
-    "http_streams": "a thousand live streams on one server (2 min)",
+    "http": "the HTTP API against the direct path, lists of a million jobs, streams, metrics (15 min)",
     "raster": "COGs of large rasters against GDAL's COG driver (10 min)",
     "vector": "polygons into PostGIS against a bare COPY (1 min; needs PostGIS)",
     "fathom": "the flood workflow against a process pool (15 min; sizes: python -m bench.fathom --help)",
 }
-MORE_PARTS = {"floor": "the floor of the runtime alone: the same rows in hand-written SQL (1 min)"}
+MORE_PARTS = {
+    "floor": "the floor of the runtime alone: the same rows in hand-written SQL (1 min)",
+    "http_metrics": "of http: metrics with a million finished jobs (5 min)",
+    "http_streams": "of http: a thousand live streams on one server (2 min)",
+}
 
 USAGE = """\
 python -m bench [PART ...] [--keep]

@@ -175,7 +175,7 @@ async def jobs_in_batches(dsn: str, graph: Graph, count: int, size: int) -> JobR
         started = time.perf_counter()
         for _ in range(count // size):
             await submitting.submitter.submit(batch)
-        return await _until_completed(submitting, graph, count, started)
+        return await until_completed(submitting, graph, count, started)
 
 
 async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> JobRates:
@@ -197,10 +197,11 @@ async def jobs_one_by_one(dsn: str, graph: Graph, count: int, clients: int) -> J
 
         started = time.perf_counter()
         await asyncio.gather(*(submit(submitter) for submitter in submitters))
-        return await _until_completed(watcher, graph, count, started)
+        return await until_completed(watcher, graph, count, started)
 
 
-async def _until_completed(watcher: Client, graph: Graph, count: int, started: float) -> JobRates:
+async def until_completed(watcher: Client, graph: Graph, count: int, started: float) -> JobRates:
+    """Wait until all jobs of a graph are finished. All have been accepted when this is called."""
     accepted = time.perf_counter() - started
     await watcher.until_zero(_OPEN, graph.workflow_id)
     return JobRates(count / accepted, count / (time.perf_counter() - started))

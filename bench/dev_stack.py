@@ -59,6 +59,8 @@ class Stack:
         self.dsn = dsn_of(data_dir)
         self.output: list[str] = []
         self.pids: dict[str, int] = {}
+        self.api = ""
+        self._key_file = ""
         self.ready_seconds = 0.0
         self._ready = threading.Event()
 
@@ -103,9 +105,10 @@ class Stack:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             self.output.append(line.rstrip())
-            match = re.match(r"  (orchestrator|worker) +pid (\d+)$", self.output[-1])
-            if match:
+            if match := re.match(r"  (orchestrator|worker|server) +pid (\d+)$", self.output[-1]):
                 self.pids[match[1]] = int(match[2])
+            if match := re.match(r"  API +(http://\S+)/api/v1 \(key in (.+)\)$", self.output[-1]):
+                self.api, self._key_file = match[1], match[2]
             if line.startswith("ready in"):
                 self._ready.set()
         self._ready.set()
@@ -120,10 +123,19 @@ class Stack:
             self._process.wait(10)
         self._listener.join(5)
 
+    @property
+    def key(self) -> str:
+        """Return the key of the API."""
+        return Path(self._key_file).read_text(encoding="utf-8").strip()
+
     def floor_dsn(self) -> str:
         """Create the database for the floor and return its DSN."""
-        create_floor(self.dsn)
-        return dsn_of(self.data_dir, FLOOR)
+        return self.create_database(FLOOR)
+
+    def create_database(self, name: str) -> str:
+        """Create a database with dagmaster's schema, which the services do not use; return its DSN."""
+        create_database(self.dsn, name)
+        return dsn_of(self.data_dir, name)
 
     def names(self) -> dict[int, str]:
         """Return process names by pid: dagmaster's processes, and the server processes of its connections."""
@@ -148,10 +160,10 @@ def dsn_of(data_dir: Path, database: str = "dagmaster") -> str:
     return f"postgresql:///{database}?host={data_dir / 'socket'}&port=5432&user=dagmaster"
 
 
-def create_floor(dsn: str) -> None:
-    """Create the database for the floor on this server, with dagmaster's schema."""
-    asyncio.run(_create_database(dsn, FLOOR))
-    schema_version.upgrade(dsn.replace("postgresql:///dagmaster?", f"postgresql:///{FLOOR}?"))
+def create_database(dsn: str, name: str = FLOOR) -> None:
+    """Create a database on this server, with dagmaster's schema."""
+    asyncio.run(_create_database(dsn, name))
+    schema_version.upgrade(dsn.replace("postgresql:///dagmaster?", f"postgresql:///{name}?"))
 
 
 async def connect(dsn: str, **settings: str) -> asyncpg.Connection[Any]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import process_usage
-from bench.dev_stack import connect, create_floor, dsn_of, folder
+from bench.dev_stack import connect, create_database, dsn_of, folder
 from bench.rows import Row
 from dagmaster.store.embedded.server import EmbeddedPostgres
 
@@ -125,7 +125,7 @@ UPDATE dag_jobs SET status = 'COMPLETED', event_seq = $2, finished_at = now(), o
 def measure() -> Iterator[Row]:
     """Measure the floor alone; `bench.runtime` measures it beside the runtime."""
     with folder() as place, EmbeddedPostgres(place / "data"):
-        create_floor(dsn_of(place / "data"))
+        create_database(dsn_of(place / "data"))
         dsn = dsn_of(place / "data", "floor")
         yield Row("floor, chain of 40", asyncio.run(_chains(dsn, 40, 9)) * 1_000, "ms")
         for count, repeats in ((1_000, 5), (10_000, 3), (100_000, 1)):
