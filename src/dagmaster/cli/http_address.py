@@ -28,6 +28,31 @@ def bind(host: str, port: int) -> socket.socket:
         raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 
 
+def url_of(listener: socket.socket, *, has_tls: bool = False) -> str:
+    """Return the URL of a socket that listens, with the port that it has got."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if has_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def check_tls_files(certificate: str | None, key_file: str | None) -> None:
+    """Raise a usage error if one of the files is missing, or if they cannot be used together."""
+    if certificate is None or key_file is None:
+        if certificate is not key_file:
+            raise click.UsageError("--certificate and --certificate-key go together")
+        return
+    import ssl
+
+    try:
+        # A key with a password would ask for it at the terminal.
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key_file, password="")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise click.ClickException(
+            f"cannot use the certificate {certificate} with the key {key_file}: {reason}."
+            " Both are PEM files, and the key has no password"
+        ) from error
+
+
 def find_port(preferred: int = PORT) -> int:
     """Return the preferred port of this machine if it is free, else another one."""
     for port in (preferred, 0):

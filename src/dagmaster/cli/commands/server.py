@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagmaster.cli.commands.services import serve, with_parent_option
-from dagmaster.cli.http_address import PORT, bind
+from dagmaster.cli.http_address import PORT, bind, check_tls_files, url_of
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.options import data_dir_option
 
@@ -56,11 +56,9 @@ def server(
     from dagmaster.bootstrap import blob_directory
     from dagmaster.bootstrap.http_server import ServerService
 
-    if (certificate is None) != (certificate_key is None):
-        raise click.UsageError("--certificate and --certificate-key go together")
+    check_tls_files(certificate, certificate_key)
     listener = bind(host, port)
-    scheme = "http" if certificate is None else "https"
-    address = f"{scheme}://{host}:{listener.getsockname()[1]}"
+    address = url_of(listener, has_tls=certificate is not None)
 
     def make(config: DatabaseConfig, _blobs: OutputBlobs, settings: Settings) -> Service:
         return ServerService(

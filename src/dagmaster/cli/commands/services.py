@@ -94,7 +94,7 @@ def orchestrator(
         return serve("orchestrator", make_alone, data_dir, logs, with_parent=with_parent)
     from dagmaster.bootstrap.http_server import ServerService
     from dagmaster.bootstrap.service_group import ServiceGroup
-    from dagmaster.cli.http_address import bind, parse_address
+    from dagmaster.cli.http_address import bind, parse_address, url_of
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
     listener = bind(*parse_address(address))
@@ -105,7 +105,7 @@ def orchestrator(
         server = ServerService(config, settings, blob_directory(settings, data_dir), listener, metrics=metrics)
         return ServiceGroup([observe_turns(make_orchestrator(config, blobs, settings), metrics), server])
 
-    return serve(f"orchestrator with the HTTP API at {address}", make, data_dir, logs, with_parent=with_parent)
+    return serve(f"orchestrator with the HTTP API at {url_of(listener)}", make, data_dir, logs, with_parent=with_parent)
 
 
 @click.command()

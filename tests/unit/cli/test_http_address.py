@@ -1,0 +1,53 @@
+"""The address of the HTTP API: its port, and the files of TLS."""
+
+from __future__ import annotations
+
+import socket
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from dagmaster.cli.commands.server import server
+from dagmaster.cli.http_address import bind, check_tls_files, find_port, parse_address, url_of
+
+
+def test_another_port_is_chosen_if_the_preferred_one_is_taken():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        chosen = find_port(taken)
+        assert chosen not in (0, taken)
+        with bind("127.0.0.1", chosen) as listener:
+            assert listener.getsockname()[1] == chosen
+    assert find_port(taken) == taken
+
+
+def test_a_server_whose_port_is_taken_is_rejected_with_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        result = CliRunner().invoke(server, ["--port", str(port)])
+    assert (result.exit_code, f"cannot listen on 127.0.0.1:{port}" in result.output) == (1, True)
+
+
+@pytest.mark.parametrize("text", ["8420", ":8420", "host:", "host:x", "host:65536", "host:-1"])
+def test_an_address_has_a_host_and_a_port(text):
+    with pytest.raises(click.UsageError, match="HOST:PORT"):
+        parse_address(text)
+    assert parse_address("[::1]:8420") == ("::1", 8420)
+
+
+def test_a_url_has_the_port_that_the_socket_has_got():
+    with bind("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert url_of(listener) == f"http://127.0.0.1:{port}"
+        assert url_of(listener, has_tls=True) == f"https://127.0.0.1:{port}"
+
+
+def test_files_of_tls_that_cannot_be_used_are_rejected_before_the_start(tmp_path):
+    file = tmp_path / "x.pem"
+    file.write_text("not PEM")
+    with pytest.raises(click.UsageError, match="go together"):
+        check_tls_files(str(file), None)
+    with pytest.raises(click.ClickException, match=r"cannot use the certificate .*x\.pem"):
+        check_tls_files(str(file), str(file))
+    check_tls_files(None, None)
