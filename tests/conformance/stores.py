@@ -421,7 +421,7 @@ def _sessions(
     if isinstance(store, PostgresRemoteWorkers):
         return list(store.connections.all)
     if isinstance(store, PostgresReadStore):
-        return [*store.pool.connections, store.subscriptions.listener]
+        return [*store.pool.connections, *store.feed_pool.connections, store.subscriptions.listener]
     if isinstance(store, PostgresClientStore):
         return [store.session]
     if isinstance(store, PostgresOrchestratorStore):

@@ -139,6 +139,30 @@ async def test_a_reader_of_a_job_does_not_read_the_whole_queue(world):
     assert {name for name, _ in plans.large()} == set(), plans.large()
 
 
+@pytest.mark.parametrize("world", ["direct"], indirect=True)
+@in_world
+async def test_a_feed_reads_the_rows_of_its_jobs_only(world):
+    await analyze_empty_tables(world, were_full=False)
+    plans = Plans(world)
+    played = await begin(world, plans)
+    await played.worker.claim(BATCH)
+    reader = await world.reader()
+    jobs = [played.job_id, *map(str, range(1, BATCH))]
+    async with reader.feed(lambda _job_id: None) as feed:
+        await feed.jobs(jobs)
+        # Its connection is open now.
+        await plans.watch()
+        before = len(plans.texts)
+        assert len(await feed.jobs(jobs)) == BATCH
+        events = await feed.events([(job_id, 0) for job_id in jobs], limit=BATCH)
+        assert len(events[0]) == BATCH
+        assert len(await feed.nodes([(job_id, "n") for job_id in jobs])) == BATCH - 1
+        assert (await feed.child_counts([(job_id, "f") for job_id in jobs]))[played.job_id, "f"].counts
+        assert len(await feed.claimed_tasks(jobs, limit=BATCH)) >= BATCH
+        assert len(plans.texts) == before + 5
+    assert {name for name, _ in plans.large()} == set(), plans.large()
+
+
 async def check_plans(world: PostgresWorld, statistics: str) -> None:
     """Let services work among many rows, and check the plans of all their statements."""
     if statistics != "of full tables":

@@ -94,7 +94,7 @@ class PostgresReadStore:
         self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
         self.metrics = PostgresMetricReader(self.pool)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are there.
-        self._feed_pool = ReadOnlyPool(
+        self.feed_pool = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1
         )
         self.subscriptions = JobSubscriptions(config, name)
@@ -105,7 +105,7 @@ class PostgresReadStore:
         """Close every connection."""
         await self.subscriptions.close()
         await self.pool.close()
-        await self._feed_pool.close()
+        await self.feed_pool.close()
 
     @property
     def lease_seconds(self) -> float:
@@ -442,7 +442,7 @@ class PostgresReadStore:
 
     def feed(self, on_change: Callable[[str], None]) -> PostgresJobFeed:
         """Follow many jobs; call back with the id of one that may have changed."""
-        return PostgresJobFeed(self._feed_pool, self.subscriptions, on_change)
+        return PostgresJobFeed(self.feed_pool, self.subscriptions, on_change)
 
     async def _fetch(self, query: Query, job_id: str, **params: Any) -> list[Any]:
         """Run a query about one job; ids are numeric."""

@@ -164,11 +164,14 @@ j.id BETWEEN least(:id_prefix::bigint::numeric * {scale}, 9223372036854775807)::
 dag_jobs j
 
 -- name: records
--- The jobs of a page as records, newest first.
+-- The jobs of a page as records, newest first. Each is looked up by its id: statistics of a table that has just been
+-- filled would choose a scan.
 graphs AS (
     SELECT g.content_hash, count(*) AS nodes,
            array_agg(n.key) FILTER (WHERE n.value ->> 'type' = 'fan_out') AS fan_outs
-    FROM (SELECT DISTINCT j.content_hash FROM page JOIN dag_jobs j ON j.id = page.id) AS h
+    FROM (SELECT DISTINCT j.content_hash
+          FROM page
+          CROSS JOIN LATERAL (SELECT j.content_hash FROM dag_jobs j WHERE j.id = page.id LIMIT 1) j) AS h
     JOIN dag_graphs g ON g.content_hash = h.content_hash
     CROSS JOIN LATERAL json_each(g.definition -> 'nodes') AS n
     GROUP BY g.content_hash
@@ -187,7 +190,7 @@ SELECT j.id, coalesce(j.name, j.workflow_id) AS name, j.workflow_id, j.version, 
        o.owner_id, o.host AS owner_host, o.pid AS owner_pid,
        extract(epoch FROM clock() - o.heartbeat_at)::float8 AS owner_silent_seconds{values}
 FROM page
-JOIN dag_jobs j ON j.id = page.id
+CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = page.id LIMIT 1) j
 LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
 LEFT JOIN graphs g ON g.content_hash = j.content_hash
 LEFT JOIN LATERAL (

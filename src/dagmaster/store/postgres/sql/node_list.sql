@@ -23,8 +23,8 @@ FROM dag_node_states n JOIN dag_jobs j ON j.id = n.job_id
 -- name: of_keys
 -- Some nodes of some jobs.
 FROM unnest(:job_ids::bigint[], :node_ids::text[]) AS k (job_id, node_id)
-JOIN dag_node_states n ON n.job_id = k.job_id AND n.node_id = k.node_id
-JOIN dag_jobs j ON j.id = n.job_id
+CROSS JOIN LATERAL (SELECT * FROM dag_node_states n WHERE n.job_id = k.job_id AND n.node_id = k.node_id LIMIT 1) n
+CROSS JOIN LATERAL (SELECT j.workflow_id FROM dag_jobs j WHERE j.id = n.job_id LIMIT 1) j
 
 -- name: across_jobs
 -- The nodes of all jobs, newest job first: jobs are read in this order, and no more of them than fill the page.
