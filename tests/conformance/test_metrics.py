@@ -21,6 +21,7 @@ from tests.conformance.jobs import ONE, Played, Scene, a_turn, submitted
 from tests.conformance.stores import PostgresWorld
 
 if TYPE_CHECKING:
+    from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.metrics import MetricReader, WorkflowMetrics
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from tests.conformance.stores import World
@@ -169,21 +170,50 @@ async def test_throughput_has_a_bucket_for_each_step(world):
 async def test_two_orchestrators_count_each_job_once_and_one_takes_over_after_the_lease(world):
     first, second, reader = await world.orchestrator(), await world.orchestrator(LEASE), (await world.reader()).metrics
     await failed_job(world, first, "no")
-    await asyncio.gather(first.roll_up_metrics(), second.roll_up_metrics())
+    assert sum(await asyncio.gather(first.roll_up_metrics(), second.roll_up_metrics())) == 1
     await failed_job(world, first, "no")
     await world.move(60)
     await second.roll_up_metrics()
     assert (await metrics_of(reader, "bad")).failed == 2
 
 
+async def finish_by_hand(scene: Scene, claimed: ClaimedJob, now: float) -> set[str]:
+    """Commit a turn that began at some time, and fails the job."""
+    turn = a_turn(claimed, ONE, finished=FinishJob(JobStatus.FAILED, None, {"kind": "deadline", "message": "late"}))
+    turn.job.status = JobStatus.FAILED
+    return await scene.orchestrator.commit_turns([turn], now)
+
+
 async def test_a_turn_that_is_fenced_counts_nothing(world):
     scene = await Scene.begin(world)
     claimed = await scene.now()
     await scene.now()
-    turn = a_turn(claimed, ONE, finished=FinishJob(JobStatus.FAILED, None, {"message": "no"}))
-    turn.job.status = JobStatus.FAILED
-    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
+    assert await finish_by_hand(scene, claimed, scene.orchestrator.clock.now()) == set()
     assert await scene.orchestrator.roll_up_metrics() == 0
+
+
+async def test_a_turn_that_commits_long_after_it_began_is_counted(world):
+    scene, reader = await Scene.begin(world), (await world.reader()).metrics
+    await failed_job(world, scene.orchestrator, "no")
+    await scene.orchestrator.roll_up_metrics()
+    # Its orchestrator was paused: jobs that finished later are counted already.
+    began = scene.orchestrator.clock.now() - 7200
+    assert await finish_by_hand(scene, await scene.now(), began) == {scene.job_id}
+    assert await scene.orchestrator.roll_up_metrics() == 1
+    metrics = await metrics_of(reader, "one")
+    assert (metrics.failed, metrics.durations.average) == (1, None)
+    (late,) = [group for group in await reader.failures(await since(reader), limit=9) if group.workflow_id == "one"]
+    assert (late.message, late.node_id, late.last_at) == ("late", "", pytest.approx(began))
+
+
+async def test_a_hidden_job_is_load_and_nothing_else(world):
+    scene, reader = await Scene.begin(world, is_hidden=True), (await world.reader()).metrics
+    now = scene.orchestrator.clock.now()
+    await finish_by_hand(scene, await scene.now(), now)
+    assert await scene.orchestrator.roll_up_metrics() == 1
+    assert await reader.workflows(0.0) == []
+    assert await reader.failures(0.0, limit=9) == []
+    assert sum(bucket.failed for bucket in await reader.throughput(now - 600, now + 600, 60)) == 1
 
 
 async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):
