@@ -50,6 +50,8 @@ class ClientSettings:
     worker_lease_seconds: float = 6.0
     read_timeout_seconds: float = 30.0
     allowed_env: tuple[str, ...] = ()
+    otlp_endpoint: str | None = None
+    application_insights: PlainSecret | None = None
 
 
 def load_client_settings() -> ClientSettings | Settings:

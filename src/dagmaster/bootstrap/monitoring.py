@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from dagmaster.errors import SettingsInvalid
 
 if TYPE_CHECKING:
+    from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.settings import Settings
     from dagmaster.telemetry.prometheus import ProcessMetrics
@@ -49,7 +50,7 @@ def observe_tasks(worker: Worker, metrics: ProcessMetrics | None) -> Worker:
     return worker
 
 
-def start_traces(settings: Settings, service: str) -> None:
+def start_traces(settings: ClientSettings | Settings, service: str) -> None:
     """Export the traces of this process, if the settings say where; raise `SettingsInvalid` without the packages."""
     insights = settings.application_insights
     if settings.otlp_endpoint is None and insights is None:

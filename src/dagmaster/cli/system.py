@@ -85,9 +85,11 @@ def database_session(data_dir: pathlib.Path | None) -> Iterator[DatabaseSession]
     """Open the database of DAGMASTER_DATABASE_URL, else the embedded one; report errors as a command does."""
     from dagmaster.bootstrap import open_database
     from dagmaster.bootstrap.client_settings import load_client_settings
+    from dagmaster.bootstrap.monitoring import start_traces
 
     with command_errors():
         settings = load_client_settings()
+        start_traces(settings, "cli")
         with open_database(settings, data_dir) as config:
             yield DatabaseSession(config, settings, data_dir)
 

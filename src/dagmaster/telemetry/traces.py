@@ -104,7 +104,9 @@ def instrument_server(app: Any) -> None:
     if _State.tracer is not None:
         from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
-        FastAPIInstrumentor.instrument_app(app, excluded_urls="livez,readyz,metrics$")
+        FastAPIInstrumentor.instrument_app(
+            app, excluded_urls="livez,readyz,metrics$", exclude_spans=["receive", "send"]
+        )
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.application.views.metrics import Percentiles
-from dagmaster.cli.render.text import DIM
-from dagmaster.text_format import age, format_rfc3339
+from dagmaster.cli.render.text import DIM, duration
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,7 +96,7 @@ def _success_and_durations(view: WorkflowMetricsView | NodeMetricsView) -> tuple
 
 
 def _duration(seconds: float | None, prefix: str = "") -> str:
-    return "" if seconds is None else prefix + age(seconds)
+    return "" if seconds is None else prefix + duration(seconds)
 
 
 def _number(count: int) -> str:
