@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import socket
+import ssl
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -184,9 +186,17 @@ def _answer(response: httpx.Response) -> Answer:
 def _reason(error: httpx.TransportError) -> str:
     if isinstance(error, httpx.ConnectTimeout):
         return "it does not accept the connection in time"
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror.lower()
-        cause = cause.__cause__ or cause.__context__
-    return str(error)[:200].lower() or type(error).__name__
+    causes: list[BaseException] = [error]
+    for cause in causes:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"its certificate is not valid ({cause.verify_message})"
+        if isinstance(cause, ssl.SSLError):
+            return "it does not answer with TLS; is the address http:// instead of https://?"
+        if isinstance(cause, socket.gaierror):
+            return "no host has this name"
+        if isinstance(cause, OSError) and cause.errno:
+            return os.strerror(cause.errno).lower()
+        # Several addresses were tried: their errors are a group.
+        inner = cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()
+        causes += [reason for reason in (*inner, cause.__cause__, cause.__context__) if reason is not None]
+    return "it does not answer as a server does"

@@ -79,6 +79,7 @@ class JobMethods:
         cursor: str | None = None,
         limit: int = 1000,
         node_ids: Collection[str] | None = None,
+        with_children: bool = True,
     ) -> Page[EventView]:
         """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
         answer = await self.connection.get(
@@ -89,6 +90,7 @@ class JobMethods:
             cursor=cursor,
             limit=limit,
             node_id=None if node_ids is None else list(node_ids),
+            children=with_children,
         )
         return page_of(EventView, answer)
 

@@ -85,3 +85,16 @@ def test_what_commands_import_to_read_jobs_has_neither_pydantic_nor_the_compiler
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.process
+def test_a_command_through_a_server_imports_no_driver_and_one_on_a_database_no_client():
+    code = """if True:
+        import sys
+        import dagmaster.application.queries.jobs, dagmaster.bootstrap.client_settings, dagmaster.cli.system
+        print([name for name in ("httpx", "asyncpg", "pydantic") if name in sys.modules])
+        import dagmaster.client.async_client
+        print([name for name in ("asyncpg", "pydantic", "fastapi", "jsonschema", "yaml") if name in sys.modules])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["[]", "[]"]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from dagmaster import Client
 from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.authoring.handler_registry import Registry, handler
@@ -411,7 +412,7 @@ def test_a_server_that_is_not_there_is_exit_code_3(terminal, monkeypatch):
     monkeypatch.setattr(connection, "Retries", lambda: Retries(base_seconds=0.0))
     code, _, err = terminal.local("--url", "http://127.0.0.1:9", "jobs", "list")
     assert code == 3
-    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: ")
+    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: connection refused. Is it running?")
     assert "Traceback" not in err
     assert terminal.server.key not in err
 
@@ -444,3 +445,13 @@ def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeyp
     monkeypatch.delenv("DAGMASTER_KEY")
     code, _, err = terminal.local("--key", "dm_x", "jobs", "list")
     assert (code, "name it with --url or DAGMASTER_URL" in " ".join(err.split()), "dm_x" in err) == (2, True, False)
+
+
+def test_events_without_children_have_their_failures_only(terminal):
+    with Client(terminal.server.url, terminal.server.key) as client:
+        events = client.list_events(JOBS["broken"], with_children=False).items
+        everything = client.list_events(JOBS["broken"]).items
+    of_children = [event for event in events if "__" in (event.node_id or "")]
+    assert {event.node_id for event in of_children} == {"tiles__1"}
+    assert {event.event_status for event in of_children} == {"failure"}
+    assert len(events) < len(everything)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import ssl
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -172,6 +174,28 @@ def test_the_key_is_sent_and_appears_nowhere_else():
     assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
     client = AsyncClient("http://server", KEY)
     assert KEY not in f"{caught.value!r} {caught.value.to_dict()} {client!r} {client.connection!r}"
+
+
+def failed_with(*causes: Exception) -> httpx.ConnectError:
+    """Return the error of httpx for the errors of the attempts to connect."""
+    error = httpx.ConnectError("all connection attempts failed")
+    error.__cause__ = OSError("all connection attempts failed")
+    error.__cause__.__cause__ = causes[0] if len(causes) == 1 else ExceptionGroup("all failed", causes)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("causes", "reason"),
+    [
+        ([ConnectionRefusedError(111, "Connect call failed ('127.0.0.1', 9)")], "connection refused"),
+        ([ConnectionRefusedError(111, "a"), OSError(101, "b")], "connection refused"),
+        ([socket.gaierror(-2, "Name or service not known")], "no host has this name"),
+        ([ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER]")], "it does not answer with TLS"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_explained_in_our_words(causes, reason):
+    with pytest.raises(ServerUnavailable, match=f"cannot reach the server at http://server: {reason}"):
+        Server(failed_with(*causes)).ask(lambda client: client.count_jobs())
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,15 @@ async def list_events(
     cursor: str | None = None,
     limit: int = 1000,
     node_ids: Collection[str] | None = None,
+    with_children: bool = True,
 ) -> Page[EventView]:
-    """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
+    """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure.
+
+    Not `with_children`: children of fan-outs have their failures only, as if all nodes of the workflow were named.
+    """
     job = await find_job(app, job_id)
+    if node_ids is None and not with_children:
+        node_ids = (await app.outlines.get(job.content_hash)).specs.keys()
     position = start_page(CursorKind.EVENTS, cursor, limit)
     after = after if position is None else int(position[0])
     records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)

@@ -215,9 +215,11 @@ class PlainLines:
 
     async def _new_events(self, job: JobDetailView) -> list[EventView]:
         events: list[EventView] = []
-        node_ids, cursor = list(job.dependencies), None
+        cursor = None
         while True:
-            page = await self._system.call(list_events, job.job_id, after=self._after, cursor=cursor, node_ids=node_ids)
+            page = await self._system.call(
+                list_events, job.job_id, after=self._after, cursor=cursor, with_children=False
+            )
             events += page.items
             cursor = page.next_cursor
             if cursor is None or len(events) >= _MAX_EVENTS:

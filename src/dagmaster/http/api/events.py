@@ -26,11 +26,14 @@ async def events(
     job_id: JobId,
     after: Annotated[int, Query(ge=0, le=2**63 - 1, description="The number of the last event you have.")] = 0,
     node_id: Annotated[list[str] | None, Query(max_length=100, description="Repeatable: theirs, and failures.")] = None,
+    children: Annotated[bool, Query(description="With all events of children of fan-outs, not only failures.")] = True,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JSONResponse:
     """List the audit events of a job, numbered without gaps."""
-    page = await list_events(app, job_id, after=after, node_ids=node_id or None, cursor=cursor, limit=limit)
+    page = await list_events(
+        app, job_id, after=after, node_ids=node_id or None, with_children=children, cursor=cursor, limit=limit
+    )
     return JSONResponse(page.to_dict())
 
 
