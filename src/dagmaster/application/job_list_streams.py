@@ -7,6 +7,7 @@ no position to resume from: every stream begins with a snapshot.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ class LiveList:
     jobs: _Jobs | None = None
     ending: StreamMessage | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_left: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the last reader has left."""
     loop: asyncio.Task[None] | None = None
     last_delta: tuple[_Jobs, StreamMessage | None] | None = None
 
@@ -83,13 +86,14 @@ class JobListStreams:
         finally:
             live.readers -= 1
             if not live.readers:
-                live.loop.cancel()
+                # Not cancelled: a read that is cancelled takes its connection along.
+                live.is_left.set()
                 if self._lists.get(key) is live:
                     del self._lists[key]
 
     async def _read(self, live: LiveList) -> None:
         backoff = ConnectionBackoff(logging.getLogger("dagmaster"))
-        while live.ending is None:
+        while live.ending is None and not live.is_left.is_set():
             began = time.monotonic()
             pause = LIST_SECONDS
             try:
@@ -105,7 +109,9 @@ class JobListStreams:
             # A new event for each change: readers that are not back yet do not miss it.
             live.changed.set()
             live.changed = asyncio.Event()
-            await asyncio.sleep(pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await live.is_left.wait()
 
 
 def _snapshot(jobs: _Jobs) -> StreamMessage:

@@ -6,7 +6,7 @@ anything else of a request is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -63,6 +63,7 @@ class Routes:
         *,
         media_type: str = "application/json",
         streams: bool = False,
+        also: Mapping[int, str] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:
         self.scopes[method, path] = scope
@@ -70,13 +71,14 @@ class Routes:
         if streams:
             content["text/event-stream"] = {"schema": schema_of("EventStream")}
         answer = {"description": returns, "content": content}
+        others: dict[int | str, dict[str, Any]] = {code: {"description": text} for code, text in (also or {}).items()}
         return self.router.api_route(
             path,
             methods=[method],
             status_code=status,
             response_class=JSONResponse,
             response_model=None,
-            responses={status: answer, **PROBLEMS},
+            responses={status: answer, **others, **PROBLEMS},
             openapi_extra={} if scope is None else {"security": [{"key": []}], "x-scope": scope.value},
             **options,
         )

@@ -24,7 +24,13 @@ LastEventQuery = Annotated[
 ]
 
 
-@routes.get("/jobs/{job_id}/stream", Scope.READ, "EventStream", media_type="text/event-stream")
+@routes.get(
+    "/jobs/{job_id}/stream",
+    Scope.READ,
+    "EventStream",
+    media_type="text/event-stream",
+    also={204: "The job has finished, and nothing is new: do not connect again"},
+)
 async def stream_of_job(
     request: Request, live: Live, job_id: JobId, last: LastEvent = None, last_event_id: LastEventQuery = None
 ) -> Response:
