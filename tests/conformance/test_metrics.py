@@ -206,14 +206,16 @@ async def test_a_turn_that_commits_long_after_it_began_is_counted(world):
     assert (late.message, late.node_id, late.last_at) == ("late", "", pytest.approx(began))
 
 
-async def test_a_hidden_job_is_load_and_nothing_else(world):
-    scene, reader = await Scene.begin(world, is_hidden=True), (await world.reader()).metrics
+async def test_a_hidden_job_counts_nowhere(world):
+    job_id = await world.new_id()
+    scene, reader = await Scene.begin(world, id=job_id, is_hidden=True), (await world.reader()).metrics
     now = scene.orchestrator.clock.now()
     await finish_by_hand(scene, await scene.now(), now)
     assert await scene.orchestrator.roll_up_metrics() == 1
     assert await reader.workflows(0.0) == []
     assert await reader.failures(0.0, limit=9) == []
-    assert sum(bucket.failed for bucket in await reader.throughput(now - 600, now + 600, 60)) == 1
+    buckets = await reader.throughput(now - 600, now + 600, 60)
+    assert sum(bucket.submitted + bucket.failed for bucket in buckets) == 0
 
 
 async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):

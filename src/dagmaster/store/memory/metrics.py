@@ -50,7 +50,6 @@ class JobSample:
     seconds: float | None
     nodes: tuple[NodeSample, ...]
     failure: tuple[str, str]
-    is_hidden: bool
 
     @property
     def period(self) -> float:
@@ -94,7 +93,6 @@ def _sample(job: StoredJob, finished_at: float) -> JobSample:
         None if started_at is None else max(0.0, finished_at - started_at),
         tuple(nodes),
         (top_node(error.get("node") or ""), failure_message(message)),
-        job.new.is_hidden,
     )
 
 
@@ -206,7 +204,7 @@ class MemoryMetricReader:
         return buckets
 
     def _samples(self, since: float) -> list[JobSample]:
-        return [sample for sample in self._database.metric_samples if sample.period >= since and not sample.is_hidden]
+        return [sample for sample in self._database.metric_samples if sample.period >= since]
 
     def _are_current(self, samples: Sequence[JobSample]) -> bool:
         """Return whether the rows of jobs still show what was counted: none was resumed since."""

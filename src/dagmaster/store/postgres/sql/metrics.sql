@@ -16,20 +16,20 @@ taken AS (
     WHERE ctid = ANY(ARRAY(SELECT ctid FROM dag_metric_pending LIMIT :limit)) AND EXISTS (SELECT FROM lease)
     RETURNING job_id
 ),
--- A job that was resumed before it was counted is open: it is queued again when it finishes.
+-- A job that was resumed before it was counted is open: it is queued again when it finishes. Hidden jobs do not count.
 jobs AS MATERIALIZED (
-    SELECT j.id, j.workflow_id, j.run, j.status, j.is_hidden, j.error, j.finished_at, r.started_at,
+    SELECT j.id, j.workflow_id, j.run, j.status, j.error, j.finished_at, r.started_at,
            date_bin('6 hours', j.finished_at, '2000-01-01 00:00:00+00') AS period,
            greatest(extract(epoch FROM j.finished_at - r.started_at)::float8, 0) AS seconds,
            dag_duration_bin(extract(epoch FROM j.finished_at - r.started_at)::float8) AS bin
     FROM (SELECT DISTINCT job_id FROM taken) t
     CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = t.job_id LIMIT 1) j
     CROSS JOIN LATERAL (SELECT CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END AS started_at) r
-    WHERE j.finished_at IS NOT NULL
+    WHERE j.finished_at IS NOT NULL AND NOT j.is_hidden
 ),
 job_sums AS (
     INSERT INTO dag_metric_jobs (period, workflow_id, status, bin, count, seconds)
-    SELECT period, workflow_id, status, bin, count(*), sum(seconds) FROM jobs WHERE NOT is_hidden GROUP BY 1, 2, 3, 4
+    SELECT period, workflow_id, status, bin, count(*), sum(seconds) FROM jobs GROUP BY 1, 2, 3, 4
     ON CONFLICT (period, workflow_id, status, bin) DO UPDATE
     SET count = dag_metric_jobs.count + excluded.count, seconds = dag_metric_jobs.seconds + excluded.seconds
 ),
@@ -43,7 +43,6 @@ node_sums AS (
                         WHERE n.job_id = j.id AND n.source_count IS NULL AND n.finished_seq IS NOT NULL
                           -- A later run counts only what it executed.
                           AND (j.run = 1 OR n.finished_at >= j.started_at)) n
-    WHERE NOT j.is_hidden
     GROUP BY 1, 2, 3, 4, 5
     ON CONFLICT (workflow_id, period, node_id, status, bin) DO UPDATE
     SET count = dag_metric_nodes.count + excluded.count, seconds = dag_metric_nodes.seconds + excluded.seconds,
@@ -54,7 +53,7 @@ failure_sums AS (
     SELECT period, workflow_id, split_part(coalesce(error ->> 'node', ''), '__', 1),
            dag_failure_message(coalesce(error -> 'cause' ->> 'message', error ->> 'message', '')), count(*), max(id),
            max(finished_at)
-    FROM jobs WHERE status = 'FAILED' AND NOT is_hidden GROUP BY 1, 2, 3, 4
+    FROM jobs WHERE status = 'FAILED' GROUP BY 1, 2, 3, 4
     ON CONFLICT (period, workflow_id, node_id, message) DO UPDATE
     SET count = dag_metric_failures.count + excluded.count, job_id = excluded.job_id,
         last_at = greatest(dag_metric_failures.last_at, excluded.last_at)

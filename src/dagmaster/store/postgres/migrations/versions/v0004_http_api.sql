@@ -133,8 +133,8 @@ CREATE TABLE dag_metric_failures (
     PRIMARY KEY (period, workflow_id, node_id, message)
 );
 
--- All jobs that finished in each minute, hidden ones too: this is load. `seconds` is of completed jobs. Submitted jobs
--- are counted from their ids, which contain the time.
+-- Jobs that finished in each minute. `seconds` is of completed jobs. Submitted jobs are counted from their ids, which
+-- contain the time.
 CREATE TABLE dag_metric_throughput (
     minute    timestamptz PRIMARY KEY,
     completed bigint NOT NULL,
