@@ -64,7 +64,7 @@ async def test_another_server_acts_for_a_worker_as_well(world):
     (task,) = await worker.claim_handled(5)
     first = await one.find(worker_id, "ci")
     assert first is not None
-    assert await first.report([success(task)]) == {task_id}
+    assert await first.report_with_receipts([success(task)]) == {task_id}
 
 
 async def test_it_claims_only_tasks_of_its_handlers_in_their_order(world):
@@ -88,10 +88,10 @@ async def test_a_result_leaves_a_receipt_under_its_token_only(world):
     await dispatch(world, scene, "h")
     (task,) = await worker.claim_handled(5)
     assert await workers.receipt(task.task_id, task.token) is None
-    assert await worker.report([TaskReport(task.task_id, task.token + 1, COMPLETED)]) == set()
+    assert await worker.report_with_receipts([TaskReport(task.task_id, task.token + 1, COMPLETED)]) == set()
     assert await workers.receipt(task.task_id, task.token + 1) is None
-    assert await worker.report([success(task)]) == {task.task_id}
-    assert await worker.report([success(task)]) == set()
+    assert await worker.report_with_receipts([success(task)]) == {task.task_id}
+    assert await worker.report_with_receipts([success(task)]) == set()
     assert await workers.receipt(task.task_id, task.token) is COMPLETED
     assert await workers.receipt(task.task_id, task.token + 1) is None
     # Another server, as after the death of this one.
@@ -112,8 +112,22 @@ async def test_a_held_task_is_found_under_its_token_while_it_is_held(world):
     assert held.running_seconds >= 0
     assert await worker.held_task(task_id, task.token + 1) is None
     assert await other.held_task(task_id, task.token) is None
-    await worker.report([success(task)])
+    await worker.report_with_receipts([success(task)])
     assert await worker.held_task(task_id, task.token) is None
+
+
+async def test_a_task_is_overdue_after_its_timeout_and_the_grace(world):
+    scene = await Scene.begin(world)
+    worker = await registered(await world.remote_workers())
+    task_id = await dispatch(world, scene, "h")
+    (task,) = await worker.claim_handled(5)
+    await worker.mark_started({task_id: (task.token, 0.0)})
+    await world.move(task.timeout_seconds + 5)
+    assert await worker.overdue_tasks([task_id], 10.0) == []
+    assert await worker.overdue_tasks([], 0.0) == []
+    await world.move(6)
+    (overdue,) = await worker.overdue_tasks([task_id, "7"], 10.0)
+    assert (overdue.task_id, overdue.token) == (task_id, task.token)
 
 
 async def test_the_tasks_of_a_silent_worker_are_lost_and_it_has_to_register_again(world):
@@ -125,7 +139,7 @@ async def test_the_tasks_of_a_silent_worker_are_lost_and_it_has_to_register_agai
     await world.move(7)
     assert len(await scene.orchestrator.mark_lost_tasks()) == 1
     assert await worker.held_task(task_id, task.token) is None
-    assert await worker.report([success(task)]) == set()
+    assert await worker.report_with_receipts([success(task)]) == set()
     assert await worker.heartbeat([task_id], {}) is None
     assert await (await world.remote_workers()).find(worker.id, "ci") is None
 

@@ -216,7 +216,7 @@ class RemoteTasks:
             outcome = redact_outcome(_storable(outcome), secret_values(task.secrets, self.secrets))
             report = await make_report(task, outcome, self.blobs, worker.handlers.get(task.handler))
             report.has_checkpoints = "checkpoints" in json.loads(task.progress or "{}")
-            if await worker.report([report]):
+            if await worker.report_with_receipts([report]):
                 return _result(task, report.status)
         # The answer to an earlier delivery was lost, or another server is a moment ahead.
         status = await self.workers.receipt(task_id, lease_token)
@@ -236,7 +236,12 @@ class RemoteTasks:
         answer = await worker.heartbeat(task_ids, {"running": len(task_ids)})
         if answer is None:
             raise _worker_expired(worker.id)
-        return answer
+        # The worker ends a handler that takes too long. One that does not must not hold up its job.
+        overdue = await worker.overdue_tasks(task_ids, self.lease_seconds)
+        if not overdue:
+            return answer
+        reports = [await make_report(task, _timed_out(task), self.blobs, None) for task in overdue]
+        return answer._replace(stops=answer.stops | await worker.report(reports))
 
 
 async def _claim(worker: RemoteWorker, request: ClaimRequest, answer: HeartbeatAnswer) -> list[ClaimedTask]:
@@ -255,6 +260,11 @@ def _storable(outcome: Outcome) -> Outcome:
     details = {key: value for key, value in outcome.error.items() if key not in ("kind", "message")}
     error = failed(outcome.error["kind"], outcome.error["message"]).error
     return replace(outcome, error={**truncate_details(details), **error})
+
+
+def _timed_out(task: HeldTask) -> Failed:
+    within = f"within {task.timeout_seconds:g} seconds"
+    return failed("timeout", f"the handler did not finish {within}, and its worker did not stop it")
 
 
 def _result(task: HeldTask, status: AttemptStatus) -> TaskResultView:

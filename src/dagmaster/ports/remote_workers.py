@@ -16,10 +16,11 @@ from dagmaster.ports.task_source import TaskSource
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dagmaster.engine.status import AttemptStatus
+    from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
 
 
@@ -49,11 +50,12 @@ class HeldTask(NamedTuple):
     secrets: str | None
     is_stopping: bool
     running_seconds: float
+    timeout_seconds: float
     progress: str | None
 
 
 class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
-    """A registered worker. `report` keeps receipts."""
+    """A registered worker."""
 
     handlers: Mapping[str, str]
 
@@ -70,6 +72,12 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
         Of the requests that wait for the same tasks, one is woken. It leaves the event set where more tasks may be
         left: then the next request is woken.
         """
+
+    async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
+        """Report outcomes, and keep receipts of those that are accepted, in one transaction; return these."""
+
+    async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
+        """Return the held tasks among these that have run for longer than their timeout and the grace."""
 
     async def held_task(self, task_id: str, token: int) -> HeldTask | None:
         """Return a task while this worker holds it under this token."""

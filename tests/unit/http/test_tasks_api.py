@@ -217,6 +217,26 @@ def test_a_cancel_reaches_a_worker_with_its_next_call():
     asyncio.run(main())
 
 
+def test_a_task_whose_worker_does_not_stop_it_in_time_fails_and_its_late_result_is_refused():
+    async def main() -> None:
+        async with opened_api(queues=["q"]) as api:
+            worker = await FarWorker.register(api)
+            job_id = await submitted(api)
+            (task,) = await worker.claim(wait_seconds=30)
+            database = api.services.application.read._database  # type: ignore[attr-defined]
+            database.queue[task["task_id"]].started_at -= task["timeout_seconds"] + 7
+            beat = await worker.call("callbacks/task-heartbeat", task_ids=[task["task_id"]])
+            assert beat.json()["stop"] == [task["task_id"]]
+            late = await worker.result(task)
+            assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
+            (task,) = await worker.claim(wait_seconds=30)
+            assert task["attempt"] == 2
+            node = (await node_detail(api.application, job_id, "work")).to_dict()
+            assert node["attempts"][0]["error"]["kind"] == "timeout"
+
+    asyncio.run(main())
+
+
 def test_a_worker_is_shown_in_the_fleet_and_explains_where_its_node_runs():
     async def main() -> None:
         async with opened_api(queues=["q"]) as api:

@@ -11,14 +11,14 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from dagmaster.engine.status import AttemptStatus
     from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
-    from dagmaster.store.memory.database import MemoryDatabase, StoredTask
+    from dagmaster.store.memory.database import MemoryDatabase
 
 
 class MemoryRemoteWorkers:
@@ -79,9 +79,9 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         others = {task.handler for task in self._unclaimed_tasks()} - self.handlers.keys()
         return await self.claim(limit, others, None)
 
-    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+    async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks and keep receipts."""
-        accepted = await super().report(reports)
+        accepted = await self.report(reports)
         for report in reports:
             if report.task_id in accepted:
                 self._database.receipts[report.task_id] = (report.token, report.status)
@@ -89,23 +89,30 @@ class MemoryRemoteWorker(MemoryWorkerStore):
 
     async def held_task(self, task_id: str, token: int) -> HeldTask | None:
         """Return a task while this worker holds it under this token."""
-        task = self._claimed_task(task_id, token)
-        if task is None:
-            return None
-        started_at = task.started_at or task.claimed_at or 0.0
-        return HeldTask(
-            task_id,
-            token,
-            task.job_id,
-            task.node_id,
-            task.attempt,
-            task.handler,
-            task.secrets,
-            task.stop_requested_at is not None,
-            self._database.clock.now() - started_at,
-            task.progress,
-        )
+        return next((task for task in self._held_tasks([task_id]) if task.token == token), None)
 
-    def _claimed_task(self, task_id: str, token: int) -> StoredTask | None:
-        task = self._database.claimed_task(task_id, token)
-        return task if task is not None and task.worker_id == self.worker_id else None
+    async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
+        """Return the held tasks among these that have run for longer than their timeout and the grace."""
+        held = self._held_tasks(task_ids)
+        return [task for task in held if task.running_seconds > task.timeout_seconds + grace_seconds]
+
+    def _held_tasks(self, task_ids: Collection[str]) -> list[HeldTask]:
+        now = self._database.clock.now()
+        queued = [task for task in map(self._database.queue.get, task_ids) if task is not None]
+        return [
+            HeldTask(
+                task_id=task.task_id,
+                token=task.token or 0,
+                job_id=task.job_id,
+                node_id=task.node_id,
+                attempt=task.attempt,
+                handler=task.handler,
+                secrets=task.secrets,
+                is_stopping=task.stop_requested_at is not None,
+                running_seconds=now - (task.started_at or task.claimed_at or now),
+                timeout_seconds=task.timeout_seconds,
+                progress=task.progress,
+            )
+            for task in queued
+            if task.worker_id == self.worker_id
+        ]

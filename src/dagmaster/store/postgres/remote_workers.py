@@ -169,7 +169,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         await self._workers.ensure_leased()
         return True
 
-    async def report(self, reports: Sequence[TaskReport]) -> set[str]:
+    async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks and keep receipts, in one transaction."""
         query, params = self._report_statement(reports)
         receipts = {
@@ -185,9 +185,16 @@ class PostgresRemoteWorker(PostgresWorkerStore):
 
     async def held_task(self, task_id: str, token: int) -> HeldTask | None:
         """Return a task while this worker holds it under this token."""
-        params = {"task_id": bigint(task_id) or 0, "token": token, "worker_id": self.worker_id}
-        row = await self._side.row(_SQL["held_task"], params)
-        return None if row is None else HeldTask(task_id, token, **dict(row))
+        return next((task for task in await self._held_tasks([task_id]) if task.token == token), None)
+
+    async def overdue_tasks(self, task_ids: Collection[str], grace_seconds: float) -> list[HeldTask]:
+        """Return the held tasks among these that have run for longer than their timeout and the grace."""
+        held = await self._held_tasks(task_ids) if task_ids else []
+        return [task for task in held if task.running_seconds > task.timeout_seconds + grace_seconds]
+
+    async def _held_tasks(self, task_ids: Collection[str]) -> list[HeldTask]:
+        params = {"task_ids": [bigint(task_id) or 0 for task_id in task_ids], "worker_id": self.worker_id}
+        return [HeldTask(**dict(row)) for row in await self._side.fetch(_SQL["held_tasks"], params)]
 
     async def deregister(self) -> None:
         """Release all claimed tasks and deregister. The connections are those of the server, and stay."""

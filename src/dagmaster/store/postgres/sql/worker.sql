@@ -38,12 +38,15 @@ SET definition = excluded.definition, content_hash = excluded.content_hash, work
     published_at = excluded.published_at
 WHERE dag_handlers.content_hash <> excluded.content_hash
 
--- name: held_task
--- A task while this worker holds it under this token.
-SELECT job_id::text AS job_id, node_id, attempt, handler, secrets, stop_requested_at IS NOT NULL AS is_stopping,
-       extract(epoch FROM clock() - coalesce(started_at, claimed_at))::float8 AS running_seconds, progress
-FROM dag_task_queue
-WHERE task_id = :task_id AND lease_token = :token AND worker_id = :worker_id
+-- name: held_tasks
+-- The tasks among these that this worker holds.
+SELECT q.task_id::text AS task_id, q.lease_token AS token, q.job_id::text AS job_id, q.node_id, q.attempt, q.handler,
+       q.secrets, q.stop_requested_at IS NOT NULL AS is_stopping,
+       extract(epoch FROM clock() - coalesce(q.started_at, q.claimed_at))::float8 AS running_seconds, q.timeout_seconds,
+       q.progress
+FROM unnest(:task_ids::bigint[]) AS n (task_id)
+CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
+                    WHERE q.task_id = n.task_id AND q.worker_id = :worker_id LIMIT 1) q
 
 -- name: keep_receipts
 -- Keep the statuses that are reported of held tasks, in the transaction of the report; remove a few old ones.
