@@ -144,6 +144,18 @@ def compare_with_gdal(first_broken: Callable[[int, int], str | None], seed: int,
     return count
 
 
+def http(seed: int, seconds: float) -> Done:
+    """Send requests that are made from the OpenAPI document; none may be answered with a server error, or slowly."""
+    from tests.unit.http.api_fuzzing import SLOWEST_SECONDS, run_fuzz
+
+    report = run_fuzz(seed, 20, seconds=min(seconds, FUZZ_SECONDS) - 10)
+    if report.failures:
+        raise RoundFailed("\n".join(report.failures[:10]))
+    if report.slowest[0] > SLOWEST_SECONDS:
+        raise RoundFailed(f"{report.slowest[0]:.1f} s: {report.slowest[1]}")
+    return Done(Counter({"http": sum(report.statuses.values())}))
+
+
 def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> Callable[[int, float], Done]:
     """Return a chaos scenario as a round."""
     return lambda seed, _seconds: asyncio.run(scenario(random.Random(seed)))
@@ -162,6 +174,7 @@ ROUNDS: Final = [
     Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
     Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
     Round("fuzz", fuzz, 60.0),
+    Round("http", http, 60.0),
     Round("rasters", rasters, 60.0),
     Round("warps", warps, 60.0),
     Round("properties", properties, 180.0),
@@ -184,6 +197,7 @@ class Row:
 
 TABLE: Final = [
     Row("fuzz", "cut and bit-flipped files of every format, read in a child process", 100_000),
+    Row("http", "requests to the API that are made from its OpenAPI document, valid and invalid", 100_000),
     Row("properties", "runs of a property with new examples", 100_000),
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
     Row("rasters", "COGs of random rasters, compared with those of GDAL's driver", 20_000),

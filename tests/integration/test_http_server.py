@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -14,15 +17,20 @@ from pydantic import SecretStr
 
 from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.cli.commands.keys import keys
+from dagmaster.http.app import route_scopes
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
+from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
+PROCESS_ROUTES = {"/health", "/metrics"}
+"""What they answer is partly in the memory of the server. Streams wait for the database: see `test_streams`."""
+QUERIES = {"/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1", "/api/v1/lookup": "?correlation_id=x"}
 ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
 
 
@@ -99,3 +107,50 @@ def test_a_server_without_its_database_lives_and_answers_503(tmp_path):
         assert (health.status_code, health.json()["parts"]["database"]["state"]) == (503, "UNHEALTHY")
 
     asyncio.run(with_server("postgresql://nothing@127.0.0.1:1/x", tmp_path, work))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Provide a folder that the user of the embedded server may enter."""
+    with tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
+
+
+def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, open_folder):
+    embedded = EmbeddedPostgres(open_folder / "postgres")
+    dsn = embedded.start().dsn
+    schema_version.upgrade(dsn)
+    flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
+    names = {"job_id": "1", "node_id": "a", "workflow_id": "w"}
+
+    async def work(http: httpx.AsyncClient) -> None:
+        key = (await http.post("/api/v1/keys", json={"name": "ci", "scopes": [*Scope]})).json()["key"]
+        assert (await http.post("/api/v1/workflows", json={"text": flow})).status_code == 201
+        http.headers = httpx.Headers({"X-API-Key": key})
+        assert (await http.get("/api/v1/jobs")).status_code == 200
+        await asyncio.to_thread(embedded.stop)
+        assert (await http.get("/livez")).status_code == 200
+        for (method, route), scope in route_scopes().items():
+            if method != "GET" or scope is None or route in PROCESS_ROUTES or route.endswith("/stream"):
+                continue
+            path = re.sub(r"{(\w+)[^}]*}", lambda match: names.get(match[1], "x"), route)
+            async with asyncio.timeout(20):
+                answer = await http.get(path + QUERIES.get(route, ""))
+            assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2"), (path, answer.text)
+            assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), answer.text
+        rejected = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
+        assert rejected.status_code == 503
+        unknown = await http.get("/api/v1/jobs", headers={"X-API-Key": "dm_000000000000_" + "a" * 43})
+        assert unknown.status_code == 503, "whether a key is valid is not known"
+        await asyncio.to_thread(embedded.start)
+        accepted = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
+        assert (accepted.status_code, accepted.json()["is_new"]) == (202, True)
+        listed = (await http.get("/api/v1/jobs")).json()["items"]
+        assert [job["job_id"] for job in listed] == [accepted.json()["job_id"]]
+
+    try:
+        asyncio.run(with_server(dsn, tmp_path, work))
+    finally:
+        embedded.stop()

@@ -13,6 +13,22 @@ from dagmaster.errors.base import Category as Category
 from dagmaster.errors.base import DagmasterError as DagmasterError
 from dagmaster.errors.base import Problem as Problem
 from dagmaster.errors.base import ProblemsError
+from dagmaster.errors.requests import ApiKeyInvalid as ApiKeyInvalid
+from dagmaster.errors.requests import ApiKeyNotFound as ApiKeyNotFound
+from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
+from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
+from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
+from dagmaster.errors.requests import LeaseLost as LeaseLost
+from dagmaster.errors.requests import MediaTypeUnsupported as MediaTypeUnsupported
+from dagmaster.errors.requests import RateLimitExceeded as RateLimitExceeded
+from dagmaster.errors.requests import RequestInvalid as RequestInvalid
+from dagmaster.errors.requests import RequestTimedOut as RequestTimedOut
+from dagmaster.errors.requests import RequestTooLarge as RequestTooLarge
+from dagmaster.errors.requests import ScopeMissing as ScopeMissing
+from dagmaster.errors.requests import ServerAnswerInvalid as ServerAnswerInvalid
+from dagmaster.errors.requests import ServerUnavailable as ServerUnavailable
+from dagmaster.errors.requests import TokenRejected as TokenRejected
+from dagmaster.errors.requests import WorkerExpired as WorkerExpired
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,106 +239,6 @@ class NothingToResume(CommandRejected):
     """The job completed; a resume must name nodes to run again, or change inputs or version."""
 
     code = "nothing_to_resume"
-
-
-# ── Callers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class ApiKeyInvalid(DagmasterError):
-    """The key to create is not valid."""
-
-    code = "api_key_invalid"
-    category = Category.INVALID
-
-
-class ApiKeyNotFound(DagmasterError):
-    """There is no such key."""
-
-    code = "api_key_not_found"
-    category = Category.NOT_FOUND
-
-
-class ApiKeyRejected(DagmasterError):
-    """The request has no key, or one that is unknown, revoked or expired."""
-
-    code = "api_key_rejected"
-    category = Category.UNAUTHENTICATED
-
-
-class TokenRejected(DagmasterError):
-    """The token is expired, of another issuer or for another audience, or its signature is wrong."""
-
-    code = "token_rejected"
-    category = Category.UNAUTHENTICATED
-
-
-class IssuerUnavailable(DagmasterError):
-    """The keys of the issuer of tokens cannot be fetched."""
-
-    code = "issuer_unavailable"
-    category = Category.UNAVAILABLE
-
-
-class RateLimitExceeded(DagmasterError):
-    """The caller sends requests faster than it may."""
-
-    code = "rate_limit_exceeded"
-    category = Category.UNAVAILABLE
-    http_status = 429
-
-    def __init__(self, message: str = "", *, retry_after_seconds: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
-
-
-class ScopeMissing(DagmasterError):
-    """The key or token does not have the scope that the request needs."""
-
-    code = "scope_missing"
-    category = Category.FORBIDDEN
-
-
-class WorkerExpired(DagmasterError):
-    """The worker is not registered, or its lease has expired."""
-
-    code = "worker_expired"
-    category = Category.CONFLICT
-
-
-class LeaseLost(DagmasterError):
-    """The task is not held under this lease token."""
-
-    code = "lease_lost"
-    category = Category.CONFLICT
-
-
-class RequestInvalid(ProblemsError):
-    """The request is not valid."""
-
-    code = "request_invalid"
-    category = Category.INVALID
-
-
-class RequestTooLarge(DagmasterError):
-    """The body of the request is too large."""
-
-    code = "request_too_large"
-    category = Category.INVALID
-    http_status = 413
-
-
-class ServerUnavailable(DagmasterError):
-    """The server cannot be reached."""
-
-    code = "server_unavailable"
-    category = Category.UNAVAILABLE
-
-
-class ServerAnswerInvalid(DagmasterError):
-    """The answer is not one of a dagmaster server of this version."""
-
-    code = "server_answer_invalid"
-    category = Category.UNAVAILABLE
 
 
 # ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────

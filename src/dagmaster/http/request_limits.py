@@ -1,13 +1,14 @@
-"""What every request passes first: its id, the limit of its body, no NUL, and the paths of older routes."""
+"""What every request passes first: its id, the limits of its body, no NUL, and the paths of older routes."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import Problem, RequestInvalid, RequestTooLarge
+from dagmaster.errors import DagmasterError, HeadersTooLarge, Problem, RequestInvalid, RequestTimedOut, RequestTooLarge
 from dagmaster.http import problems
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.text_format import format_rfc3339
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
 
 MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_HEADERS_BYTES: Final = 64 * 1024
+BODY_SECONDS: Final = 30.0
+"""How long the body of a request may take to arrive."""
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 
 
@@ -37,15 +41,7 @@ class RequestLimits:
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         scope["path"] = resolve_alias(scope["path"])
-        size = 0
-
-        async def receive_limited() -> Message:
-            nonlocal size
-            message = await receive()
-            size += len(message.get("body") or b"")
-            if size > MAX_BODY_BYTES:
-                raise RequestTooLarge(f"a body has at most {MAX_BODY_BYTES:,} bytes")
-            return message
+        body = _LimitedBody(scope, receive)
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -55,11 +51,60 @@ class RequestLimits:
                 message["headers"] = [*message["headers"], *own, *scope["state"].get("response_headers", ())]
             await send(message)
 
-        if "\0" in scope["path"] or b"%00" in scope["query_string"]:
-            error = RequestInvalid([Problem(message="the URL has the character NUL", path="path")])
+        error = _find_problem(scope)
+        if error is not None:
+            _close_after_answer(scope)
             await problems.of_error(error)(scope, receive, send_with_id)
             return
-        await self._app(scope, receive_limited, send_with_id)
+        await self._app(scope, body.receive, send_with_id)
+
+
+class _LimitedBody:
+    """The body of a request, which has a largest size and a longest time."""
+
+    def __init__(self, scope: Message, receive: Receive) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._size = 0
+        self._deadline: float | None = None
+        self._is_complete = False
+
+    async def receive(self) -> Message:
+        """Return the next message; raise `RequestTooLarge` or `RequestTimedOut`."""
+        if self._is_complete:
+            # After the body, the next message is that the client has gone.
+            return await self._receive()
+        self._deadline = self._deadline or asyncio.get_running_loop().time() + BODY_SECONDS
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                message = await self._receive()
+        except TimeoutError:
+            _close_after_answer(self._scope)
+            raise RequestTimedOut(f"the body did not arrive within {BODY_SECONDS:g} s") from None
+        self._size += len(message.get("body") or b"")
+        if self._size > MAX_BODY_BYTES:
+            _close_after_answer(self._scope)
+            raise RequestTooLarge(f"a body has at most {MAX_BODY_BYTES:,} bytes")
+        self._is_complete = not message.get("more_body")
+        return message
+
+
+def _close_after_answer(scope: Message) -> None:
+    """Let the server close the connection: what is still to come of the request is not read."""
+    state = scope["state"]
+    state["response_headers"] = [*state.get("response_headers", ()), (b"connection", b"close")]
+
+
+def _find_problem(scope: Message) -> DagmasterError | None:
+    if "\0" in scope["path"] or b"%00" in scope["query_string"]:
+        return RequestInvalid([Problem(message="the URL has the character NUL", path="path")])
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADERS_BYTES:
+        return HeadersTooLarge(f"the headers of a request have at most {MAX_HEADERS_BYTES:,} bytes")
+    names = [name for name, _ in scope["headers"]]
+    if b"transfer-encoding" in names and b"content-length" in names:
+        # A proxy before us may have believed the other one, and see a second request in what we take for the body.
+        return RequestInvalid([Problem(message="the request has two lengths", path="header.content-length")])
+    return None
 
 
 def _request_id(scope: Message) -> str:

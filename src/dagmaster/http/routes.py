@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from dagmaster.authoring.inputs import read_json
-from dagmaster.errors import Problem, RequestInvalid
+from dagmaster.errors import MediaTypeUnsupported, Problem, RequestInvalid
 from dagmaster.http.auth import authorize
 from dagmaster.ports.api_keys import Scope
 
@@ -93,10 +93,13 @@ class StrictRoute(APIRoute):
         name = (self.openapi_extra or {}).get("x-scope")
         scope = None if name is None else Scope(name)
         known = {field.alias for field in get_flat_params(self.dependant) if _is_in_query(field)}
+        has_body = self.body_field is not None
 
         async def handle_strictly(request: Request) -> Response:
             if scope is not None:
                 await authorize(request, scope)
+            if has_body:
+                _check_media_type(request)
             unknown = sorted(request.query_params.keys() - known)
             if unknown:
                 message = f"unknown parameter; the parameters are: {', '.join(sorted(known)) or 'none'}"
@@ -105,6 +108,19 @@ class StrictRoute(APIRoute):
             return response
 
         return handle_strictly
+
+
+def _check_media_type(request: Request) -> None:
+    """Raise `MediaTypeUnsupported` if the request has a body that is not plain JSON."""
+    headers = request.headers
+    if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
+        return
+    media_type = headers.get("content-type", "").split(";", 1)[0].strip().lower()
+    if media_type != "application/json":
+        name = repr(media_type[:100]) if media_type else "missing"
+        raise MediaTypeUnsupported(f"a body is JSON: send Content-Type: application/json, which is {name}")
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise MediaTypeUnsupported("a body is not compressed: leave out Content-Encoding")
 
 
 def _is_in_query(field: Any) -> bool:

@@ -6,21 +6,26 @@ import asyncio
 import contextlib
 import logging
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from dagmaster.http.request_limits import MAX_HEADERS_BYTES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from fastapi import FastAPI
+    from uvicorn.protocols.http.h11_impl import RequestResponseCycle
 
     from dagmaster.http.live_sessions import LiveSessions
 
 GRACE_SECONDS: Final = 5
 """How long requests may take to end when the server stops."""
+HEADERS_SECONDS: Final = 15.0
+"""How long a client may take to send the headers of a request, from the first byte, or from when it connects."""
 MAX_FRAME_BYTES: Final = 64 * 1024
 """The most that a client may send in one message of a WebSocket."""
 
@@ -42,6 +47,7 @@ class HttpServer(uvicorn.Server):
             http=_HttpProtocol,
             ws=_WebSocketProtocol,
             ws_max_size=MAX_FRAME_BYTES,
+            h11_max_incomplete_event_size=MAX_HEADERS_BYTES,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -89,11 +95,42 @@ class HttpServer(uvicorn.Server):
 
 
 class _HttpProtocol(H11Protocol):
-    """HTTP whose requests can reset their connection."""
+    """HTTP whose requests can reset their connection, and whose clients have to send their headers in time.
+
+    uvicorn closes a connection that is idle after an answer, but waits forever for the rest of a request.
+    """
+
+    _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.app_state = {**self.app_state, "abort_connection": transport.abort}
+        self._deadline = self.loop.call_later(HEADERS_SECONDS, self._on_deadline)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._awaits_headers():
+            self._cancel_deadline()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(HEADERS_SECONDS, self._on_deadline)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_deadline()
+        super().connection_lost(exc)
+
+    def _awaits_headers(self) -> bool:
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        return self.transport.get_protocol() is self and (cycle is None or cycle.response_complete)
+
+    def _on_deadline(self) -> None:
+        self._deadline = None
+        if self._awaits_headers():
+            self.transport.close()
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
 
 
 class _WebSocketProtocol(WSProtocol):

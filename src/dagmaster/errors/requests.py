@@ -1,0 +1,126 @@
+"""The errors of requests to the API: their callers, their rate, their form."""
+
+from __future__ import annotations
+
+from dagmaster.errors.base import Category, DagmasterError, ProblemsError
+
+
+class ApiKeyInvalid(DagmasterError):
+    """The key to create is not valid."""
+
+    code = "api_key_invalid"
+    category = Category.INVALID
+
+
+class ApiKeyNotFound(DagmasterError):
+    """There is no such key."""
+
+    code = "api_key_not_found"
+    category = Category.NOT_FOUND
+
+
+class ApiKeyRejected(DagmasterError):
+    """The request has no key, or one that is unknown, revoked or expired."""
+
+    code = "api_key_rejected"
+    category = Category.UNAUTHENTICATED
+
+
+class TokenRejected(DagmasterError):
+    """The token is expired, of another issuer or for another audience, or its signature is wrong."""
+
+    code = "token_rejected"
+    category = Category.UNAUTHENTICATED
+
+
+class IssuerUnavailable(DagmasterError):
+    """The keys of the issuer of tokens cannot be fetched."""
+
+    code = "issuer_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class RateLimitExceeded(DagmasterError):
+    """The caller sends requests faster than it may."""
+
+    code = "rate_limit_exceeded"
+    category = Category.UNAVAILABLE
+    http_status = 429
+
+    def __init__(self, message: str = "", *, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ScopeMissing(DagmasterError):
+    """The key or token does not have the scope that the request needs."""
+
+    code = "scope_missing"
+    category = Category.FORBIDDEN
+
+
+class WorkerExpired(DagmasterError):
+    """The worker is not registered, or its lease has expired."""
+
+    code = "worker_expired"
+    category = Category.CONFLICT
+
+
+class LeaseLost(DagmasterError):
+    """The task is not held under this lease token."""
+
+    code = "lease_lost"
+    category = Category.CONFLICT
+
+
+class RequestInvalid(ProblemsError):
+    """The request is not valid."""
+
+    code = "request_invalid"
+    category = Category.INVALID
+
+
+class RequestTimedOut(DagmasterError):
+    """The body of the request arrives too slowly."""
+
+    code = "request_timed_out"
+    category = Category.INVALID
+    http_status = 408
+
+
+class MediaTypeUnsupported(DagmasterError):
+    """The body of the request is not JSON, or is compressed."""
+
+    code = "media_type_unsupported"
+    category = Category.INVALID
+    http_status = 415
+
+
+class HeadersTooLarge(DagmasterError):
+    """The headers of the request are too large."""
+
+    code = "headers_too_large"
+    category = Category.INVALID
+    http_status = 431
+
+
+class RequestTooLarge(DagmasterError):
+    """The body of the request is too large."""
+
+    code = "request_too_large"
+    category = Category.INVALID
+    http_status = 413
+
+
+class ServerUnavailable(DagmasterError):
+    """The server cannot be reached."""
+
+    code = "server_unavailable"
+    category = Category.UNAVAILABLE
+
+
+class ServerAnswerInvalid(DagmasterError):
+    """The answer is not one of a dagmaster server of this version."""
+
+    code = "server_answer_invalid"
+    category = Category.UNAVAILABLE
