@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 
-from dagmaster.application.views.json_schema import view_schemas
-from dagmaster.http import health, job_socket, problems, prometheus
+from dagmaster.http import health, job_socket, openapi, problems, prometheus
 from dagmaster.http.api import (
     admin,
     control,
@@ -27,6 +26,7 @@ from dagmaster.http.api import (
 from dagmaster.http.auth import KeyChecker
 from dagmaster.http.etags import with_etag
 from dagmaster.http.event_stream import Compression
+from dagmaster.http.openapi import API
 from dagmaster.http.request_limits import RequestLimits
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dagmaster.http.services import HttpServices
     from dagmaster.ports.api_keys import Scope
 
-API: Final = "/api/v1"
 GROUPS: Final = (
     submissions.routes,
     definitions.routes,
@@ -87,36 +86,14 @@ def route_scopes() -> dict[tuple[str, str], Scope | None]:
 
 
 class Api(FastAPI):
-    """FastAPI with the schemas of our views in its document."""
+    """FastAPI with our own document."""
 
     def openapi(self) -> dict[str, Any]:
         """Return the OpenAPI document."""
         if self.openapi_schema is None:
-            document = super().openapi()
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas |= _with_component_references(view_schemas()["$defs"])
-            schemas |= {
-                "ProblemDocument": problems.SCHEMA,
-                "Svg": {"type": "string"},
-                "Metrics": {"type": "string", "description": "Metrics in the text format of Prometheus."},
-                "JsonSchema": {"type": "object", "description": "A JSON Schema (2020-12)."},
-                "EventStream": {"type": "string", "description": "Server-Sent Events; see the reference of streams."},
-                "Liveness": {"type": "object", "properties": {"status": {"const": "alive"}}, "required": ["status"]},
-            }
-            document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+            openapi.complete(super().openapi())
         return self.openapi_schema or {}
 
 
 async def _openapi(request: Request) -> Response:
     return with_etag(request, request.app.openapi())
-
-
-def _with_component_references(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_with_component_references(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    copied = {key: _with_component_references(item) for key, item in value.items()}
-    if isinstance(copied.get("$ref"), str):
-        copied["$ref"] = copied["$ref"].replace("#/$defs/", "#/components/schemas/")
-    return copied

@@ -6,7 +6,7 @@ anything else of a request is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, Response
 from dagmaster.authoring.inputs import read_json
 from dagmaster.errors import MediaTypeUnsupported, Problem, RequestInvalid
 from dagmaster.http.auth import authorize
+from dagmaster.http.openapi import IF_NONE_MATCH
 from dagmaster.ports.api_keys import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -64,22 +65,30 @@ class Routes:
         media_type: str = "application/json",
         streams: bool = False,
         also: Mapping[int, str] | None = None,
+        headers: Sequence[str] = (),
         **options: Any,
     ) -> Callable[[F], F]:
+        """Declare a route. `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`."""
         self.scopes[method, path] = scope
         content = {media_type: {"schema": schema_of(returns)}}
         if streams:
             content["text/event-stream"] = {"schema": schema_of("EventStream")}
-        answer = {"description": returns, "content": content}
+        answer: dict[str, Any] = {"description": returns, "content": content}
+        answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
         others: dict[int | str, dict[str, Any]] = {code: {"description": text} for code, text in (also or {}).items()}
+        responses: dict[int | str, dict[str, Any]] = {status: answer, **others, **PROBLEMS}
+        extra: dict[str, Any] = {} if scope is None else {"security": [{"key": []}], "x-scope": scope.value}
+        if "ETag" in headers:
+            responses[304] = {"description": "Nothing has changed.", "headers": answer["headers"]}
+            extra["parameters"] = [IF_NONE_MATCH]
         return self.router.api_route(
             path,
             methods=[method],
             status_code=status,
             response_class=JSONResponse,
             response_model=None,
-            responses={status: answer, **others, **PROBLEMS},
-            openapi_extra={} if scope is None else {"security": [{"key": []}], "x-scope": scope.value},
+            responses=responses,
+            openapi_extra=extra,
             **options,
         )
 

@@ -171,7 +171,10 @@ class _Message(BaseModel):
     )
     workflow: str = Field(default="", description="Id and version, for people.")
     fencing_token: Annotated[int, _DIGITS] = Field(
-        default=1, ge=1, description="Greater for every later execution of the node, as decimal digits."
+        default=1,
+        ge=1,
+        description="Greater for every later execution of the node, as decimal digits.",
+        json_schema_extra={"default": "1"},
     )
     lease_token: Annotated[int, _DIGITS] | None = Field(
         default=None, description="Of this claim, as decimal digits: part of every report about the task."

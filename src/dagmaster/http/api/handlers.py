@@ -37,7 +37,7 @@ async def handlers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONR
     return JSONResponse((await list_handlers(app, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/handlers/{name}", Scope.READ, "HandlerView")
+@routes.get("/handlers/{name}", Scope.READ, "HandlerView", headers=["ETag"])
 async def handler(request: Request, app: App, name: Name) -> Response:
     """Show a handler with the schemas of its params and output."""
     return with_etag(request, (await find_handler(app, name)).to_dict())

@@ -25,6 +25,16 @@ from dagmaster.http.services import App, Caller, Origin, Services
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("jobs")
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=MAX_KEY,
+        description="The same key and body: the same job, however often it is sent. Instead of the field of the body.",
+        examples=["order-4711"],
+    ),
+]
 TraceParent = Annotated[str | None, Header(max_length=200, description="W3C trace context, which the tasks continue.")]
 
 
@@ -67,12 +77,12 @@ class BatchBody(Body):
     jobs: list[SubmitBody] = Field(min_length=1, max_length=MAX_BATCH)
 
 
-@routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202)
+@routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
 async def submit(
     services: Services,
     origin: Origin,
     body: SubmitBody,
-    idempotency_key: Annotated[str | None, Header(min_length=1, max_length=MAX_KEY)] = None,
+    idempotency_key: IdempotencyKey = None,
     traceparent: TraceParent = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""

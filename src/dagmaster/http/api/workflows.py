@@ -67,7 +67,7 @@ async def workflows(
     return JSONResponse((await list_workflows(app, tag=tag, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView")
+@routes.get("/workflows/{workflow_id}", Scope.READ, "WorkflowDetailView", headers=["ETag"])
 async def show(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show a workflow with its definition."""
     return with_etag(request, (await workflow_detail(app, workflow_id, version)).to_dict())
@@ -79,7 +79,13 @@ async def versions(app: App, workflow_id: WorkflowId, cursor: Cursor = None, lim
     return JSONResponse((await list_versions(app, workflow_id, cursor=cursor, limit=limit)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/schema", Scope.READ, "JsonSchema", media_type="application/schema+json")
+@routes.get(
+    "/workflows/{workflow_id}/schema",
+    Scope.READ,
+    "JsonSchema",
+    media_type="application/schema+json",
+    headers=["ETag"],
+)
 async def schema(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Return the JSON Schema of the inputs, for forms and clients."""
     document = await workflow_inputs_schema(app, workflow_id, version)
@@ -97,7 +103,7 @@ async def diff(
     return JSONResponse((await compare_versions(app, workflow_id, before, after)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml")
+@routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml", headers=["ETag"])
 async def diagram(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Draw a workflow as SVG."""
     text = svg(await find_published_graph(app, workflow_id, version))

@@ -1,0 +1,162 @@
+"""The OpenAPI document: what FastAPI derives from the routes, with schemas of views, names, headers and examples."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any, Final
+
+from dagmaster.application.views.json_schema import view_schemas
+from dagmaster.http import problems
+
+API: Final = "/api/v1"
+
+OPERATION_IDS: Final = {
+    ("post", "/jobs"): "submit_job",
+    ("post", "/jobs/batch"): "submit_jobs",
+    ("post", "/jobs/definition"): "submit_definition",
+    ("post", "/plan"): "plan_job",
+    ("get", "/stats"): "count_jobs",
+    ("get", "/lookup"): "find_jobs",
+    ("get", "/jobs/{job_id}/why"): "explain_job",
+    ("get", "/jobs/{job_id}/nodes/{node_id}/why"): "explain_node",
+    ("get", "/jobs/{job_id}/stream"): "stream_job",
+    ("get", "/stream"): "stream_jobs",
+    ("post", "/jobs/{job_id}/signals/{name}"): "send_signal",
+    ("get", "/events/counts"): "count_events",
+    ("post", "/workflows"): "publish_workflow",
+    ("post", "/workflows/batch"): "publish_workflows",
+    ("get", "/workflows/{workflow_id}/diff"): "compare_workflow_versions",
+    ("get", "/workflows/{workflow_id}/diagram.svg"): "get_workflow_diagram",
+    ("post", "/workers"): "register_worker",
+    ("post", "/tasks/claim"): "claim_tasks",
+    ("post", "/callbacks/task-heartbeat"): "send_heartbeat",
+    ("post", "/callbacks/task-progress"): "report_task_progress",
+    ("post", "/callbacks/task-result"): "report_task_result",
+    ("get", "/metrics/workflows"): "get_workflow_metrics",
+    ("get", "/metrics/workflows/{workflow_id}/nodes"): "get_node_metrics",
+    ("get", "/metrics/failures"): "get_failure_metrics",
+    ("get", "/metrics/throughput"): "get_throughput",
+    ("get", "/audit"): "list_changes",
+    ("get", "/admin/schema"): "get_schema",
+    ("post", "/admin/migrate"): "migrate_schema",
+    ("get", "/livez"): "check_liveness",
+    ("get", "/readyz"): "check_readiness",
+    ("get", "/health"): "check_health",
+    ("get", "/metrics"): "get_prometheus_metrics",
+}
+"""The names of operations that do not follow from their paths. Clients are generated with them."""
+
+HEADERS: Final[dict[str, Any]] = {
+    "X-Request-ID": {
+        "description": "The id of the request. A caller may send its own: 8 to 64 letters, digits, '.', '_' or '-'.",
+        "schema": {"type": "string"},
+        "example": "5f1c2a9be04d7736",
+    },
+    "ETag": {
+        "description": "The version of the answer. Sent as If-None-Match, it gets 304 while nothing has changed.",
+        "schema": {"type": "string"},
+        "example": '"9b74c9897bac770ffc029102a200c5de"',
+    },
+    "Location": {
+        "description": "The job.",
+        "schema": {"type": "string"},
+        "example": "/api/v1/jobs/116253640196554752",
+    },
+    "Retry-After": {
+        "description": "With 429 and 503: after how many seconds to send the request again.",
+        "schema": {"type": "integer"},
+        "example": 2,
+    },
+    "RateLimit": {
+        "description": "If requests are limited: how many may still be sent (r), and when all of them again (t, in s).",
+        "schema": {"type": "string"},
+        "example": '"caller";r=49;t=1',
+    },
+}
+MORE_SCHEMAS: Final[dict[str, Any]] = {
+    "ProblemDocument": problems.SCHEMA,
+    "Svg": {"type": "string"},
+    "Metrics": {"type": "string", "description": "Metrics in the text format of Prometheus."},
+    "JsonSchema": {"type": "object", "description": "A JSON Schema (2020-12)."},
+    "EventStream": {"type": "string", "description": "Server-Sent Events; see the reference of streams."},
+    "Liveness": {"type": "object", "properties": {"status": {"const": "alive"}}, "required": ["status"]},
+}
+IF_NONE_MATCH: Final = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "The ETag of an answer that the caller has.",
+    "schema": {"type": "string"},
+}
+_PLURALS: Final = ("s", "children")
+_SINGULAR_WORDS: Final = ("status", "progress")
+
+
+def complete(document: dict[str, Any]) -> dict[str, Any]:
+    """Add to the document of FastAPI what it cannot derive."""
+    components = document.setdefault("components", {})
+    schemas = components.setdefault("schemas", {})
+    schemas |= _with_component_references(view_schemas()["$defs"])
+    schemas |= MORE_SCHEMAS
+    components["headers"] = HEADERS
+    components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    examples = json.loads(files("dagmaster.http").joinpath("examples.json").read_text(encoding="utf-8"))
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            operation["operationId"] = operation_id(method, path)
+            for status, answer in operation["responses"].items():
+                _add_headers(answer, status)
+                _add_examples(answer, examples["answers"])
+            _add_examples(operation.get("requestBody", {}), examples["requests"])
+    return document
+
+
+def operation_id(method: str, path: str) -> str:
+    """Return the name of an operation: of the table, or of its path, as `list_job_nodes` and `cancel_job`."""
+    path = path.removeprefix(API)
+    if name := OPERATION_IDS.get((method, path)):
+        return name
+    parts = [part.replace("-", "_") for part in path.strip("/").split("/")]
+    words = [_singular(part) if part != parts[-1] else part for part in parts if not part.startswith("{")]
+    # The id of a node says enough.
+    words = [word for word in words if word != "job" or "node" not in words or words[-1] == "nodes"]
+    if method == "post":
+        return "_".join(["create", _singular(words[0])] if len(words) == 1 else [words[-1], *words[:-1]])
+    is_list = words[-1].endswith(_PLURALS) and words[-1] not in _SINGULAR_WORDS
+    return "_".join(["list" if is_list else "get", *words])
+
+
+def _singular(word: str) -> str:
+    return word if word in _SINGULAR_WORDS else word.removesuffix("s")
+
+
+def _add_headers(answer: dict[str, Any], status: str) -> None:
+    names = ["X-Request-ID", "RateLimit"]
+    if status == "default":
+        names.append("Retry-After")
+    headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
+    answer["headers"] = headers | answer.get("headers", {})
+
+
+def _add_examples(part: dict[str, Any], examples: dict[str, Any]) -> None:
+    """Add the example of the schema of an answer or a body, if there is one."""
+    for content in part.get("content", {}).values():
+        schema = content.get("schema", {})
+        is_list = schema.get("type") == "array"
+        options = (schema.get("items", {}) if is_list else schema).get("anyOf", ()) or [schema.get("items", schema)]
+        names = [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
+        if names and names[0] in examples:
+            example = examples[names[0]]
+            content["example"] = [example] if is_list else example
+
+
+def _with_component_references(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_with_component_references(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    copied = {key: _with_component_references(item) for key, item in value.items()}
+    if isinstance(copied.get("$ref"), str):
+        copied["$ref"] = copied["$ref"].replace("#/$defs/", "#/components/schemas/")
+    return copied

@@ -1,0 +1,136 @@
+"""The OpenAPI document is valid, its examples fit its schemas, and a generator makes a client of it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from jsonschema import Draft202012Validator, FormatChecker
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from dagmaster.http.app import create_app
+from dagmaster.http.openapi import OPERATION_IDS, operation_id
+from tests.unit.application.memory_application import memory_application
+from tests.unit.http.api_client import memory_services, opened_api
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EXAMPLES = json.loads(files("dagmaster.http").joinpath("examples.json").read_text(encoding="utf-8"))
+
+
+@cache
+def document() -> dict[str, Any]:
+    return create_app(memory_services(memory_application())).openapi()
+
+
+def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in document()["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for item in value.values():
+            yield from references(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from references(item)
+
+
+def test_the_document_is_valid_and_every_reference_resolves():
+    OpenAPIV31SpecValidator(document()).validate()
+    for reference in set(references({**document(), "example": None})):
+        target: Any = document()
+        for part in reference.removeprefix("#/").split("/"):
+            target = target[part]
+        assert isinstance(target, dict)
+
+
+@pytest.mark.parametrize(
+    ("name", "example"),
+    [(name, example) for kind in EXAMPLES.values() for name, example in kind.items()],
+    ids=[name for kind in EXAMPLES.values() for name in kind],
+)
+def test_an_example_fits_its_schema(name, example):
+    schema = {"$ref": f"#/components/schemas/{name}", "components": document()["components"]}
+    Draft202012Validator(schema, format_checker=FormatChecker()).validate(example)
+
+
+def test_every_body_has_an_example_and_every_example_is_shown():
+    shown = set()
+    for method, path, operation in operations():
+        contents = operation.get("requestBody", {}).get("content", {})
+        assert all("example" in content for content in contents.values()), (method, path)
+        shown.add(json.dumps([content["example"] for content in contents.values()]))
+        for answer in operation["responses"].values():
+            shown |= {json.dumps(each.get("example")) for each in answer.get("content", {}).values()}
+    for name, example in {**EXAMPLES["requests"], **EXAMPLES["answers"]}.items():
+        assert any(json.dumps(each) in shown for each in (example, [example])), name
+
+
+def test_operations_have_names_that_make_good_methods():
+    names = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(names)) == len(names)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)+", name) and "api_v1" not in name for name in names), names
+    assert operation_id("get", "/api/v1/jobs/{job_id}") == "get_job"
+    assert operation_id("get", "/api/v1/jobs/{job_id}/nodes") == "list_job_nodes"
+    assert operation_id("post", "/api/v1/jobs/{job_id}/nodes/{node_id}/retry") == "retry_node"
+    # Each entry of the table is of a route.
+    routes = {(method, path.removeprefix("/api/v1")) for method, path, _ in operations()}
+    assert set(OPERATION_IDS) <= routes
+
+
+def test_headers_are_documented_where_they_are_sent():
+    paths = document()["paths"]
+    submit = paths["/api/v1/jobs"]["post"]
+    assert "Idempotency-Key" in [parameter["name"] for parameter in submit["parameters"]]
+    assert {"X-Request-ID", "Location"} <= set(submit["responses"]["202"]["headers"])
+    assert {"X-Request-ID", "Retry-After"} <= set(submit["responses"]["default"]["headers"])
+    show = paths["/api/v1/workflows/{workflow_id}"]["get"]
+    assert ("ETag" in show["responses"]["200"]["headers"], "304" in show["responses"]) == (True, True)
+
+
+def test_routes_with_an_etag_are_those_that_document_it():
+    documented = {path for _, path, operation in operations() if "304" in operation["responses"]}
+
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.publish()
+            for method, path, operation in operations():
+                if method != "get" or "stream" in operation["operationId"] or "handler" in path:
+                    continue
+                answer = await api.get(path.replace("{workflow_id}", "hello").replace("{job_id}", "1"))
+                if answer.status_code == 200:
+                    assert ("etag" in answer.headers) == (path in documented), path
+
+    asyncio.run(main())
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_generator_makes_a_client_that_has_a_method_for_each_operation(tmp_path):
+    (tmp_path / "openapi.json").write_text(json.dumps(document()))
+    command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]
+    (tmp_path / "config.yaml").write_text("post_hooks: []\n")
+    done = subprocess.run(
+        [*command, "--output-path", "client", "--config", "config.yaml", "--fail-on-warning"],
+        check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    modules = {path.stem: path for path in (tmp_path / "client" / "api").rglob("*.py")}
+    assert {operation["operationId"] for _, _, operation in operations()} <= set(modules)
+    for path in Path(tmp_path / "client").rglob("*.py"):
+        ast.parse(path.read_text())
