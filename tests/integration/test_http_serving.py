@@ -17,19 +17,21 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from pydantic import SecretStr
-from starlette.applications import Starlette
 from starlette.responses import JSONResponse
-from starlette.routing import Route
 
 from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.bootstrap import make_orchestrator
 from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.bootstrap.service_group import ServiceGroup
 from dagmaster.cli.http_address import check_tls_files
+from dagmaster.client.async_client import AsyncClient
+from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from tests.conformance.server import dsn_of, release_database, shared_server, take_database
+from tests.unit.application.memory_application import memory_application
+from tests.unit.http.api_client import memory_services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
-FLOW = "{workflow_id: ask, version: 1, nodes: {ask: {type: approval, message: ok}}}"
+FLOW = "{workflow_id: rest, version: 1, nodes: {a: {type: wait, seconds: 0.01}}}"
 
 
 @pytest.fixture
@@ -86,11 +88,10 @@ def test_an_orchestrator_that_serves_runs_the_jobs_that_are_submitted_to_it(dsn,
         async with running(group, listener) as http:
             assert (await http.get("/readyz")).json()["is_ready"]
             assert (await http.post("/api/v1/workflows", json={"text": FLOW})).status_code == 201
-            job = (await http.post("/api/v1/jobs", json={"workflow_id": "ask"})).json()["job_id"]
-            approved = await http.post(f"/api/v1/jobs/{job}/nodes/ask/approve?wait_seconds=30", json={})
-            assert approved.json()["accepted"], approved.text
-            assert (await http.get(f"/api/v1/jobs/{job}")).json()["status"] == "COMPLETED"
+            job = (await http.post("/api/v1/jobs", json={"workflow_id": "rest"})).json()["job_id"]
             url = str(http.base_url)
+            async with AsyncClient(url, ADMIN_KEY) as client:
+                assert (await client.wait(job, timeout_seconds=60)).status == "COMPLETED"
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/livez")  # noqa: ASYNC210 - nothing else runs any more
 
@@ -111,7 +112,7 @@ def test_several_servers_on_one_database_are_one_service(dsn, tmp_path):
             assert (await first.post("/api/v1/workflows", json={"text": FLOW})).status_code == 201
             created = await second.post("/api/v1/keys", json={"name": "ci", "scopes": ["submit", "read"]})
             headers = {"X-API-Key": created.json()["key"], "Idempotency-Key": "once"}
-            submits = [http.post("/api/v1/jobs", json={"workflow_id": "ask"}, headers=headers) for http in clients * 8]
+            submits = [http.post("/api/v1/jobs", json={"workflow_id": "rest"}, headers=headers) for http in clients * 8]
             answers = await asyncio.gather(*submits)
             assert {answer.status_code for answer in answers} == {202}
             (job_id,) = {answer.json()["job_id"] for answer in answers}
@@ -119,7 +120,7 @@ def test_several_servers_on_one_database_are_one_service(dsn, tmp_path):
             for http in clients:
                 assert [job["job_id"] for job in (await http.get("/api/v1/jobs")).json()["items"]] == [job_id]
             # A page of one server continues at another.
-            await first.post("/api/v1/jobs", json={"workflow_id": "ask"})
+            await first.post("/api/v1/jobs", json={"workflow_id": "rest"})
             page = (await second.get("/api/v1/jobs?limit=1")).json()
             rest = (await third.get("/api/v1/jobs", params={"cursor": page["next_cursor"]})).json()
             assert [job["job_id"] for job in rest["items"]] == [job_id]
@@ -134,7 +135,9 @@ def test_several_servers_on_one_database_are_one_service(dsn, tmp_path):
 async def serving(endpoint: Any, scheme: str = "http", *, verify: Any = True, **options: Any) -> AsyncIterator[Any]:
     """Serve one endpoint with the server of the API; provide the server and a client."""
     listener = a_listener()
-    server = HttpServer(Starlette(routes=[Route("/", endpoint)]), listener, **options)  # type: ignore[arg-type]
+    app = create_app(memory_services(memory_application()))
+    app.add_route("/", endpoint)
+    server = HttpServer(app, listener, **options)
     async with running(server, listener, scheme, verify=verify) as http:
         yield server, http
 

@@ -11,7 +11,9 @@ import secrets
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.application.views.page import Page
 from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
 from dagmaster.ports.api_keys import ApiKeyRecord, Scope
 
@@ -67,9 +69,21 @@ def _make_key(
     return record, key
 
 
-async def list_keys(keys: ApiKeyStore) -> tuple[ApiKeyView, ...]:
-    """List all keys, newest first."""
-    return tuple(map(_view, await keys.all()))
+async def list_keys(keys: ApiKeyStore, *, cursor: str | None = None, limit: int = 100) -> Page[ApiKeyView]:
+    """List keys, newest first. They are read as a whole: callers are few."""
+    after = start_page(CursorKind.API_KEYS, cursor, limit)
+    records = [
+        record for record in await keys.all() if after is None or _position(record) > (-float(after[0]), after[1])
+    ]
+    page = records[:limit]
+    return Page(
+        items=tuple(map(_view, page)),
+        next_cursor=next_cursor(CursorKind.API_KEYS, page, limit, lambda record: (record.created_at, record.key_id)),
+    )
+
+
+def _position(record: ApiKeyRecord) -> tuple[float, str]:
+    return -record.created_at, record.key_id
 
 
 async def revoke_key(keys: ApiKeyStore, key_id: str, *, origin: ChangeOrigin) -> ApiKeyView:

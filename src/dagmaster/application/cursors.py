@@ -49,6 +49,7 @@ class CursorKind(StrEnum):
     QUEUES = "queues"
     AUDIT_TRAIL = "audit_trail"
     HANDLERS = "handlers"
+    API_KEYS = "api_keys"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -69,6 +70,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.QUEUES: (str,),
     CursorKind.AUDIT_TRAIL: (int,),
     CursorKind.HANDLERS: (str,),
+    CursorKind.API_KEYS: (float, str),
 }
 """The types of the parts of a position."""
 

@@ -111,10 +111,9 @@ class SystemMethods:
         body = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
         return view_of(NewApiKeyView, await self.connection.post("keys", body=body))
 
-    async def list_keys(self) -> tuple[ApiKeyView, ...]:
-        """List all keys, newest first."""
-        answer = await self.connection.get("keys")
-        return tuple(views_of(ApiKeyView, answer))
+    async def list_keys(self, *, cursor: str | None = None, limit: int = 100) -> Page[ApiKeyView]:
+        """List keys, newest first."""
+        return page_of(ApiKeyView, await self.connection.get("keys", cursor=cursor, limit=limit))
 
     async def revoke_key(self, key_id: str) -> ApiKeyView:
         """Revoke a key: requests with it are rejected within seconds."""

@@ -104,6 +104,22 @@ def test_an_expired_or_revoked_key_is_rejected(monkeypatch):
     asyncio.run(main())
 
 
+def test_keys_are_listed_page_by_page():
+    async def main() -> None:
+        async with opened_api() as api:
+            for number in range(4):
+                await api.post("/api/v1/keys", {"name": f"key {number}", "scopes": ["read"]})
+            everything = (await api.get("/api/v1/keys")).json()
+            first = (await api.get("/api/v1/keys", limit=3)).json()
+            rest = (await api.get("/api/v1/keys", limit=3, cursor=first["next_cursor"])).json()
+            assert first["items"] + rest["items"] == everything["items"]
+            # The key of the client is the oldest.
+            assert len(rest["items"]) == 2
+            assert rest["next_cursor"] is everything["next_cursor"] is None
+
+    asyncio.run(main())
+
+
 def test_a_key_is_shown_once_and_its_use_is_recorded():
     async def main() -> None:
         async with opened_api() as api:

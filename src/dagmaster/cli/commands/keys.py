@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dagmaster.application.api_keys import MAX_OVERLAP_HOURS, create_key, list_keys, revoke_key, rotate_key
+from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.application.views import NewApiKeyView
+    from dagmaster.application.views import ApiKeyView, NewApiKeyView
     from dagmaster.cli.system import System
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ def create(
 @data_dir_option
 def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """List all keys, without their secrets."""
-    views = _run(data_dir, lambda system: system.call(list_keys))
+    views = _run(data_dir, _list_all)
     if as_json:
         click.echo(json.dumps([view.to_dict() for view in views]))
         return COMPLETED
@@ -88,6 +89,15 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
         table.add_row(view.key_id, view.name, ", ".join(view.scopes), format_rfc3339(view.created_at), used, state)
     Console().print(table)
     return COMPLETED
+
+
+async def _list_all(system: System) -> list[ApiKeyView]:
+    page = await system.call(list_keys, limit=MAX_LIMIT)
+    views = list(page.items)
+    while page.next_cursor is not None:
+        page = await system.call(list_keys, cursor=page.next_cursor, limit=MAX_LIMIT)
+        views += page.items
+    return views
 
 
 @keys.command()

@@ -54,10 +54,10 @@ async def create(services: Services, origin: Origin, body: KeyBody) -> JSONRespo
     return JSONResponse(view.to_dict(), 201, headers=NO_STORE)
 
 
-@routes.get("/keys", Scope.ADMIN, "[ApiKeyView]")
-async def keys(services: Services) -> JSONResponse:
-    """List all keys, without their secrets."""
-    return JSONResponse([view.to_dict() for view in await list_keys(services.keys)])
+@routes.get("/keys", Scope.ADMIN, "ApiKeyViewPage")
+async def keys(services: Services, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+    """List keys, newest first, without their secrets."""
+    return JSONResponse((await list_keys(services.keys, cursor=cursor, limit=limit)).to_dict())
 
 
 @routes.post("/keys/{key_id}/revoke", Scope.ADMIN, "ApiKeyView")
