@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.read_store import ReadStore
     from dagmaster.ports.reusable_results import ReusableResults
+    from dagmaster.ports.storage import Storage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +27,8 @@ class Application:
     client: ClientStore
     results: ReusableResults
     blobs: OutputBlobs
+    storage: Storage | None = None
+    """Where the inputs of jobs are, if this process can look them up."""
     env: Mapping[str, str] = field(default_factory=dict)
     """What expressions of new jobs may read as env.NAME."""
     origin: ChangeOrigin | None = None

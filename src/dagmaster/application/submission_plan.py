@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.node_lookup import dependencies_of, describe_action
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.submission import check_fields, to_submission
 from dagmaster.application.views.results import PlannedQueueView, PlannedStepView, SubmissionPlanView
 from dagmaster.authoring.inputs import accept_inputs
+from dagmaster.blob_uris import SCHEMES
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.engine.model import FanOut
+from dagmaster.errors import BlobNotFound, DagmasterError
 from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.ports.run_queues import is_served
 
@@ -22,6 +26,11 @@ if TYPE_CHECKING:
     from dagmaster.application.submission import JobRequest
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Job
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.storage import Storage
+
+MAX_BLOBS: Final = 100
+"""How many blobs of the inputs are looked up."""
 
 
 async def plan_submission(app: Application, request: JobRequest) -> SubmissionPlanView:
@@ -32,14 +41,15 @@ async def plan_submission(app: Application, request: JobRequest) -> SubmissionPl
     job = await dry_run_job(
         app.results, graph, inputs=inputs, env=app.env, workflows=submission.workflows, now=time.time()
     )
-    redact = JobRedactor(graph.inputs, inputs)
+    shown = JobRedactor(graph.inputs, inputs).inputs(inputs)
     return SubmissionPlanView(
         workflow_id=graph.workflow_id,
         version=graph.version,
         content_hash=graph.content_hash,
-        inputs=redact.inputs(inputs),
+        inputs=shown,
         nodes=tuple(_steps(job, graph)),
         queues=await _queues(app, graph),
+        missing_blobs=None if app.storage is None else await asyncio.to_thread(_missing_blobs, app.storage, shown),
     )
 
 
@@ -69,6 +79,34 @@ async def _queues(app: Application, graph: Graph) -> tuple[PlannedQueueView, ...
         )
         for name in names
     )
+
+
+def _missing_blobs(storage: Storage, inputs: JsonValue) -> tuple[str, ...]:
+    """Return the blobs that the inputs name and that do not exist. Those that are not ours to read are left out."""
+    uris = sorted(set(_blob_uris(inputs)))
+    return tuple(uri for uri in uris[:MAX_BLOBS] if not _exists(storage, uri))
+
+
+def _exists(storage: Storage, uri: str) -> bool:
+    try:
+        return storage.find(storage.resolve(uri)) is not None
+    except BlobNotFound:
+        return False
+    except DagmasterError:
+        # Not known: another storage has it, or this one does not respond.
+        return True
+
+
+def _blob_uris(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, str):
+        if value.partition("://")[0] in SCHEMES and "://" in value:
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _blob_uris(item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _blob_uris(item)
 
 
 def _task_of(spec: Spec) -> TaskSpec | None:

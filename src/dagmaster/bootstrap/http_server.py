@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.atomic_files import write_private
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagmaster.adapters.oidc import OidcVerifier
+    from dagmaster.adapters.storage.router import ObjectStorage
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.http.rate_limits import RateLimiter
     from dagmaster.http.server import HttpServer
@@ -98,6 +100,18 @@ def make_token_verifier(settings: Settings) -> OidcVerifier | None:
     )
 
 
+def make_storage(settings: Settings) -> ObjectStorage | None:
+    """Return the storage in which inputs are looked up; None if no zone is set: workers keep files of their own."""
+    from dagmaster.adapters.storage.router import ObjectStorage
+    from dagmaster.ports.storage import ZONES
+
+    zones = {zone: url for zone in ZONES if (url := getattr(settings, f"{zone}_url"))}
+    if not zones:
+        return None
+    closed = [settings.outputs_url] if settings.outputs_url else []
+    return ObjectStorage(zones, roots=settings.file_roots, containers=settings.storage_containers, closed=closed)
+
+
 def make_rate_limiter(settings: Settings) -> RateLimiter | None:
     """Return the rate limit of callers; None if it is off."""
     from dagmaster.http.rate_limits import RateLimiter
@@ -160,6 +174,7 @@ class ServerService:
                     default_queue=self._settings.default_queue,
                 )
             )
+            application = replace(application, storage=make_storage(self._settings))
             workers = PostgresRemoteWorkers(self._config)
             stack.push_async_callback(workers.close)
             tokens = make_token_verifier(self._settings)

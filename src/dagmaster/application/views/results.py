@@ -148,7 +148,10 @@ class PlannedQueueView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionPlanView(View):
-    """What a submit would do. Secret inputs are redacted."""
+    """What a submit would do. Secret inputs are redacted.
+
+    `missing_blobs`: URIs in the inputs that do not exist; null if they were not looked up, without a storage.
+    """
 
     workflow_id: str
     version: int
@@ -156,6 +159,7 @@ class SubmissionPlanView(View):
     inputs: JsonObject
     nodes: tuple[PlannedStepView, ...]
     queues: tuple[PlannedQueueView, ...]
+    missing_blobs: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

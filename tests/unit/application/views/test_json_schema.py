@@ -239,7 +239,7 @@ RESULTS: list[views.View] = [
                 status=NodeStatus.PENDING, branch=None, children=None, handler="echo", queue="default",
             ),
         ),
-        queues=(views.PlannedQueueView(queue="default", workers=0),),
+        queues=(views.PlannedQueueView(queue="default", workers=0),), missing_blobs=("az://bronze/a.tif",),
     ),
     validate_text("nodes: {a: {handler: nothing}}", Registry()),
     validate_text("{name: n, nodes: {a: {type: wait, seconds: 1}}}", Registry()),
