@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_source import ClaimedTask
 
 _SQL = queries("worker")
+_REMOTE = queries("remote_workers")
 _CLAIM: Final = claim_query("ready")
 RECEIPT_SECONDS: Final = 3 * 86_400.0
 """How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
@@ -72,7 +73,7 @@ class PostgresRemoteWorkers:
         worker = self._workers.get((number, registered_by))
         if worker is None:
             row = await self.connections.side.row(
-                _SQL["registered"], {"worker_id": number, "registered_by": registered_by}
+                _REMOTE["registered"], {"worker_id": number, "registered_by": registered_by}
             )
             if row is None:
                 return None
@@ -84,7 +85,7 @@ class PostgresRemoteWorkers:
     async def receipt(self, task_id: str, token: int) -> AttemptStatus | None:
         """Return what was reported of a task under this token."""
         params = {"task_id": bigint(task_id) or 0, "token": token}
-        row = await self.connections.side.row(_SQL["receipt"], params)
+        row = await self.connections.side.row(_REMOTE["receipt"], params)
         return None if row is None else AttemptStatus(row["status"])
 
     def forget(self, worker: PostgresRemoteWorker) -> None:
@@ -179,7 +180,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
             "statuses": [report.status.value for report in reports],
             "oldest_id": first_id(self.identity.clock.now() - RECEIPT_SECONDS),
         }
-        statements: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["keep_receipts"], receipts), (query, params)]
+        statements: list[tuple[Any, Mapping[str, Any]]] = [(_REMOTE["keep_receipts"], receipts), (query, params)]
         rows = await self._reports.execute_in_transaction(statements)
         return split_ids(rows[0]["task_ids"]) if rows else set()
 
@@ -194,7 +195,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
 
     async def _held_tasks(self, task_ids: Collection[str]) -> list[HeldTask]:
         params = {"task_ids": [bigint(task_id) or 0 for task_id in task_ids], "worker_id": self.worker_id}
-        return [HeldTask(**dict(row)) for row in await self._side.fetch(_SQL["held_tasks"], params)]
+        return [HeldTask(**dict(row)) for row in await self._side.fetch(_REMOTE["held_tasks"], params)]
 
     async def deregister(self) -> None:
         """Release all claimed tasks and deregister. The connections are those of the server, and stay."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("worker")
+_HANDLERS = queries("handlers")
 
 
 def claim_query(ready: str) -> Query:
@@ -148,12 +149,16 @@ class PostgresWorkerStore:
         """Publish the definitions of handlers that are not published yet."""
         by_key = {(each.name, each.version): each for each in definitions}
         rows = [(each.name, each.version, each.content_hash) for each in by_key.values()]
-        missing = await self._side.fetch(_SQL["unpublished_handlers"], _columns(("names", "versions", "hashes"), rows))
+        missing = await self._side.fetch(
+            _HANDLERS["unpublished_handlers"], _columns(("names", "versions", "hashes"), rows)
+        )
         changed = [by_key[row["name"], row["version"]] for row in missing]
         if changed:
             names = ("names", "versions", "definitions", "hashes")
             ordered = sorted((each.name, each.version, each.document, each.content_hash) for each in changed)
-            await self._side.fetch(_SQL["publish_handlers"], {"worker_id": self.worker_id, **_columns(names, ordered)})
+            await self._side.fetch(
+                _HANDLERS["publish_handlers"], {"worker_id": self.worker_id, **_columns(names, ordered)}
+            )
 
     async def _reconcile(self, params: Mapping[str, Any]) -> None:
         """Release tasks that are claimed in the database and unknown here, after a lost connection."""
