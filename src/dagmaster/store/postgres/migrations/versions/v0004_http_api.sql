@@ -63,9 +63,9 @@ CREATE TABLE dag_task_receipts (
     status      text NOT NULL CHECK (status IN ('COMPLETED', 'FAILED', 'RELEASED'))
 );
 
--- With the version, which lists filter: the jobs of an old one are found in the index alone (ADR 0017).
+-- With what lists ask, too: the jobs of an old version are found in the index alone (ADR 0017).
 DROP INDEX dag_jobs_workflow;
-CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id) INCLUDE (version);
+CREATE INDEX dag_jobs_workflow ON dag_jobs (workflow_id COLLATE "C", id) INCLUDE (version, is_hidden);
 
 -- Handlers -------------------------------------------------------------------------------------------------------------
 
