@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from re import _parser  # type: ignore[attr-defined]
+from re import _parser  # type: ignore[attr-defined,unused-ignore]
 from typing import Any, Final, NamedTuple
 
 MAX_PATTERN_TEXT: Final = 10_000
