@@ -219,7 +219,7 @@ def _read_header(token: str) -> tuple[str, str | None]:
     except (jwt.PyJWTError, RecursionError):
         raise TokenRejected("the credential is neither a key of dagmaster nor a signed token") from None
     algorithm, key_id = header.get("alg"), header.get("kid")
-    if algorithm not in ALGORITHMS:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise TokenRejected(f"the token is not signed with one of: {', '.join(sorted(ALGORITHMS))}")
     return algorithm, key_id
 

@@ -7,7 +7,7 @@ anything else of a request is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from fastapi import APIRouter
 from fastapi.dependencies.utils import get_flat_params
@@ -25,6 +25,8 @@ from dagmaster.http.openapi import IF_NONE_MATCH
 from dagmaster.ports.api_keys import Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
+MAX_DEPTH: Final = 128
+"""Levels of a JSON body. Serializers that follow stop at about 255."""
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     "default": {
         "description": "A problem (RFC 9457)",
@@ -153,17 +155,19 @@ class StrictRequest(Request):
 
 
 def _check_storable(value: Any) -> None:
-    pending = [value]
+    pending = [(value, 1)]
     while pending:
-        item = pending.pop()
+        item, depth = pending.pop()
+        if depth > MAX_DEPTH:
+            raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
         if isinstance(item, str):
             if "\0" in item:
                 raise ValueError("a text has the character NUL, which PostgreSQL cannot store")
             item.encode()
         elif isinstance(item, dict):
-            pending += [*item.keys(), *item.values()]
+            pending += [(part, depth + 1) for part in (*item.keys(), *item.values())]
         elif isinstance(item, list):
-            pending += item
+            pending += [(part, depth + 1) for part in item]
 
 
 def schema_of(returns: str) -> dict[str, Any]:

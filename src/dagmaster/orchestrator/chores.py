@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from dagmaster.errors import StatementFailed
+from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.orchestrator import job_log
 
 if TYPE_CHECKING:
@@ -26,5 +26,5 @@ async def roll_up_metrics(store: OrchestratorStore) -> None:
     try:
         while await store.roll_up_metrics():
             pass
-    except StatementFailed as error:
-        _LOGGER.warning("%s; finished jobs are not counted in the metrics", error)
+    except (StatementFailed, DatabaseUnavailable) as error:
+        _LOGGER.warning("%s; finished jobs are counted in the metrics later", error)

@@ -8,7 +8,7 @@ from typing import Final
 
 GROWTH: Final = 1.02
 MAX_MESSAGE: Final = 300
-ROLL_UP_JOBS: Final = 1000
+ROLL_UP_JOBS: Final = 200
 """How many jobs one roll-up counts at most."""
 
 _REPLACEMENTS: Final = (

@@ -20,6 +20,7 @@ JSON = {"Content-Type": "application/json"}
         (b'{"workflow_id": "hello", "name": "\\ud800"}', 400),
         (b'{"workflow_id": "hello", "name": "a\\u0000b"}', 400),
         (b'{"workflow_id": "hello", "inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", 400),
+        (b'{"workflow_id": "hello", "inputs": {"a": ' + b"[" * 400 + b"]" * 400 + b"}}", 400),
         (b"\xff\xfe", 400),
         (b"{", 400),
         (b"[]", 422),

@@ -138,7 +138,7 @@ def part(value: object) -> str:
     return base64.urlsafe_b64encode(json.dumps(value).encode()).rstrip(b"=").decode()
 
 
-def unsigned(issuer: LocalIssuer, algorithm: str = "none") -> str:
+def unsigned(issuer: LocalIssuer, algorithm: Any = "none") -> str:
     payload = jwt.decode(issuer.token(), options={"verify_signature": False})
     return f"{part({'alg': algorithm, 'kid': 'first', 'typ': 'JWT'})}.{part(payload)}."
 
@@ -167,6 +167,7 @@ FORGED: dict[str, Callable[[LocalIssuer], str]] = {
     "without a signature": unsigned,
     "none in other letters": lambda issuer: unsigned(issuer, "NonE"),
     "no algorithm at all": lambda issuer: unsigned(issuer, ""),
+    "a list of algorithms": lambda issuer: unsigned(issuer, ["RS256"]),
     "the public key as a secret": confused,
     "a shared secret": lambda issuer: issuer.token(key=SHARED_SECRET, algorithm="HS256"),
     "another payload": with_other_payload,

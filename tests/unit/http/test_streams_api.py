@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
-from wsproto.events import TextMessage
+from wsproto.events import BytesMessage, TextMessage
 
 from dagmaster.application import job_list_streams
 from dagmaster.application.api_keys import revoke_key
@@ -307,6 +307,9 @@ def test_a_socket_is_closed_with_the_reason_of_what_is_wrong(monkeypatch):
             async with api.socket(f"/ws/jobs/{path}") as (_, client):
                 client.send(TextMessage(hello))
                 assert await client.next() == {"closed": closed[0], "reason": closed[1]}, hello
+        async with api.socket(f"/ws/jobs/{job_id}") as (_, client):
+            client.send(BytesMessage(b"{}"))
+            assert await client.next() == {"closed": 1008, "reason": "no valid first message"}
         monkeypatch.setattr(job_socket, "HELLO_SECONDS", 0.01)
         async with api.socket(f"/ws/jobs/{job_id}") as (_, client):
             assert (await client.next())["closed"] == 1008, "it sent nothing"

@@ -132,6 +132,8 @@ def test_a_stale_lease_token_is_refused_with_409_and_says_so():
             ):
                 assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
                 assert "lease token" in answer.json()["detail"]
+            too_large = {**task, "lease_token": str(2**63)}
+            assert (await worker.result(too_large, output={})).status_code == 422
             assert (await worker.result(task)).status_code == 200
 
     asyncio.run(main())

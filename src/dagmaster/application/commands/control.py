@@ -165,6 +165,6 @@ async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:
     job = await find_job(app, job_id)
     if job.is_finished:
         raise JobFinished(
-            f"job {job.id} has finished: it is {job.status}. A finished job can be resumed, and its nodes can be retried"
+            f"job {job.id} has finished: it is {job.status}. A finished job can be resumed, and its nodes retried"
         )
     return job

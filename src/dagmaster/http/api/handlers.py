@@ -43,9 +43,12 @@ async def handler(request: Request, app: App, name: Name) -> Response:
     return with_etag(request, (await find_handler(app, name)).to_dict())
 
 
-@routes.post("/handlers/{name}/test", Scope.OPERATE, "HandlerTestView")
+@routes.post("/handlers/{name}/test", Scope.ADMIN, "HandlerTestView")
 async def test(app: App, caller: Caller, name: Name, body: TestBody) -> JSONResponse:
-    """Run a handler once on a worker, as a job that lists leave out. 202: it still runs, and the job tells more."""
+    """Run a handler once on a worker, as a job that lists leave out. 202: it still runs; follow the job.
+
+    The caller chooses handler and params, as in a definition: this needs the scope `admin`.
+    """
     view = await run_handler(
         app,
         name,

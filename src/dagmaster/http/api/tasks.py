@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -21,7 +21,15 @@ routes = Routes("tasks")
 MAX_HELD: Final = 10_000
 MAX_HANDLERS: Final = 500
 MAX_SECONDS: Final = 10 * 86_400.0
-Digits = Annotated[str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"])]
+
+
+def _check_range(digits: str) -> str:
+    if int(digits) >= 2**63:
+        raise ValueError("an id or token has at most 63 bits")
+    return digits
+
+
+Digits = Annotated[str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"]), AfterValidator(_check_range)]
 Queue = Annotated[str, Field(min_length=1, max_length=MAX_QUEUE)]
 NO_STORE: Final = {"Cache-Control": "no-store"}
 
