@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.json_text import JsonText
@@ -140,8 +140,39 @@ async def test_the_tasks_of_a_silent_worker_are_lost_and_it_has_to_register_agai
     assert len(await scene.orchestrator.mark_lost_tasks()) == 1
     assert await worker.held_task(task_id, task.token) is None
     assert await worker.report_with_receipts([success(task)]) == set()
+    assert await worker.renew([task_id]) is None
     assert await worker.heartbeat([task_id], {}) is None
     assert await (await world.remote_workers()).find(worker.id, "ci") is None
+
+
+async def test_only_a_heartbeat_releases_claims_that_its_worker_does_not_name(world):
+    scene = await Scene.begin(world)
+    worker: Any = await registered(await world.remote_workers())
+    task_id = await dispatch(world, scene, "h")
+    (task,) = await worker.claim_handled(5)
+    await worker.heartbeat([task_id], {"draining": True})
+    await world.move(31)
+    # The store on PostgreSQL looks for such claims every minute.
+    worker._reconcile_at = 0.0
+    assert (await worker.renew([])).stops == set()
+    assert await worker.held_task(task_id, task.token) is not None
+    (row,) = (await (await world.reader()).fleet()).workers
+    assert (row.is_alive, row.is_draining) == (True, True)
+    await worker.heartbeat([], {})
+    assert await worker.held_task(task_id, task.token) is None
+    assert await scene.results() == [("a", 1, "RELEASED")]
+
+
+async def test_a_worker_is_idle_while_the_store_knows_no_task_that_it_holds(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker, other = await registered(workers), await registered(workers)
+    await dispatch(world, scene, "h")
+    assert await worker.is_idle()
+    (task,) = await worker.claim_handled(5)
+    assert (await worker.is_idle(), await other.is_idle()) == (False, True)
+    await worker.report_with_receipts([success(task)])
+    assert await worker.is_idle()
 
 
 async def test_a_worker_that_deregisters_releases_its_tasks(world):

@@ -136,7 +136,8 @@ class RemoteTasks:
                 if not wakeup.is_set():
                     worker.rescan_queues()
                 if loop_time() >= renewed_at + self.heartbeat_seconds:
-                    answer = await self._renew(worker, request.task_ids)
+                    # A parallel request may have claimed tasks since: what is not in this list may run.
+                    answer = await self._stop_overdue(worker, request.task_ids, await worker.renew(request.task_ids))
                     renewed_at = loop_time()
             if len(tasks) == request.limit:
                 # There may be more: the wake-up is passed on to the next that waits.
@@ -234,6 +235,12 @@ class RemoteTasks:
 
     async def _renew(self, worker: RemoteWorker, task_ids: Sequence[str]) -> HeartbeatAnswer:
         answer = await worker.heartbeat(task_ids, {"running": len(task_ids)})
+        return await self._stop_overdue(worker, task_ids, answer)
+
+    async def _stop_overdue(
+        self, worker: RemoteWorker, task_ids: Sequence[str], answer: HeartbeatAnswer | None
+    ) -> HeartbeatAnswer:
+        """Add the tasks that run for too long to what a worker has to stop; raise if it has expired."""
         if answer is None:
             raise _worker_expired(worker.id)
         # The worker ends a handler that takes too long. One that does not must not hold up its job.
@@ -245,8 +252,8 @@ class RemoteTasks:
 
 
 async def _claim(worker: RemoteWorker, request: ClaimRequest, answer: HeartbeatAnswer) -> list[ClaimedTask]:
-    if answer.has_exclusive and not request.task_ids:
-        # It must be the only task of its worker.
+    # It must be the only task of its worker. The list of the request may be older than claims of parallel ones.
+    if answer.has_exclusive and await worker.is_idle():
         exclusive = await worker.claim_exclusive()
         if exclusive is not None:
             return [exclusive]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from dagmaster.engine.status import AttemptStatus
-    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
     from dagmaster.ports.task_source import ClaimedTask
 
 
@@ -62,6 +62,12 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
     @property
     def id(self) -> str:
         """Return its worker id."""
+
+    async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
+        """Renew the lease like a heartbeat, by a list of held tasks that may be old: release none that is not in it."""
+
+    async def is_idle(self) -> bool:
+        """Return whether the store knows no task that this worker holds."""
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
         """Claim up to `limit` tasks whose handler the worker has: it releases none to others."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.status import AttemptStatus
     from dagmaster.ports.remote_workers import NewWorker
-    from dagmaster.ports.task_ledger import TaskReport
+    from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.store.memory.database import MemoryDatabase
 
@@ -73,6 +73,14 @@ class MemoryRemoteWorker(MemoryWorkerStore):
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
         """Provide the wake-up of one request that waits for tasks."""
         return self._waiters.waiting((self._queues, frozenset(self.handlers)))
+
+    async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
+        """Renew the lease, and release nothing."""
+        return self._renew(held)
+
+    async def is_idle(self) -> bool:
+        """Return whether the database knows no task that this worker holds."""
+        return not self._claimed_tasks()
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
         """Claim up to `limit` tasks of its handlers."""

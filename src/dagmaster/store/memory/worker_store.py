@@ -70,18 +70,29 @@ class MemoryWorkerStore:
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do, or None if the worker was expired."""
+        answer = self._renew(held)
+        if answer is not None:
+            self._database.workers[self.worker_id].counters = dict(counters)
+            self._reconcile(held)
+        return answer
+
+    def _reconcile(self, held: Collection[str]) -> None:
+        """Release tasks that are claimed and unknown to the worker: the response to their claim was lost."""
+        now = self._database.clock.now()
+        for task in self._claimed_tasks():
+            if task.task_id not in held and (task.claimed_at or 0.0) <= now - UNKNOWN_CLAIM_SECONDS:
+                self._database.finish_task(task, AttemptStatus.RELEASED, now)
+                self._database.notify_owners([task.job_id])
+
+    def _claimed_tasks(self) -> list[StoredTask]:
+        return [task for task in self._database.queue.values() if task.worker_id == self.worker_id]
+
+    def _renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         database = self._database
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
             return None
         me.heartbeat_at = database.clock.now()
-        me.counters = dict(counters)
-        mine = [task for task in database.queue.values() if task.worker_id == self.worker_id]
-        for task in mine:
-            # The response to its claim was lost: no worker runs it.
-            if task.task_id not in held and (task.claimed_at or 0.0) <= me.heartbeat_at - UNKNOWN_CLAIM_SECONDS:
-                database.finish_task(task, AttemptStatus.RELEASED, me.heartbeat_at)
-                database.notify_owners([task.job_id])
         earlier = [
             worker_id
             for worker_id, worker in database.workers.items()

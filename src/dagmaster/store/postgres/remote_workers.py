@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from dagmaster.json_types import JsonValue
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.remote_workers import NewWorker
     from dagmaster.ports.task_ledger import HeartbeatAnswer, TaskReport
@@ -159,9 +158,17 @@ class PostgresRemoteWorker(PostgresWorkerStore):
             "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD,
         })  # fmt: skip
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
-        """Renew the lease; return what to do, or None if the worker was expired."""
-        answer = await super().heartbeat(held, counters)
+    async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
+        """Renew the lease, and release nothing."""
+        return await self._renew(held)
+
+    async def is_idle(self) -> bool:
+        """Return whether the database knows no task that this worker holds."""
+        row = await self._side.row(_REMOTE["is_idle"], {"worker_id": self.worker_id})
+        return row is not None and bool(row["is_idle"])
+
+    async def _renew(self, held: Collection[str], counters: str | None = None) -> HeartbeatAnswer | None:
+        answer = await super()._renew(held, counters)
         if answer is None:
             self._workers.forget(self)
         return answer

@@ -126,8 +126,15 @@ class PostgresWorkerStore:
 
     async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do, or None if the worker was expired."""
+        answer = await self._renew(held, json.dumps(counters))
+        if answer is not None:
+            await self._reconcile(held)
+        return answer
+
+    async def _renew(self, held: Collection[str], counters: str | None = None) -> HeartbeatAnswer | None:
+        """Renew the lease; without counters, leave those of the last heartbeat."""
         params = {
-            "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": json.dumps(counters),
+            "worker_id": self.worker_id, "task_ids": list(map(int, held)), "counters": counters,
             "queues": self._queues, "busy_seconds": EXCLUSIVE_BUSY_SECONDS,
         }  # fmt: skip
         row = await self._side.row(_SQL["heartbeat"], params)
@@ -135,7 +142,6 @@ class PostgresWorkerStore:
             return None
         if not await self._renew_identity():
             return None
-        await self._reconcile(params)
         return HeartbeatAnswer(split_ids(row["to_stop"]), row["has_exclusive"])
 
     async def _renew_identity(self) -> bool:
@@ -160,7 +166,7 @@ class PostgresWorkerStore:
                 _HANDLERS["publish_handlers"], {"worker_id": self.worker_id, **_columns(names, ordered)}
             )
 
-    async def _reconcile(self, params: Mapping[str, Any]) -> None:
+    async def _reconcile(self, held: Collection[str]) -> None:
         """Release tasks that are claimed in the database and unknown here, after a lost connection."""
         losses = self._tasks.losses + self._reports.losses
         if losses > self._losses:
@@ -169,7 +175,8 @@ class PostgresWorkerStore:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
         elif self.identity.clock.now() >= self._reconcile_at:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
-            await self._side.fetch(_SQL["reconcile"], {**params, "seconds": RECONCILE_SECONDS})
+            params = {"worker_id": self.worker_id, "task_ids": list(map(int, held)), "seconds": RECONCILE_SECONDS}
+            await self._side.fetch(_SQL["reconcile"], params)
 
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None

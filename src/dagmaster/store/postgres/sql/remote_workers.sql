@@ -15,6 +15,10 @@ FROM unnest(:task_ids::bigint[]) AS n (task_id)
 CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
                     WHERE q.task_id = n.task_id AND q.worker_id = :worker_id LIMIT 1) q
 
+-- name: is_idle
+-- Whether a worker holds no task. No index has the worker of a task: it is only asked while an exclusive task waits.
+SELECT NOT EXISTS (SELECT FROM dag_task_queue WHERE worker_id = :worker_id) AS is_idle
+
 -- name: keep_receipts
 -- Keep the statuses that are reported of held tasks, in the transaction of the report; remove a few old ones.
 WITH pruned AS (

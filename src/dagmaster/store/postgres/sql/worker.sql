@@ -17,9 +17,9 @@ VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handl
 -- name: heartbeat
 -- Renew the lease, unless the worker was expired: then no row is returned. Return the claimed tasks to stop: those that
 -- were requested to stop, that have finished, or that another worker claimed. An unclaimed one lost its claim in a crash
--- of the database, and is claimed again.
+-- of the database, and is claimed again. Counters that are NULL are left as they are.
 WITH alive AS (
-    UPDATE dag_workers SET heartbeat_at = clock(), counters = :counters::jsonb
+    UPDATE dag_workers SET heartbeat_at = clock(), counters = coalesce(:counters::jsonb, counters)
     WHERE worker_id = :worker_id AND stopped_at IS NULL
     RETURNING worker_id, handlers
 )
