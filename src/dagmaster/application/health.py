@@ -7,11 +7,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.queries.fleet import fleet
+from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView
 from dagmaster.errors import DagmasterError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
     from dagmaster.application.views.fleet import FleetView
@@ -31,32 +32,47 @@ class HealthMonitor:
     def __init__(self, app: Application, schema: SchemaAdmin) -> None:
         self._app, self._schema = app, schema
         self._readiness: tuple[float, ReadinessView] | None = None
+        self._readiness_checks: SharedCalls[ReadinessView] = SharedCalls()
         self._since: dict[str, tuple[HealthState, float]] = {}
 
     async def check(self) -> HealthView:
         """Return the state of each part."""
-        now = time.time()
-        parts: dict[str, HealthPartView] = {}
-        for name, state, detail in await self._check_parts():
-            if self._since.get(name, (None,))[0] is not state:
-                self._since[name] = (state, now)
-            parts[name] = HealthPartView(state=state, since=self._since[name][1], detail=detail)
+        parts = self._record(await self._check_parts(self._check_fleet))
         is_healthy = all(part.state is _OK for part in parts.values())
         return HealthView(status=_OK if is_healthy else _BAD, version=version("dagmaster"), parts=parts)
 
     async def check_readiness(self) -> ReadinessView:
         """Return whether jobs can be submitted and decided."""
-        now = time.monotonic()
-        if self._readiness is None or now - self._readiness[0] > READY_SECONDS:
-            self._readiness = (now, await self._check_readiness())
-        return self._readiness[1]
+        if self._readiness is not None and time.monotonic() - self._readiness[0] <= READY_SECONDS:
+            return self._readiness[1]
+        return await self._readiness_checks.run("readiness", self._check_readiness)
 
     async def _check_readiness(self) -> ReadinessView:
-        parts = (await self.check()).parts
+        parts = self._record(await self._check_parts(self._count_orchestrators))
         failing = tuple(name for name in READY_PARTS if parts[name].state is not _OK)
-        return ReadinessView(is_ready=not failing, failing=failing)
+        view = ReadinessView(is_ready=not failing, failing=failing)
+        # The time after the check: the answer of a slow database is used as long as that of a quick one.
+        self._readiness = (time.monotonic(), view)
+        return view
 
-    async def _check_parts(self) -> list[_Part]:
+    def _record(self, checked: Iterable[_Part]) -> dict[str, HealthPartView]:
+        """Return the parts with the time since when each is in its state."""
+        now = time.time()
+        parts: dict[str, HealthPartView] = {}
+        for name, state, detail in checked:
+            if self._since.get(name, (None,))[0] is not state:
+                self._since[name] = (state, now)
+            parts[name] = HealthPartView(state=state, since=self._since[name][1], detail=detail)
+        return parts
+
+    async def _check_fleet(self) -> list[_Part]:
+        return list(_fleet_parts(await fleet(self._app)))
+
+    async def _count_orchestrators(self) -> list[_Part]:
+        """Check what readiness needs, by counts: the whole fleet has the tasks of every queue."""
+        return [_orchestrators_part((await self._app.read.fleet_counts()).orchestrators)]
+
+    async def _check_parts(self, check_services: Callable[[], Awaitable[list[_Part]]]) -> list[_Part]:
         try:
             schema = await self._schema.state()
         except DagmasterError as error:
@@ -65,7 +81,7 @@ class HealthMonitor:
         if not schema.is_usable:
             return [*parts, *_unknown("orchestrators", "workers", "queues")]
         try:
-            return [*parts, *_check_fleet(await fleet(self._app))]
+            return [*parts, *await check_services()]
         except DagmasterError as error:
             return [("database", _BAD, error.code), parts[1], *_unknown("orchestrators", "workers", "queues")]
 
@@ -82,9 +98,12 @@ def _check_schema(schema: SchemaState) -> _Part:
     return "schema", _BAD, detail
 
 
-def _check_fleet(view: FleetView) -> Iterator[_Part]:
-    orchestrators = sum(one.is_alive for one in view.orchestrators)
-    yield "orchestrators", _OK if orchestrators else _BAD, f"{orchestrators} alive"
+def _orchestrators_part(alive: int) -> _Part:
+    return "orchestrators", _OK if alive else _BAD, f"{alive} alive"
+
+
+def _fleet_parts(view: FleetView) -> Iterator[_Part]:
+    yield _orchestrators_part(sum(one.is_alive for one in view.orchestrators))
     workers = sum(one.is_alive for one in view.workers)
     yield "workers", _OK if workers else _BAD, f"{workers} alive"
     unserved = sorted(queue.queue for queue in view.queues if queue.waiting and not queue.workers)

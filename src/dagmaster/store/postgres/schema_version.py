@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0004"
+ANSWER_SECONDS: Final = 3.0
+"""How long the database may take to accept a connection, and to answer: the readiness of a server waits for it."""
 _SQL = queries("read")
 
 
@@ -37,6 +39,15 @@ async def current(dsn: str) -> str | None:
 
 async def versions(dsn: str) -> tuple[str | None, str | None]:
     """Return the version of a database, and the oldest code that can use it if it is newer than this code."""
+    try:
+        return await _read_versions(dsn)
+    except TimeoutError as error:
+        raise DatabaseUnavailable(
+            f"the database did not answer within {ANSWER_SECONDS:g} seconds: check its address and its load"
+        ) from error
+
+
+async def _read_versions(dsn: str) -> tuple[str | None, str | None]:
     connection = await _connect(dsn)
     try:
         if await connection.fetchval("SELECT to_regclass('dagapp.alembic_version')") is None:
@@ -47,7 +58,7 @@ async def versions(dsn: str) -> tuple[str | None, str | None]:
             compatible_from = await connection.fetchval("SELECT dagapp.dag_compatible_from()")
         return revision, compatible_from
     finally:
-        await connection.close()
+        await connection.close(timeout=ANSWER_SECONDS)
 
 
 def needs_upgrade(revision: str | None) -> bool:
@@ -147,6 +158,10 @@ def _config(dsn: str) -> Config:
 async def _connect(dsn: str) -> Any:
     try:
         # There may be a pooler in transaction mode: no statement is prepared by name.
-        return await asyncpg.connect(dsn, statement_cache_size=0)
+        return await asyncpg.connect(
+            dsn, statement_cache_size=0, timeout=ANSWER_SECONDS, command_timeout=ANSWER_SECONDS
+        )
+    except TimeoutError:
+        raise
     except (OSError, PostgresError, InterfaceError) as error:
         raise DatabaseUnavailable(f"the database cannot be reached: {error}") from error
