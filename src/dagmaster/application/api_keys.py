@@ -124,7 +124,12 @@ async def find_caller(keys: ApiKeyStore, key: str) -> ApiKeyRecord:
         record, now = match
         if record.is_valid(now):
             return record
-    raise ApiKeyRejected("the key is unknown, revoked or expired")
+    raise key_rejected()
+
+
+def key_rejected() -> ApiKeyRejected:
+    """Return the error about a key that may not be used, without the reason."""
+    return ApiKeyRejected("the key is unknown, revoked or expired")
 
 
 def digest_of(key: str) -> str:

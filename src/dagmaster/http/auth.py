@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller
+from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller, key_rejected
+from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.errors import ApiKeyRejected, DagmasterError, DatabaseUnavailable, ScopeMissing
 from dagmaster.ports.api_keys import Caller, Scope
 
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from dagmaster.ports.api_keys import ApiKeyRecord, ApiKeyStore, TokenVerifier
 
 CACHE_SECONDS: Final = 5.0
-"""How long a key is used without asking the store: a revoked one is rejected after this time."""
+"""How long a key is used, or rejected, without asking the store: a revoked one is rejected after this time."""
 USED_SECONDS: Final = 60.0
 """How often the use of keys is stored: all that were used since, in one statement."""
 MAX_CACHED: Final = 10_000
+MAX_REJECTED: Final = 1_000
 ADMIN: Final = Caller(key_id="settings", name="admin", scopes=frozenset({Scope.ADMIN}))
 """The caller with the key of the settings, which is in no database."""
 
@@ -42,6 +44,8 @@ class KeyChecker:
         self._tokens = tokens
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
         self._cache: dict[str, _Cached] = {}
+        self._rejected: dict[str, float] = {}
+        self._lookups: SharedCalls[_Cached] = SharedCalls()
         self._used: set[str] = set()
         self._marked_at = float("-inf")
         self._marking: asyncio.Task[None] | None = None
@@ -55,7 +59,9 @@ class KeyChecker:
             return await self._tokens.find_caller(key)
         cached = self._cache.get(digest)
         if cached is None or now - cached.checked_at > CACHE_SECONDS:
-            cached = await self._find(key, digest, now)
+            if now - self._rejected.get(digest, float("-inf")) <= CACHE_SECONDS:
+                raise key_rejected()
+            cached = await self._lookups.run(digest, lambda: self._find(key, digest, now))
         self._note_use(cached.record.key_id, now)
         return cached.record
 
@@ -69,19 +75,30 @@ class KeyChecker:
                 await self._keys.mark_used(sorted(used))
 
     async def _find(self, key: str, digest: str, now: float) -> _Cached:
-        known = self._cache.pop(digest, None)
+        known = self._cache.get(digest)
         try:
             record = await find_caller(self._keys, key)
+        except ApiKeyRejected:
+            self._reject(digest, now)
+            raise
         except DatabaseUnavailable:
             if known is None or not known.record.is_valid(time.time()):
                 raise
             # A known caller can still ask for the health of the system.
-            self._cache[digest] = known
             return known
         if len(self._cache) >= MAX_CACHED:
             self._cache.clear()
         cached = self._cache[digest] = _Cached(record, now)
         return cached
+
+    def _reject(self, digest: str, now: float) -> None:
+        """Remember a key that is not valid: one client that repeats it does not load the database."""
+        self._cache.pop(digest, None)
+        self._rejected.pop(digest, None)
+        if len(self._rejected) >= MAX_REJECTED:
+            # The oldest: they are in the order of their look-ups.
+            del self._rejected[next(iter(self._rejected))]
+        self._rejected[digest] = now
 
     def _note_use(self, key_id: str, now: float) -> None:
         self._used.add(key_id)
