@@ -37,16 +37,29 @@ class Batcher(Generic[T, R]):
         return await asyncio.shield(result)
 
     async def _run(self) -> None:
-        while self._pending:
-            batch, self._pending = self._pending[: self._max_size], self._pending[self._max_size :]
-            try:
-                results = await self._process([item for item, _ in batch])
-            except Exception as error:  # noqa: BLE001 - it is raised to the callers
-                for _, result in batch:
-                    result.set_exception(error)
-                    # A caller that was cancelled does not read it, and asyncio would log that.
-                    result.exception()
-            else:
-                for (_, result), value in zip(batch, results, strict=True):
-                    result.set_result(value)
-        self._worker = None
+        batch: list[tuple[T, asyncio.Future[R]]] = []
+        try:
+            while self._pending:
+                batch, self._pending = self._pending[: self._max_size], self._pending[self._max_size :]
+                try:
+                    results = await self._process([item for item, _ in batch])
+                    for (_, result), value in zip(batch, results, strict=True):
+                        result.set_result(value)
+                except Exception as error:  # noqa: BLE001 - it is raised to the callers
+                    _fail(batch, error)
+        except BaseException:
+            # This task was cancelled, or the process ends: no caller may wait for ever.
+            _fail(batch, RuntimeError("the batch was interrupted: whether it took effect is not known"))
+            _fail(self._pending, RuntimeError("the batch before was interrupted: this item was not processed"))
+            self._pending = []
+            raise
+        finally:
+            self._worker = None
+
+
+def _fail(batch: Sequence[tuple[T, asyncio.Future[R]]], error: Exception) -> None:
+    for _, result in batch:
+        if not result.done():
+            result.set_exception(error)
+            # A caller that was cancelled does not read it, and asyncio would log that.
+            result.exception()

@@ -42,7 +42,7 @@ PRIORITIES: Final = range(11)
 _URL: Final = re.compile(r"[!-~]+")
 # Neither id is all zeros; version ff is not allowed, later ones may have more fields.
 _TRACE_PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
-# The caller can do nothing about these: they end a whole batch.
+# The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
 
@@ -74,8 +74,8 @@ class JobRequest:
 async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
     """Store one job; return the existing one if its idempotency key was used for the same request before."""
     with traces.span("submit", jobs=1):
-        (answer,) = await _submit(app, [_order(request, app.origin)])
-    if isinstance(answer, DagmasterError):
+        (answer,) = await _store(app, await _prepare(app, [_order(request, app.origin)]))
+    if isinstance(answer, Exception):
         raise answer
     return answer
 
@@ -96,23 +96,24 @@ class SubmissionQueue:
         """Store one job, as `submit_job` does, on behalf of a caller."""
         with traces.span("submit", jobs=1):
             answer = await self._batcher.run(_order(request, origin))
-        if isinstance(answer, DagmasterError):
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
-    async def _submit(self, orders: Sequence[_Order]) -> list[SubmitResult | DagmasterError]:
+    async def _submit(self, orders: Sequence[_Order]) -> list[SubmitResult | Exception]:
+        prepared = await _prepare(self._app, orders)
         try:
-            return await _submit(self._app, orders)
+            return await _store(self._app, prepared)
         except StatementFailed:
             if len(orders) == 1:
                 raise
         # Nothing of it was stored. Only the request that the database rejects shall fail.
-        return [await self._submit_alone(order) for order in orders]
+        return [one if isinstance(one, Exception) else await self._store_alone(one) for one in prepared]
 
-    async def _submit_alone(self, order: _Order) -> SubmitResult | DagmasterError:
+    async def _store_alone(self, one: _Prepared) -> SubmitResult | Exception:
         try:
-            return (await _submit(self._app, [order]))[0]
-        except DagmasterError as error:
+            return (await _store(self._app, [one]))[0]
+        except Exception as error:  # noqa: BLE001 - it is raised to its caller; those before are stored
             return error
 
 
@@ -124,11 +125,12 @@ async def submit_jobs(app: Application, requests: Sequence[JobRequest]) -> list[
     if len(requests) > MAX_BATCH:
         raise SubmissionRejected(f"a batch has at most {MAX_BATCH} jobs, not {len(requests)}")
     with traces.span("submit", jobs=len(requests)):
-        answers = await _submit(app, [_order(request, app.origin) for request in requests])
-    return [
-        _error_result(request, answer) if isinstance(answer, DagmasterError) else answer
-        for request, answer in zip(requests, answers, strict=True)
-    ]
+        prepared = await _prepare(app, [_order(request, app.origin) for request in requests])
+        for one in prepared:
+            if isinstance(one, Exception):
+                _raise_fatal(one)
+        answers = await _store(app, prepared)
+    return [_to_result(request, answer) for request, answer in zip(requests, answers, strict=True)]
 
 
 class _Order(NamedTuple):
@@ -143,27 +145,44 @@ def _order(request: JobRequest, origin: ChangeOrigin | None) -> _Order:
     return _Order(request, origin, traces.current_trace_parent())
 
 
-async def _submit(app: Application, orders: Sequence[_Order]) -> list[SubmitResult | DagmasterError]:
+class _Prepared(NamedTuple):
+    """A job to store, whose graph is stored, with its entries for the audit trail."""
+
+    job: NewJob
+    entries: list[AuditEntry]
+
+
+async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
+    """Make the jobs of orders. An error of one is its answer; that the database is unavailable concerns them all."""
     submitter = JobSubmitter(app.client, await app.client.lease_ids())
     published = _PublishedGraphs(app)
-    jobs: list[NewJob | DagmasterError] = []
-    entries: list[AuditEntry] = []
+    prepared: list[_Prepared | Exception] = []
     for request, origin, trace_parent in orders:
         try:
             graph = request.graph or await published.get(request.workflow_id, request.version)
             job = submitter.make_job(_to_submission(app, request, graph), trace_parent)
-        except DagmasterError as error:
-            if error.category in _FATAL:
+            for stored in () if request.graph is None else (request.graph, *request.child_graphs):
+                await submitter.store_graph(stored)
+            prepared.append(_Prepared(job, _audit_entries([job], origin)))
+        except Exception as error:
+            if isinstance(error, DagmasterError) and error.category is Category.UNAVAILABLE:
                 raise
-            jobs.append(error)
-            continue
-        jobs.append(job)
-        entries += _audit_entries([job], origin)
-        for stored in () if request.graph is None else (request.graph, *request.child_graphs):
-            await submitter.store_graph(stored)
-    valid = [job for job in jobs if isinstance(job, NewJob)]
-    accepted = iter(await app.client.submit(valid, audit=entries))
-    return [_to_answer(job, next(accepted)) if isinstance(job, NewJob) else job for job in jobs]
+            prepared.append(error)
+    return prepared
+
+
+async def _store(app: Application, prepared: Sequence[_Prepared | Exception]) -> list[SubmitResult | Exception]:
+    """Store the jobs in one statement; return an answer for each."""
+    valid = [one for one in prepared if isinstance(one, _Prepared)]
+    entries = [entry for one in valid for entry in one.entries]
+    accepted = iter(await app.client.submit([one.job for one in valid], audit=entries))
+    return [_to_answer(one.job, next(accepted)) if isinstance(one, _Prepared) else one for one in prepared]
+
+
+def _raise_fatal(error: Exception) -> None:
+    """Raise an error that is no fault of its request."""
+    if not isinstance(error, DagmasterError) or error.category in _FATAL:
+        raise error
 
 
 class _PublishedGraphs:
@@ -212,7 +231,7 @@ def _to_submission(app: Application, request: JobRequest, graph: Graph) -> Submi
     )
 
 
-def _to_answer(job: NewJob, accepted: Accepted) -> SubmitResult | DagmasterError:
+def _to_answer(job: NewJob, accepted: Accepted) -> SubmitResult | Exception:
     if not accepted.same:
         return _idempotency_conflict(accepted)
     return accepted_result(job, accepted)
@@ -230,7 +249,11 @@ def accepted_result(job: NewJob, accepted: Accepted) -> SubmitResult:
     )
 
 
-def _error_result(request: JobRequest, error: DagmasterError) -> SubmitResult:
+def _to_result(request: JobRequest, answer: SubmitResult | Exception) -> SubmitResult:
+    if isinstance(answer, SubmitResult):
+        return answer
+    if not isinstance(answer, DagmasterError):
+        raise answer
     workflow_id = request.workflow_id if request.graph is None else request.graph.workflow_id
     return SubmitResult(
         outcome=SubmitOutcome.ERROR,
@@ -238,7 +261,7 @@ def _error_result(request: JobRequest, error: DagmasterError) -> SubmitResult:
         workflow_id=workflow_id,
         version=request.version,
         is_new=False,
-        error=error.to_dict(),
+        error=answer.to_dict(),
     )
 
 

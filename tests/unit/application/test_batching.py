@@ -11,7 +11,7 @@ import pytest
 from dagmaster.application.batching import Batcher
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
-from dagmaster.application.submission import JobRequest, SubmissionQueue, submit_jobs
+from dagmaster.application.submission import JobRequest, JobSubmitter, SubmissionQueue, submit_jobs
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.errors import DatabaseUnavailable, IdempotencyConflict, InputsInvalid, StatementFailed, WorkflowNotFound
 from dagmaster.ports.audit_trail import ChangeOrigin
@@ -68,6 +68,41 @@ def test_an_error_is_raised_to_all_callers_of_its_batch_and_to_no_other():
         batcher = Batcher(squares.process, max_size=2)
         results = await asyncio.gather(*(batcher.run(number) for number in (0, 1, 2)), return_exceptions=True)
         assert [str(result) for result in results] == ["zero", "zero", "4"]
+
+    asyncio.run(main())
+
+
+def test_a_result_too_few_is_an_error_and_later_items_are_processed():
+    async def main() -> None:
+        async def process(items: Sequence[int]) -> list[int]:
+            return [item * item for item in items if item != 3]
+
+        batcher = Batcher(process, max_size=10)
+        with pytest.raises(ValueError, match="zip"):
+            await batcher.run(3)
+        assert await batcher.run(4) == 16
+
+    asyncio.run(main())
+
+
+def test_no_caller_waits_for_a_batch_that_was_interrupted():
+    async def main() -> None:
+        squares = Squares()
+        batcher = Batcher(squares.process, max_size=2)
+        callers = [asyncio.create_task(batcher.run(number)) for number in (2, 3, 4)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert batcher._worker is not None
+        batcher._worker.cancel()
+        async with asyncio.timeout(10):
+            results = await asyncio.gather(*callers, return_exceptions=True)
+        assert [str(result).partition(":")[2] for result in results] == [
+            *[" whether it took effect is not known"] * 2,
+            " this item was not processed",
+        ]
+        squares.gate.set()
+        async with asyncio.timeout(10):
+            assert await batcher.run(5) == 25
 
     asyncio.run(main())
 
@@ -166,6 +201,50 @@ def test_a_job_that_the_database_rejects_does_not_fail_the_submits_of_others():
         results = await asyncio.gather(*map(queue.submit, requests), return_exceptions=True)
         assert [isinstance(result, StatementFailed) for result in results] == [False, True, False]
         assert client.sizes == [3, 1, 1, 1]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("error", [StatementFailed("the graph is broken"), ValueError("a mistake")])
+def test_an_error_about_one_submit_is_raised_to_its_caller_only(monkeypatch, error):
+    async def main() -> None:
+        app, client, _ = await an_application()
+        make_job = JobSubmitter.make_job
+
+        def make(self: JobSubmitter, submission: Any, trace_parent: str | None = None) -> Any:
+            if submission.inputs.get("size") == 7:
+                raise error
+            return make_job(self, submission, trace_parent)
+
+        monkeypatch.setattr(JobSubmitter, "make_job", make)
+        queue = SubmissionQueue(app)
+        requests = [a_request(inputs={"size": size}) for size in (6, 7, 8)]
+        results = await asyncio.gather(*map(queue.submit, requests), return_exceptions=True)
+        assert [result is error for result in results] == [False, True, False]
+        assert client.sizes == [2]
+        # A batch of one caller is stored as a whole, or fails.
+        with pytest.raises(type(error)):
+            await submit_jobs(app, requests)
+        assert client.sizes == [2]
+
+    asyncio.run(main())
+
+
+def test_jobs_that_are_stored_one_by_one_are_answered_whatever_happens_to_another():
+    async def main() -> None:
+        app, client, _ = await an_application(StatementFailed("no"))
+        submit = client.submit
+
+        async def fail_alone(jobs: Sequence[Any], *, audit: Sequence[AuditEntry] = ()) -> Any:
+            if len(jobs) == 1 and '"size": 7' in jobs[0].inputs:
+                raise ValueError("a mistake")
+            return await submit(jobs, audit=audit)
+
+        client.submit = fail_alone
+        queue = SubmissionQueue(app)
+        requests = [a_request(inputs={"size": size}) for size in (6, 7, 8)]
+        results = await asyncio.gather(*map(queue.submit, requests), return_exceptions=True)
+        assert [isinstance(result, ValueError) for result in results] == [False, True, False]
 
     asyncio.run(main())
 
