@@ -13,6 +13,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message
 from dagmaster.store.postgres import metric_reader
 from dagmaster.store.postgres.connection import Connection
@@ -64,6 +65,22 @@ async def failed_job(world: World, orchestrator: OrchestratorStore, message: str
     played = await Played.begin(world, "{name: bad, nodes: {a: {handler: h, queue: q}}}", orchestrator)
     await played.work({"a": PermanentError(message)})
     return played
+
+
+async def count_one(world: World) -> int:
+    if not isinstance(world, PostgresWorld):
+        return roll_up(world.database, 1)
+    connection = Connection(world.config, "one by one")
+    taken = await MetricRollups(connection).roll_up(1, 1)
+    await connection.close()
+    return taken
+
+
+async def resume(world: World, orchestrator: OrchestratorStore, played: Played) -> None:
+    await (await world.client()).send(played.job_id, CommandKind.RESUME, {}, "ada")
+    (claimed,) = await orchestrator.claim(10)
+    played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
+    await played.turn(ResumeRequested())
 
 
 async def metrics_of(reader: MetricReader, workflow_id: str) -> WorkflowMetrics:
@@ -134,11 +151,7 @@ async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(wo
     await played.work({"b": PermanentError("no")})
     await orchestrator.roll_up_metrics()
     await pass_time(world, orchestrator, 400)
-    client = await world.client()
-    await client.send(played.job_id, CommandKind.RESUME, {}, "ada")
-    (claimed,) = await orchestrator.claim(10)
-    played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
-    await played.turn(ResumeRequested())
+    await resume(world, orchestrator, played)
     await orchestrator.roll_up_metrics()
     assert (await metrics_of(reader, "bad")).failed == 1
     await pass_time(world, orchestrator, 30)
@@ -150,6 +163,19 @@ async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(wo
     assert metrics.durations.average == pytest.approx(30, abs=5)
     nodes = {node.node_id: (node.completed, node.failed) for node in await reader.nodes("bad", await since(reader))}
     assert nodes == {"a": (1, 0), "b": (1, 1)}
+
+
+async def test_a_job_that_finishes_again_before_it_was_counted_counts_its_last_run_once(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    played = await failed_job(world, orchestrator, "no")
+    await resume(world, orchestrator, played)
+    await played.work({"a": 1})
+    assert (await reader.window(86400, 21600)).pending == 2
+    # Its two rows are in different batches.
+    assert [await count_one(world) for _ in range(3)] == [1, 1, 0]
+    metrics = await metrics_of(reader, "bad")
+    assert (metrics.failed, metrics.completed) == (0, 1)
+    assert [node.completed for node in await reader.nodes("bad", await since(reader))] == [1]
 
 
 async def test_throughput_has_a_bucket_for_each_step(world):

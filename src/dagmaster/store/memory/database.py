@@ -216,8 +216,8 @@ class MemoryDatabase:
         self.checkpoints: dict[tuple[str, str], StoredCheckpoint] = {}
         self.orchestrators: dict[str, Registration] = {}
         self.workers: dict[str, Registration] = {}
-        # Finished jobs to count, in order, and the counted ones: see store/memory/metrics.py.
-        self.metric_pending: dict[str, None] = {}
+        # Finished jobs to count with their run, in order, and the counted ones: see store/memory/metrics.py.
+        self.metric_pending: dict[tuple[str, int], None] = {}
         self.metric_samples: list[JobSample] = []
         self.receipts: dict[str, tuple[int, AttemptStatus]] = {}
         self.handlers: dict[tuple[str, str], StoredHandler] = {}

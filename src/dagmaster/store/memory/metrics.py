@@ -60,10 +60,10 @@ class JobSample:
 def roll_up(database: MemoryDatabase, limit: int) -> int:
     """Count finished jobs that are pending; return how many were taken."""
     taken = list(islice(database.metric_pending, limit))
-    for job_id in taken:
-        del database.metric_pending[job_id]
+    for job_id, run in taken:
+        del database.metric_pending[job_id, run]
         job = database.jobs[job_id]
-        if job.finished_at is not None and not job.new.is_hidden:
+        if job.finished_at is not None and job.row.run == run and not job.new.is_hidden:
             database.metric_samples.append(_sample(job, job.finished_at))
     return len(taken)
 

@@ -50,7 +50,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         )  # fmt: skip
     _write_job(job, turn, now)
     if turn.finished is not None:
-        database.metric_pending[turn.job.id] = None
+        database.metric_pending[turn.job.id, turn.job.run] = None
     _notify_parent(database, turn, by, now)
     if turn.finished is not None or turn.commands:
         database.notify(f"job {turn.job.id}")

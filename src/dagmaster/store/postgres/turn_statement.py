@@ -28,7 +28,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "releases", "seqs_before",
     ),
     # Queued for the metrics.
-    "finished": ("finished_job_ids",),
+    "finished": ("finished_job_ids", "finished_runs"),
     "notified": (
         "notified_ids", "notified_job_ids", "notified_nodes", "notified_attempts", "notified_statuses",
         "notified_permanents", "notified_outputs", "notified_refs", "notified_errors", "notified_starts",
@@ -126,7 +126,7 @@ def statement_of(
 def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     job, job_id = turn.job, int(turn.job.id)
     rows["jobs"].append(_job_row(turn, job_id))
-    rows["finished"] += [(job_id,)] if turn.finished is not None else []
+    rows["finished"] += [(job_id, job.run)] if turn.finished is not None else []
     rows["results"] += [(result_id, job_id) for result_id in turn.results]
     rows["notified"] += [result.content for result in turn.notified_results]
     rows["reopened"] += [(job_id, node_id) for node_id in turn.reopened]

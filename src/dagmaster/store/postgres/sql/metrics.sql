@@ -14,18 +14,19 @@ WITH lease AS (
 taken AS (
     DELETE FROM dag_metric_pending
     WHERE ctid = ANY(ARRAY(SELECT ctid FROM dag_metric_pending LIMIT :limit)) AND EXISTS (SELECT FROM lease)
-    RETURNING job_id
+    RETURNING job_id, run
 ),
--- A job that was resumed before it was counted is open: it is queued again when it finishes. Hidden jobs do not count.
+-- A job that was resumed before it was counted is queued again when it finishes: the row of its earlier run counts
+-- nothing. Hidden jobs do not count.
 jobs AS MATERIALIZED (
     SELECT j.id, j.workflow_id, j.run, j.status, j.error, j.finished_at, r.started_at,
            date_bin('6 hours', j.finished_at, '2000-01-01 00:00:00+00') AS period,
            greatest(extract(epoch FROM j.finished_at - r.started_at)::float8, 0) AS seconds,
            dag_duration_bin(extract(epoch FROM j.finished_at - r.started_at)::float8) AS bin
-    FROM (SELECT DISTINCT job_id FROM taken) t
+    FROM (SELECT DISTINCT job_id, run FROM taken) t
     CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = t.job_id LIMIT 1) j
     CROSS JOIN LATERAL (SELECT CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END AS started_at) r
-    WHERE j.finished_at IS NOT NULL AND NOT j.is_hidden
+    WHERE j.finished_at IS NOT NULL AND j.run = t.run AND NOT j.is_hidden
 ),
 job_sums AS (
     INSERT INTO dag_metric_jobs (period, workflow_id, status, bin, count, seconds)
@@ -95,8 +96,8 @@ failures AS (DELETE FROM dag_metric_failures WHERE EXISTS (SELECT FROM lease)),
 minutes AS (DELETE FROM dag_metric_throughput WHERE EXISTS (SELECT FROM lease)),
 pending AS (DELETE FROM dag_metric_pending WHERE EXISTS (SELECT FROM lease)),
 queued AS (
-    INSERT INTO dag_metric_pending
-    SELECT id FROM dag_jobs WHERE finished_at IS NOT NULL AND EXISTS (SELECT FROM lease)
+    INSERT INTO dag_metric_pending (job_id, run)
+    SELECT id, run FROM dag_jobs WHERE finished_at IS NOT NULL AND EXISTS (SELECT FROM lease)
 )
 SELECT name FROM lease
 

@@ -65,8 +65,9 @@ owned AS (
 -- name: finished
 -- Queue finished jobs for the metrics (sql/metrics.sql).
 to_count AS (
-    INSERT INTO dag_metric_pending (job_id)
-    SELECT n.id FROM unnest(:finished_job_ids::bigint[]) AS n (id) WHERE (n.id IN (SELECT id FROM owned)) IS TRUE
+    INSERT INTO dag_metric_pending (job_id, run)
+    SELECT n.id, n.run FROM unnest(:finished_job_ids::bigint[], :finished_runs::integer[]) AS n (id, run)
+    WHERE (n.id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: results

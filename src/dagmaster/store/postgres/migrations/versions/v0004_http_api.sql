@@ -95,9 +95,11 @@ CREATE TABLE dag_handlers (
 -- whatever the clocks show (ADR 0024). All of it can be built again from the rows of jobs. The sums stay when jobs are
 -- deleted.
 CREATE TABLE dag_metric_pending (
-    job_id bigint NOT NULL
+    job_id bigint NOT NULL,
+    -- The run that finished: a row of an earlier run is not counted as the current one.
+    run    integer NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-INSERT INTO dag_metric_pending SELECT id FROM dag_jobs WHERE finished_at IS NOT NULL;
+INSERT INTO dag_metric_pending (job_id, run) SELECT id, run FROM dag_jobs WHERE finished_at IS NOT NULL;
 
 -- Sparse histograms of durations for each period of 6 hours. `bin` is ceil(ln(milliseconds) / ln(1.02)), 0 up to 1 ms, so that one
 -- value of a bin is at most 1 % away from every duration in it, and -1 for what never started. Counts and averages are
