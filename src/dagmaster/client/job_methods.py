@@ -13,6 +13,8 @@ from dagmaster.application.views.why import JobWhyView, NodeWhyView
 from dagmaster.client import following
 from dagmaster.client.answers import page_of, view_of
 from dagmaster.client.request_bodies import job_query, resume_body, status_names, task_query, time_text
+from dagmaster.errors import QueryInvalid
+from dagmaster.ports.read_records import NodeFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.client.connection import Connection
     from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonValue
-    from dagmaster.ports.read_records import JobFilter, NodeFilter, TaskFilter
+    from dagmaster.ports.read_records import JobFilter, TaskFilter
 
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""
@@ -183,10 +185,17 @@ class JobMethods:
         self, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
     ) -> Page[NodeView]:
         """List nodes that have started, across jobs (newest job first) or of one job."""
-        path, query = ["nodes"], {}
-        if node_filter is not None:
-            path = ["nodes"] if node_filter.job_id is None else ["jobs", node_filter.job_id, "nodes"]
-            query = {"status": status_names(node_filter.statuses), "workflow_id": node_filter.workflow_id}
+        node_filter = node_filter or NodeFilter()
+        path = ["nodes"] if node_filter.job_id is None else ["jobs", node_filter.job_id, "nodes"]
+        if node_filter.parent_node_id is not None:
+            if node_filter.job_id is None:
+                raise QueryInvalid("parent_node_id is a fan-out of one job: name its job_id, too")
+            path += [node_filter.parent_node_id, "children"]
+        query = {
+            "status": status_names(node_filter.statuses),
+            "workflow_id": node_filter.workflow_id,
+            "top_level": node_filter.top_level or None,
+        }
         return page_of(NodeView, await self.connection.get(*path, **query, cursor=cursor, limit=limit))
 
     async def list_tasks(

@@ -5,9 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
+from dagmaster.application.queries.nodes import list_nodes
+from dagmaster.client.async_client import AsyncClient
+from dagmaster.errors import QueryInvalid
 from dagmaster.http.aliases import ALIASES
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.schema_admin import SchemaState
 from tests.unit.application.memory_application import finished
 from tests.unit.http.api_client import FLOW, opened_api
@@ -86,6 +92,27 @@ def test_an_unknown_or_bad_parameter_is_named(path, params):
         answer = await api.get(path, **params)
         (name,) = params
         assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, f"query.{name}"), answer.text
+
+    with_api(work)
+
+
+@pytest.mark.parametrize(
+    ("node_filter", "count"),
+    [({}, 4), ({"top_level": True}, 1), ({"parent_node_id": "each"}, 3), ({"workflow_id": "other"}, 0)],
+)
+def test_a_client_lists_the_same_nodes_as_the_application(node_filter, count):
+    async def work(api: Api) -> None:
+        await api.publish(FAN)
+        job_id = (await api.post("/api/v1/jobs", {"workflow_id": "fan"})).json()["job_id"]
+        await finished(api.application, job_id)
+        of_job = NodeFilter(job_id=None if "workflow_id" in node_filter else job_id, **node_filter)
+        key, transport = await api.use_key(Scope.READ), httpx.ASGITransport(api.app)
+        async with AsyncClient("http://test", key, transport=transport) as client:
+            pages = [await client.list_nodes(of_job), await list_nodes(api.application, of_job)]
+            remote, local = ([node.node_id for node in page.items] for page in pages)
+            assert (remote, len(remote)) == (local, count)
+            with pytest.raises(QueryInvalid, match="job_id"):
+                await client.list_nodes(NodeFilter(parent_node_id="each"))
 
     with_api(work)
 
