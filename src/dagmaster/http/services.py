@@ -16,6 +16,7 @@ from dagmaster.application.context import Application
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.submission import SubmissionQueue
+from dagmaster.http.compiler_threads import CompilerThreads
 from dagmaster.http.live_streams import LiveStreams
 from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
@@ -43,11 +44,13 @@ class HttpServices:
     health: HealthMonitor = field(init=False, compare=False, repr=False)
     live: LiveStreams = field(init=False, compare=False, repr=False)
     submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
+    compiler: CompilerThreads = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
         object.__setattr__(self, "live", LiveStreams(self.application))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
+        object.__setattr__(self, "compiler", CompilerThreads())
 
 
 async def services(request: Request) -> HttpServices:
@@ -58,6 +61,11 @@ async def services(request: Request) -> HttpServices:
 async def live_streams(request: Request) -> LiveStreams:
     """Return the live streams of the server."""
     return _services(request).live
+
+
+async def compiler_threads(request: Request) -> CompilerThreads:
+    """Return the threads in which the server compiles."""
+    return _services(request).compiler
 
 
 async def caller(request: Request) -> CallerRecord:
@@ -94,4 +102,5 @@ Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]
 Origin = Annotated[ChangeOrigin, Depends(origin)]
+Compiler = Annotated[CompilerThreads, Depends(compiler_threads)]
 Live = Annotated[LiveStreams, Depends(live_streams)]

@@ -25,7 +25,7 @@ from dagmaster.authoring.diagram.diagram import svg
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit, Version, WorkflowId
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import App
+from dagmaster.http.services import App, Compiler
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("workflows")
@@ -104,22 +104,24 @@ async def diff(
 
 
 @routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml", headers=["ETag"])
-async def diagram(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
+async def diagram(
+    request: Request, app: App, compiler: Compiler, workflow_id: WorkflowId, version: Version = None
+) -> Response:
     """Draw a workflow as SVG."""
-    text = svg(await find_published_graph(app, workflow_id, version))
+    text = await compiler.run(svg, await find_published_graph(app, workflow_id, version))
     return with_etag(request, text, media_type="image/svg+xml", **{"Content-Security-Policy": SVG_POLICY})
 
 
 @routes.post("/workflows/validate", Scope.READ, "ValidationResult")
-async def validate(app: App, body: SourceBody) -> JSONResponse:
+async def validate(app: App, compiler: Compiler, body: SourceBody) -> JSONResponse:
     """Check a workflow file with the handlers that workers have published."""
-    return JSONResponse((await _validate(app, body)).to_dict())
+    return JSONResponse((await _validate(app, compiler, body)).to_dict())
 
 
 @routes.post("/workflows", Scope.ADMIN, "[PublishResult]", 201)
-async def publish(app: App, body: PublishBody) -> JSONResponse:
+async def publish(app: App, compiler: Compiler, body: PublishBody) -> JSONResponse:
     """Publish a workflow. The same content again changes nothing."""
-    result = await _validate(app, body)
+    result = await _validate(app, compiler, body)
     results = await publish_workflows(app, to_sources([result]), replace=body.replace, activate=body.activate)
     return JSONResponse([view.to_dict() for view in results], 201)
 
@@ -131,6 +133,8 @@ async def activate(app: App, workflow_id: WorkflowId, body: ActivateBody) -> JSO
     return JSONResponse(result.to_dict())
 
 
-async def _validate(app: App, body: SourceBody) -> ValidationResult:
+async def _validate(app: App, compiler: Compiler, body: SourceBody) -> ValidationResult:
     handlers = await published_handlers(app)
-    return validate_text(body.text, handlers, name=body.file, allow_missing_handlers=body.allow_missing_handlers)
+    return await compiler.run(
+        validate_text, body.text, handlers, name=body.file, allow_missing_handlers=body.allow_missing_handlers
+    )
