@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.nodes import list_nodes
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.aliases import ALIASES
+from dagmaster.http.api import jobs
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.schema_admin import SchemaState
@@ -113,6 +115,24 @@ def test_a_client_lists_the_same_nodes_as_the_application(node_filter, count):
             assert (remote, len(remote)) == (local, count)
             with pytest.raises(QueryInvalid, match="job_id"):
                 await client.list_nodes(NodeFilter(parent_node_id="each"))
+
+    with_api(work)
+
+
+def test_a_document_with_too_many_children_is_refused_and_their_pages_are_named(monkeypatch):
+    async def work(api: Api) -> None:
+        await api.publish(FAN)
+        job_id = (await api.post("/api/v1/jobs", {"workflow_id": "fan"})).json()["job_id"]
+        await finished(api.application, job_id)
+        url = f"/api/v1/jobs/{job_id}"
+        assert len((await api.get(url, children=True)).json()["nodes"]) == 4
+        monkeypatch.setattr(jobs, "MAX_CHILDREN", 2)
+        answer = await api.get(url, children=True)
+        assert (answer.status_code, answer.json()["code"]) == (400, "query_invalid")
+        assert answer.json()["detail"].endswith(f"{url}/nodes/each/children")
+        assert (await api.get(url)).status_code == 200
+        # Only documents of the server are limited.
+        assert len((await job_detail(api.application, job_id, with_children=True)).nodes) == 4
 
     with_api(work)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Query
 from starlette.responses import JSONResponse
@@ -18,6 +18,7 @@ from dagmaster.application.queries.jobs import (
     list_pending_commands,
 )
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY
+from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
@@ -26,6 +27,8 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.read_store import JobFilter
 
 routes = Routes("jobs")
+MAX_CHILDREN: Final = 10_000
+"""Children in one document: more of them would keep the event loop busy for seconds."""
 
 
 @routes.get("/jobs", Scope.READ, "JobViewPage")
@@ -59,10 +62,14 @@ async def lookup(
 async def show(
     app: App,
     job_id: JobId,
-    children: Annotated[bool, Query(description="With the children of fan-outs, which may be many.")] = False,
+    children: Annotated[bool, Query(description="With the children of fan-outs, up to 10,000.")] = False,
 ) -> JSONResponse:
     """Show a job with its values and nodes."""
-    return JSONResponse((await job_detail(app, job_id, with_children=children)).to_dict())
+    view = await job_detail(app, job_id)
+    if children:
+        _check_children(view)
+        view = await job_detail(app, view.job_id, with_children=True)
+    return JSONResponse(view.to_dict())
 
 
 @routes.get("/jobs/{job_id}/progress", Scope.READ, "JobProgressReportView")
@@ -93,3 +100,14 @@ async def footprints(
     """Show where the children of a job's fan-outs are, as GeoJSON."""
     view = await job_footprints(app, job_id, cursor=cursor, limit=limit)
     return JSONResponse(view.to_dict(), media_type="application/geo+json")
+
+
+def _check_children(view: JobDetailView) -> None:
+    children = {fan_out: view.nodes[fan_out].children for fan_out in view.fan_outs}
+    totals = {fan_out: counts.total for fan_out, counts in children.items() if counts is not None}
+    if sum(totals.values()) > MAX_CHILDREN:
+        largest = max(totals, key=lambda fan_out: totals[fan_out])
+        raise QueryInvalid(
+            f"job {view.job_id} has {sum(totals.values()):,} children of fan-outs, and children=true returns up to"
+            f" {MAX_CHILDREN:,}: read them page by page from /api/v1/jobs/{view.job_id}/nodes/{largest}/children"
+        )
