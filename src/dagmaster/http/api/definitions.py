@@ -13,7 +13,6 @@ from starlette.responses import JSONResponse
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.engine.graph import Graph
 from dagmaster.http.api.submissions import JobBody
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Compiler
@@ -54,7 +53,8 @@ class PublishBatchBody(Body):
 @routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202)
 async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobsBody) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
-    graph, *children = await compiler.run(_compile, [body.definition, *body.child_definitions])
+    graph = await compiler.run(compile_definition, body.definition)
+    children = [await compiler.run(compile_definition, definition) for definition in body.child_definitions]
     requests = [
         JobRequest(**job.model_dump(), graph=graph, child_graphs=tuple(children), submitted_by=caller.name)
         for job in body.jobs
@@ -66,11 +66,9 @@ async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobs
 @routes.post("/workflows/batch", Scope.ADMIN, "[PublishResult]", 201)
 async def publish(app: App, compiler: Compiler, body: PublishBatchBody) -> JSONResponse:
     """Publish workflows, all or none. The same content again changes nothing."""
-    graphs = await compiler.run(_compile, [workflow.definition for workflow in body.workflows])
-    sources = [WorkflowSource(graph, workflow.file) for graph, workflow in zip(graphs, body.workflows, strict=True)]
+    sources = [
+        WorkflowSource(await compiler.run(compile_definition, workflow.definition), workflow.file)
+        for workflow in body.workflows
+    ]
     results = await publish_workflows(app, sources, replace=body.replace, activate=body.activate)
     return JSONResponse([view.to_dict() for view in results], 201)
-
-
-def _compile(definitions: list[Definition]) -> list[Graph]:
-    return [compile_definition(definition) for definition in definitions]
