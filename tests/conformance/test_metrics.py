@@ -19,7 +19,7 @@ from dagmaster.store.postgres import metric_reader
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.metric_rollups import MetricRollups
 from tests.conformance.jobs import ONE, Played, Scene, a_turn, submitted
-from tests.conformance.stores import PostgresWorld
+from tests.conformance.stores import MemoryWorld, PostgresWorld
 
 if TYPE_CHECKING:
     from dagmaster.ports.job_records import ClaimedJob
@@ -68,8 +68,9 @@ async def failed_job(world: World, orchestrator: OrchestratorStore, message: str
 
 
 async def count_one(world: World) -> int:
-    if not isinstance(world, PostgresWorld):
+    if isinstance(world, MemoryWorld):
         return roll_up(world.database, 1)
+    assert isinstance(world, PostgresWorld)
     connection = Connection(world.config, "one by one")
     taken = await MetricRollups(connection).roll_up(1, 1)
     await connection.close()
