@@ -126,6 +126,7 @@ async def test_entries_are_listed_newest_first_by_filter_and_page_by_page(world)
     of_job = await scene.trail.entries(AuditFilter(object_kind="job", object_id="3"))
     assert [record.entry.actor for record in of_job] == ["bob", "ada"]
     assert len(await scene.trail.entries(AuditFilter(actor="ada", action="key.create"))) == 5
+    assert await scene.trail.entries(AuditFilter(actor="a\0")) == []
     pages, after = [], None
     while page := await scene.trail.entries(ALL, after=after, limit=4):
         pages.append(len(page))

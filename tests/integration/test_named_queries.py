@@ -18,6 +18,7 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres import turn_statement, worker_store
+from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
@@ -33,7 +34,7 @@ FILES = sorted(path.stem for path in (STORE / "sql").glob("*.sql"))
 SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # These files have parts of queries; all others whole queries.
 PARTS = "turn"
-LISTS = ("job_list", "node_list")
+LISTS = ("audit_list", "job_list", "node_list")
 QUERIES = [query for file in FILES if file not in (PARTS, "claim", *LISTS) for query in queries(file).values()]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # The parameters that each part may use besides its own rows.
@@ -162,6 +163,11 @@ def job_queries() -> Iterator[Query]:
             yield query.counts()[0]
 
 
+def audit_queries() -> Iterator[Query]:
+    yield entries_query(())
+    yield entries_query(("actor", "action", "object_kind", "object_id", "before"))
+
+
 def node_queries() -> Iterator[Query]:
     yield nodes_query()
     yield keyed_nodes_query()
@@ -174,12 +180,14 @@ def node_queries() -> Iterator[Query]:
                 yield NodeQuery(node_filter, after).page(1)[0]
 
 
-@pytest.mark.parametrize("built", [job_queries, node_queries])
+@pytest.mark.parametrize("built", [audit_queries, job_queries, node_queries])
 def test_every_query_of_a_filter_fits_the_schema(migrated, built):
     prepare(migrated, *{query.sql: query for query in built()}.values())
 
 
-@pytest.mark.parametrize(("file", "built"), [("job_list", job_queries), ("node_list", node_queries)])
+@pytest.mark.parametrize(
+    ("file", "built"), [("audit_list", audit_queries), ("job_list", job_queries), ("node_list", node_queries)]
+)
 def test_every_part_of_a_list_is_used(file, built):
     texts = [query.sql for query in built()]
     for name, text in parts(file).items():

@@ -15,6 +15,7 @@ from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.orchestrator.inbox import result_event
 from dagmaster.ports.audit_events import AuditEvent, EventType
+from dagmaster.ports.audit_trail import AuditFilter
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode
 from dagmaster.ports.json_text import JsonText
@@ -23,6 +24,7 @@ from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
+from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 from dagmaster.store.postgres.named_queries import parts, queries
 from dagmaster.store.postgres.turn_statement import _COLUMNS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
@@ -31,10 +33,11 @@ from tests.conformance.server import OLDER, older_server, shared_server
 from tests.conformance.stores import PostgresWorld, _sessions, in_world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.ports.turn_records import TurnCommit
+    from dagmaster.store.postgres.connection import Connection
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 
@@ -161,6 +164,30 @@ async def test_a_feed_reads_the_rows_of_its_jobs_only(world):
         assert len(await feed.claimed_tasks(jobs, limit=BATCH)) >= BATCH
         assert len(plans.texts) == before + 5
     assert {name for name, _ in plans.large()} == set(), plans.large()
+
+
+AUDIT = """
+INSERT INTO dag_audit (actor, action, object_kind, object_id)
+SELECT CASE WHEN i <= 5 THEN 'ada' ELSE 'bob' END, 'job.cancel', 'job', CASE WHEN i <= 5 THEN 'old' ELSE 'new' END
+FROM generate_series(1, $crowd) AS i
+"""
+
+
+@pytest.mark.parametrize("world", ["direct", "pooled"], indirect=True)
+@in_world
+async def test_entries_of_an_actor_or_an_object_are_found_by_an_index(world):
+    await world._admin.execute(AUDIT.replace("$crowd", str(CROWD)))
+    await world._admin.execute("ANALYZE dag_audit")
+    trail = PostgresAuditTrail(world.config)
+    assert len(await trail.entries(AuditFilter(), limit=BATCH)) == BATCH
+    # Its connection is open now.
+    plans = Plans(world)
+    await plans.watch_sessions(trail.pool.connections)
+    filters = AuditFilter(actor="ada"), AuditFilter(object_kind="job", object_id="old"), AuditFilter()
+    assert [len(await trail.entries(one, after=(10**9,), limit=BATCH)) for one in filters] == [5, 5, BATCH]
+    assert len(plans.texts) == len(filters)
+    assert plans.large() == {}
+    await trail.close()
 
 
 async def check_plans(world: PostgresWorld, statistics: str) -> None:
@@ -356,7 +383,11 @@ class Plans:
 
     async def watch(self) -> None:
         """Watch every connection of the stores that are open."""
-        for session in (each for store in self._world._stores for each in _sessions(store)):
+        await self.watch_sessions([each for store in self._world._stores for each in _sessions(store)])
+
+    async def watch_sessions(self, sessions: Sequence[Connection]) -> None:
+        """Watch these connections."""
+        for session in sessions:
             await session.open()
             driver: Any = session._connection
             if driver in self._watched:

@@ -45,13 +45,13 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def open_audit_trail(config: DatabaseConfig) -> AsyncIterator[AuditTrail]:
+async def open_audit_trail(config: DatabaseConfig, settings: ClientSettings | Settings) -> AsyncIterator[AuditTrail]:
     """Open the audit trail of a database whose schema is current."""
     from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 
     await ensure_schema(config, migrate=False)
     async with contextlib.AsyncExitStack() as stack:
-        trail = PostgresAuditTrail(config)
+        trail = PostgresAuditTrail(config, statement_timeout_seconds=settings.read_timeout_seconds)
         stack.push_async_callback(trail.close)
         yield trail
 
@@ -162,7 +162,8 @@ class ServerService:
         async with contextlib.AsyncExitStack() as stack:
             client = PostgresClientStore(self._config, "dagmaster server")
             stack.push_async_callback(client.close)
-            keys, audit = PostgresApiKeyStore(self._config), PostgresAuditTrail(self._config)
+            keys = PostgresApiKeyStore(self._config)
+            audit = PostgresAuditTrail(self._config, statement_timeout_seconds=self._settings.read_timeout_seconds)
             stack.push_async_callback(keys.close)
             stack.push_async_callback(audit.close)
             application = await stack.enter_async_context(

@@ -124,7 +124,7 @@ class DatabaseSession:
             if on_audit_trail:
                 from dagmaster.bootstrap.http_server import open_audit_trail
 
-                async with open_audit_trail(self.config) as trail:
+                async with open_audit_trail(self.config, self.settings) as trail:
                     return await work(LocalSystem(trail))
             async with open_application(self.config, self.settings, self.data_dir, migrate=is_first_user) as app:
                 return await work(LocalSystem(app.on_behalf_of(ChangeOrigin(actor=current_user()))))

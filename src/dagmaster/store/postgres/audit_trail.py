@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, AuditRecord
 from dagmaster.store.postgres.connection import Connection
-from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
+from dagmaster.store.postgres.job_list import MAX_BIGINT, is_storable
+from dagmaster.store.postgres.named_queries import Query, compile_query, parts, queries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +20,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.read_store import Position
 
-_SQL = queries("audit_trail")
-APPEND = _SQL["append"]
+_FILTERS: Final = ("actor", "action", "object_kind", "object_id")
+APPEND = queries("audit_trail")["append"]
 """The statement that stores entries, for a transaction with a change."""
 
 
@@ -35,14 +38,21 @@ def entry_columns(entries: Sequence[AuditEntry]) -> dict[str, list[str]]:
 
 
 class PostgresAuditTrail:
-    """Entries in PostgreSQL, on a connection of their own."""
+    """Entries in PostgreSQL. They are stored on one connection and read on another, which has a time limit."""
 
-    def __init__(self, config: DatabaseConfig) -> None:
+    def __init__(self, config: DatabaseConfig, *, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS) -> None:
         self._connection = Connection(config, "dagmaster audit trail")
+        self.pool = ReadOnlyPool(
+            config,
+            "dagmaster audit trail, reader",
+            statement_timeout_seconds=statement_timeout_seconds,
+            max_connections=1,
+        )
 
     async def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
         await self._connection.close()
+        await self.pool.close()
 
     async def append(self, entries: Sequence[AuditEntry]) -> None:
         """Store entries."""
@@ -52,15 +62,23 @@ class PostgresAuditTrail:
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100
     ) -> Sequence[AuditRecord]:
         """Return entries that match, newest first."""
-        params = {
-            "actor": audit_filter.actor,
-            "action": audit_filter.action,
-            "object_kind": audit_filter.object_kind,
-            "object_id": audit_filter.object_id,
-            "before": None if after is None else int(after[0]),
-            "limit": limit,
+        params: dict[str, Any] = {
+            name: value for name in _FILTERS if (value := getattr(audit_filter, name)) is not None
         }
-        return [_record(row) for row in await self._connection.fetch(_SQL["entries"], params)]
+        if not all(map(is_storable, params.values())):
+            return []
+        if after is not None:
+            params["before"] = min(int(after[0]), MAX_BIGINT)
+        rows = await self.pool.fetch(entries_query(tuple(params)), {**params, "limit": limit})
+        return [_record(row) for row in rows]
+
+
+@cache
+def entries_query(conditions: tuple[str, ...]) -> Query:
+    """Return the query for a page of entries that meet these conditions."""
+    texts = parts("audit_list")
+    met = " AND ".join(texts[name] for name in conditions) or "true"
+    return compile_query("audit_list.page", texts["page"].replace("{conditions}", met))
 
 
 def _record(row: asyncpg.Record) -> AuditRecord:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 MAX_CONNECTIONS: Final = 4
+STATEMENT_TIMEOUT_SECONDS: Final = 30.0
 
 
 class ReadOnlyPool:

@@ -18,7 +18,7 @@ from dagmaster.ports.read_store import (
 )
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
-from dagmaster.store.postgres.connection_pool import ReadOnlyPool
+from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.fleet import read_fleet, read_handlers, read_workers
 from dagmaster.store.postgres.job_feed import PostgresJobFeed, read_child_counts
@@ -74,7 +74,6 @@ if TYPE_CHECKING:
 
 _SQL = queries("read")
 
-STATEMENT_TIMEOUT_SECONDS: Final = 30.0
 _FIRST_WINDOW_SECONDS: Final = 600.0
 _WINDOW_GROWTH: Final = 10.0
 
