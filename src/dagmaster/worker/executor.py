@@ -111,11 +111,15 @@ class Executor:
         spec = self._registry.find(handler)
         return None if spec is None else spec.version
 
-    def stop(self, task_id: str) -> None:
-        """Ask a task to stop. Its outcome is a failure of kind `cancelled`, or a release if it has not started."""
+    def stop(self, task_id: str, *, is_expired: bool = False) -> None:
+        """Ask a task to stop. Its outcome is a failure of kind `cancelled`, or a release if it has not started.
+
+        `is_expired`: because the lease expired. This is always a release: the worker may have claimed the task again by
+        the time its handler ends, and its job was not cancelled.
+        """
         run = self._running.get(task_id)
         if run is not None:
-            run.stop()
+            run.stop(is_expired=is_expired)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Release what runs, and end threads and processes. A second call waits for the first."""
@@ -305,9 +309,11 @@ class _Run:
 
     # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
 
-    def stop(self) -> None:
+    def stop(self, *, is_expired: bool) -> None:
         """End the task, because it was asked to stop."""
-        if self._begun_at is None:
+        if is_expired:
+            self.end(Released("the lease of the worker expired"))
+        elif self._begun_at is None:
             self.end(Released("the task was asked to stop before it started"))
         else:
             self.end(failed("cancelled", "the task was asked to stop", permanent=True))

@@ -380,7 +380,7 @@ class Worker:
                 continue
             self._backoff.on_success()
             for pool in self._pools.values():
-                pool.stop(list(self.held) if answer is None else sorted(answer.stops))
+                pool.stop(list(self.held) if answer is None else sorted(answer.stops), answer is None)
             if answer is None:
                 _LOGGER.warning(
                     "the lease of this worker expired (paused, or the database was unreachable); registering again"

@@ -142,6 +142,16 @@ def test_an_async_handler_is_stopped_by_cancelling_it():
     assert with_executor(function, main) == STOPPED
 
 
+def test_a_handler_whose_worker_lost_its_lease_is_released_because_its_job_was_not_cancelled():
+    async def main(executor: Executor) -> Outcome:
+        running = asyncio.create_task(executor.execute(a_task()))
+        await asyncio.sleep(0)
+        executor.stop("1", is_expired=True)
+        return await running
+
+    assert with_executor(forever, main) == Released("the lease of the worker expired")
+
+
 def test_a_handler_is_stopped_before_its_first_step():
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
