@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
 
+pytestmark = pytest.mark.slow
+
 FLOWS = {
     "fine": """
 workflow_id: fine

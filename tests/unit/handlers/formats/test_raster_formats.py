@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SECRET = b"a secret of another file" * 20
 
 

@@ -24,6 +24,8 @@ from tests.unit.handlers.raster.raster_context import numbers
 if TYPE_CHECKING:
     from tests.unit.handlers.raster.raster_context import Bed
 
+pytestmark = pytest.mark.slow
+
 GEOSTATIONARY = "+proj=geos +h=35785831 +lon_0={} +sweep=x +ellps=GRS80"
 SINUSOIDAL = "+proj=sinu +R=6371007.181"
 WORLD_TM = "+proj=tmerc +lon_0=0 +datum=WGS84"

@@ -19,6 +19,8 @@ from tests.unit.handlers.raster.raster_manifest import RasterCase, make_raster
 if TYPE_CHECKING:
     from tests.unit.handlers.raster.raster_context import Bed
 
+pytestmark = pytest.mark.slow
+
 
 def landsat() -> Any:
     with rasterio.open(LANDSAT) as raster:

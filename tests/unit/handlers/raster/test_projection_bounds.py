@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.unit.handlers.raster.raster_context import Bed
 
+pytestmark = pytest.mark.slow
+
 
 def ones(bed: Bed, left: float, top: float, size: tuple[int, int], pixel: float, **profile: Any) -> str:
     """Return a raster in degrees without a gap: what is missing after a warp was lost there."""
