@@ -152,11 +152,11 @@ def test_a_given_extent_is_kept_where_it_is_larger(catalog):
         "spatial": {"bbox": [[170.0, -25.0, -170.0, -10.0]]},
         "temporal": {"interval": [["2026-01-01T00:00:00Z", None]]},
     }
-    catalog.ensure_collection(a_collection("told", extent=details))
-    catalog.register([an_item(box=(-179.0, -20.0, -178.0, -19.0), collection="told")])
-    assert (catalog.collection("told") or {})["extent"] == details
-    catalog.register([an_item("b", collection="told", when="2020-01-01T00:00:00Z")])
-    assert extent(catalog, "told") == ([-180, -25, 180, 51], ["2020-01-01T00:00:00Z", None])
+    catalog.ensure_collection(a_collection("reported", extent=details))
+    catalog.register([an_item(box=(-179.0, -20.0, -178.0, -19.0), collection="reported")])
+    assert (catalog.collection("reported") or {})["extent"] == details
+    catalog.register([an_item("b", collection="reported", when="2020-01-01T00:00:00Z")])
+    assert extent(catalog, "reported") == ([-180, -25, 180, 51], ["2020-01-01T00:00:00Z", None])
 
 
 # ── registering ─────────────────────────────────────────────────────────────────────────────────────────────────────

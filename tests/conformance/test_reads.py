@@ -596,7 +596,7 @@ async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
     assert await reader.backlog(played.job_id) == []
 
 
-async def test_a_task_that_must_run_alone_is_told_apart_everywhere(world):
+async def test_a_task_that_must_run_alone_is_reported_apart_everywhere(world):
     reader = await world.reader()
     played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
     for attempt in (1, 2, 3):

@@ -75,7 +75,7 @@ def test_every_python_example_of_the_documents_runs(name, code, tmp_path, monkey
         test(*[tmp_path for _ in inspect.signature(test).parameters])
 
 
-def test_the_architecture_is_told_in_at_most_150_lines():
+def test_the_architecture_is_reported_in_at_most_150_lines():
     assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines()) <= 150
 
 

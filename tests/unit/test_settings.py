@@ -131,7 +131,7 @@ def test_the_drivers_name_in_an_address_is_dropped(environment):
     assert settings.database_url.get_secret_value() == "postgresql://u:p@db/jobs"
 
 
-def test_all_wrong_settings_are_told_at_once_each_with_its_variable(environment):
+def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environment):
     environment(DAGMASTER_CONCURRENCY="many", DAGMASTER_DRAIN_SECONDS="-1", ORPHAN_THRESHOLD_SEC="0")
     environment(DAGMASTER_DATABASE_POOLED="perhaps", DAGMASTER_DATABASE_URL="mysql://u:p@h/d")
     with pytest.raises(SettingsInvalid) as details:
@@ -220,7 +220,7 @@ def test_an_empty_variable_is_an_unset_one(environment):
     assert (reading.origins, reading.problems, reading.typos, reading.unused) == ({}, {}, (), ())
 
 
-def test_a_variable_that_is_no_setting_is_told_with_the_nearest_name(environment):
+def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(environment):
     environment(
         DAGMASTER_CONCURENCY="3", DAGMASTER_XYZZY="1", DAGMASTER_SECRET_TOKEN=CANARY, DAGMASTER_POSTGRES_USER="x"
     )
@@ -269,7 +269,7 @@ def test_no_password_however_it_is_written_is_shown(rest):
     ],
 )
 @pytest.mark.parametrize("name", ["DAGMASTER_DATABASE_URL", "DAGMASTER_DATABASE_DIRECT_URL", "DATABASE_URL"])
-def test_nothing_that_is_told_about_settings_has_a_secret_in_it(environment, name, value, services):
+def test_nothing_that_is_reported_about_settings_has_a_secret_in_it(environment, name, value, services):
     environment(**{name: value, "DAGMASTER_SECRET_X": CANARY, "SERVICE_BUS_CONNECTION_STRING": CANARY})
     reading = read_settings(services=services)
     assert CANARY not in f"{reading} {show_settings(reading)}"

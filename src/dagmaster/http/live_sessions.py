@@ -68,7 +68,7 @@ class LiveSessions:
         outlet: Outlet,
         check_caller: Callable[[], Awaitable[object]],
     ) -> EndReason | None:
-        """Send messages until the last one, or until the client leaves; return why it ended, if the client was told."""
+        """Send messages until the last one, or until the client leaves; return the reason that was sent, if any."""
         closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._is_closed:
             closing.set_result(None)

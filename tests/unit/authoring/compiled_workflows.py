@@ -86,7 +86,7 @@ def the_problem_of(text: str, **options: Any) -> Problem:
     return problem
 
 
-def said(problem: Problem) -> str:
+def described(problem: Problem) -> str:
     """Return the problems of a workflow: what is wrong, where, and the remedy."""
     return f"{problem.line}:{problem.column} {problem.message} | {problem.hint}"
 

@@ -164,7 +164,7 @@ def test_a_module_that_is_not_found_is_answered_with_how_to_name_one(working_dir
         discover(["click.mine"], entry_points=False)
 
 
-def test_a_file_that_imports_its_neighbour_is_told_about_the_path(tmp_path):
+def test_a_file_that_imports_its_neighbour_is_reported_about_the_path(tmp_path):
     (tmp_path / "neighbour.py").touch()
     (tmp_path / "importing.py").write_text("import neighbour")
     with pytest.raises(HandlerInvalid, match=r"in the same directory: put .* on PYTHONPATH"):

@@ -10,7 +10,15 @@ from jsonschema import Draft202012Validator
 from dagmaster.authoring.input_schema import inputs_schema
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.errors import InputsInvalid, Problem
-from tests.unit.authoring.compiled_workflows import TASK, flow, graph_of, messages, problems_of, said, the_problem_of
+from tests.unit.authoring.compiled_workflows import (
+    TASK,
+    described,
+    flow,
+    graph_of,
+    messages,
+    problems_of,
+    the_problem_of,
+)
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
@@ -89,7 +97,7 @@ def test_what_is_required_must_be_given():
     assert (problem.message, problem.path) == ("missing input 'area' (Where to cut.)", "area")
 
 
-def test_each_missing_input_is_told():
+def test_each_missing_input_is_reported():
     message = refused("{a: {required: true}, b: {required: true}, c: {required: true}}", b="x")
     assert messages(message) == ["missing input 'a'", "missing input 'c'"]
 
@@ -98,7 +106,7 @@ def test_a_default_wins_over_required():
     assert accept_inputs(with_inputs("{x: {type: integer, required: true, default: 3}}"), {}) == {"x": 3}
 
 
-def test_an_unknown_input_is_told_with_the_nearest():
+def test_an_unknown_input_is_reported_with_the_nearest():
     (problem,) = refused("{area: {}, size: {}}", aera="x")
     assert (problem.message, problem.path, problem.hint) == ("unknown input 'aera'", "aera", "did you mean 'area'?")
 
@@ -133,7 +141,7 @@ def test_a_value_fits_its_declaration(declaration, right, wrong, message):
     assert the_refusal(inputs, x=wrong) == message
 
 
-def test_the_place_inside_a_value_is_told():
+def test_the_place_inside_a_value_is_reported():
     inputs = "{x: {type: array, items: {type: object, properties: {n: {type: integer}}, required: [n, m]}}}"
     message = refused(inputs, x=[{"n": 1, "m": 1}, {"n": "a", "m": 1}, {}])
     assert {(problem.path, problem.message) for problem in message} == {
@@ -143,12 +151,12 @@ def test_the_place_inside_a_value_is_told():
     }
 
 
-def test_all_that_does_not_fit_is_told_at_once():
+def test_all_that_does_not_fit_is_reported_at_once():
     message = refused("{a: {required: true}, b: {type: integer}, c: {enum: [x]}}", b="1", c="y", d="z")
     assert len(message) == 4
 
 
-def test_a_long_value_is_told_in_short():
+def test_a_long_value_is_reported_in_short():
     (problem,) = refused("{x: {type: integer}}", x="y" * 100_000)
     assert len(problem.message) < 200
     assert len(problem.text) <= 120
@@ -201,12 +209,12 @@ def test_what_is_too_deep_is_refused():
         ("{type: string, required: true, default: ~}", "the default does not fit: null is not text"),
     ],
 )
-def test_a_default_that_does_not_fit_is_told_when_the_file_is_loaded(declaration, message):
+def test_a_default_that_does_not_fit_is_reported_when_the_file_is_loaded(declaration, message):
     problem = the_problem_of(declared(f"{{x: {declaration}}}"))
     assert (problem.message, problem.path) == (message, "inputs.x.default")
 
 
-def test_a_default_of_null_is_told_what_to_do():
+def test_a_default_of_null_is_reported_what_to_do():
     problem = the_problem_of(declared("{x: {default: ~}}"))
     assert problem.hint == "leave it out, and write `| default(…)` where the input is used"
 
@@ -232,7 +240,7 @@ def test_a_default_of_null_is_told_what_to_do():
         ("{default: a, secret: 1}", "secret is true or false, not the number 1", "secret"),
     ],
 )  # fmt: skip
-def test_a_declaration_that_makes_no_sense_is_told(declaration, message, path):
+def test_a_declaration_that_makes_no_sense_is_reported(declaration, message, path):
     problem = the_problem_of(declared(f"{{x: {declaration}}}"))
     assert (problem.message, problem.path) == (message, f"inputs.x.{path}")
 
@@ -299,7 +307,7 @@ def test_a_problem_of_an_input_has_its_place():
     problem = the_problem_of(
         "workflow_id: w\ninputs:\n  size:\n    type: integer\n    default: x\nnodes:\n  a: {handler: w, queue: q}"
     )
-    assert said(problem).startswith("5:14 the default does not fit")
+    assert described(problem).startswith("5:14 the default does not fit")
     assert problem.text == "default: x"
 
 

@@ -146,7 +146,7 @@ def test_every_error_is_the_same_after_a_journey(error_type):
     assert str(caught.value) == str(error)
 
 
-def test_an_error_of_a_newer_server_is_told_by_its_sentence():
+def test_an_error_of_a_newer_server_is_reported_by_its_sentence():
     server = Server(httpx.Response(409, json={"code": "moon_phase", "detail": "the moon is full", "status": 409}))
     with pytest.raises(ServerAnswerInvalid, match="the moon is full"):
         server.ask(lambda client: client.count_jobs())

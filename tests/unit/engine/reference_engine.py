@@ -390,17 +390,17 @@ class Reference:
         spec = node.spec
         if isinstance(spec, g.ApprovalSpec):
             if spec.on_timeout is g.OnTimeout.APPROVE:
-                self.complete(node, {"approved_by": None, "at": self.said(), "comment": "approved by timeout"})
+                self.complete(node, {"approved_by": None, "at": self.timestamp(), "comment": "approved by timeout"})
             else:
                 self.fail(node, "approval_timeout")
         elif isinstance(spec, g.WaitSpec) and spec.signal is None:
-            self.complete(node, {"waited_until": self.said()})
+            self.complete(node, {"waited_until": self.timestamp()})
         elif isinstance(spec, g.WaitSpec) and spec.on_timeout is g.OnTimeout.GO_ON:
             self.complete(node, None)
         else:
             self.fail(node, "signal_timeout")
 
-    def said(self) -> str:
+    def timestamp(self) -> str:
         return datetime.fromtimestamp(self.now, UTC).isoformat().replace("+00:00", "Z")
 
     def on_values_loaded(self, event: ev.ValuesLoaded) -> None:

@@ -103,7 +103,7 @@ def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
     }
 
 
-def test_a_result_of_an_older_handler_stays_and_is_told():
+def test_a_result_of_an_older_handler_stays_and_is_reported():
     driver = failed()
     handler = driver.job.nodes["a"].spec.handler  # type: ignore[attr-defined]
     around = ResumeContext(versions={handler: frozenset({"3"})})

@@ -101,7 +101,7 @@ def test_fail_may_fail_for_good():
     assert failed == Failed({"kind": "permanent", "message": "failed on purpose"}, permanent=True)
 
 
-def test_flaky_fails_as_often_as_it_is_told():
+def test_flaky_fails_as_often_as_it_is_reported():
     assert kind_of(outcome("flaky", fail_times=2, attempt=1)) == "error"
     assert kind_of(outcome("flaky", fail_times=2, attempt=2)) == "error"
     assert outcome("flaky", fail_times=2, attempt=3) == Succeeded({"attempt": 3})

@@ -162,7 +162,7 @@ class Registration:
     stopped_at: float | None = None
     started_at: float = 0.0
     remote: NewWorker | None = None
-    """What a worker that speaks HTTP said of itself. None: it is in this process."""
+    """The registration of a worker that speaks HTTP. None: it is in this process."""
 
     def __post_init__(self) -> None:
         self.started_at = self.heartbeat_at

@@ -128,7 +128,7 @@ def test_a_storage_that_hangs_up_is_asked_a_few_times(monkeypatch):
     assert 2 <= len(came) <= 8
 
 
-def test_a_key_that_is_no_key_is_told_without_it(monkeypatch):
+def test_a_key_that_is_no_key_is_reported_without_it(monkeypatch):
     monkeypatch.setenv(
         "AZURE_STORAGE_CONNECTION_STRING", "AccountName=me;AccountKey=!hunter2secret!;EndpointSuffix=core.windows.net"
     )
@@ -152,7 +152,7 @@ def test_what_looks_like_a_key_is_not_told(message):
     assert KEY not in redact_secrets(message)
 
 
-def test_gdal_is_told_of_s3_what_it_names_otherwise(monkeypatch):
+def test_gdal_gets_the_options_of_s3_under_its_own_names(monkeypatch):
     uri = BlobUri.parse("s3://bucket/a/b.tif")
     assert gdal_path(uri).options == {IN_PLACE: "YES", "AWS_VIRTUAL_HOSTING": "FALSE"}
     monkeypatch.setenv("AWS_ENDPOINT_URL", "https://minio.example:9000/")
@@ -168,7 +168,7 @@ def test_gdal_is_told_of_s3_what_it_names_otherwise(monkeypatch):
     }
 
 
-def test_gdal_is_told_of_azure_and_google_what_it_names_otherwise(monkeypatch):
+def test_gdal_gets_the_options_of_azure_and_google_under_its_own_names(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "me")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", KEY)
     options = gdal_path(BlobUri.parse("az://box/x.tif")).options

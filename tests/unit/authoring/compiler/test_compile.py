@@ -34,12 +34,12 @@ from tests.unit.authoring.compiled_workflows import (
     HANDLERS,
     TASK,
     compile_flow,
+    described,
     flow,
     graph_of,
     messages,
     nodes_of,
     problems_of,
-    said,
     spec_of_node,
     the_problem_of,
 )
@@ -137,7 +137,7 @@ def test_a_name_that_is_no_identifier_is_not_an_id(name, hint):
     assert (problem.path, problem.hint) == ("name", f"add workflow_id: {hint}")
 
 
-def test_a_file_without_a_name_and_an_id_is_told_to_have_one():
+def test_a_file_without_a_name_and_an_id_is_reported_to_have_one():
     problem = the_problem_of(f"nodes: {{a: {{{TASK}}}}}")
     assert problem.message == "missing key 'workflow_id'"
 
@@ -404,7 +404,7 @@ def test_another_fan_in_aggregates_one_output_per_upstream_node_in_file_order():
     assert (spec.over, spec.sources) == (None, ("a", "b"))
 
 
-def test_a_fan_in_with_nothing_before_it_is_told():
+def test_a_fan_in_with_nothing_before_it_is_reported():
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nf: {{type: fan_in}}"))
     assert problem.message == "a fan_in aggregates the nodes before it, and there are none"
 
@@ -471,7 +471,7 @@ def test_another_type_is_refused(kind, message):
 
 def test_a_node_is_a_mapping():
     problem = the_problem_of(flow("a: echo"))
-    assert said(problem) == (
+    assert described(problem) == (
         "3:6 a node is a mapping (type, handler, params, next …), not the text 'echo' | for example: {handler: echo}"
     )
 
@@ -481,7 +481,7 @@ def test_a_node_is_a_mapping():
 
 def test_a_queue_has_no_default():
     problem = the_problem_of(flow("a:\n  handler: work"))
-    assert said(problem) == (
+    assert described(problem) == (
         "3:3 missing key 'queue' | name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
     )
 
@@ -577,7 +577,7 @@ def test_another_retry_is_refused(retry, message):
 
 def test_a_handler_that_is_not_there_is_an_error_with_the_nearest_name():
     problem = the_problem_of(flow("a: {handler: mesure, queue: q}"), handlers=HANDLERS)
-    assert said(problem) == "3:16 unknown handler 'mesure' | did you mean 'measure'?"
+    assert described(problem) == "3:16 unknown handler 'mesure' | did you mean 'measure'?"
     assert problem.severity == "error"
 
 
@@ -607,20 +607,20 @@ def test_an_alias_names_the_same_handler():
     assert problem.message == "handler 'crop' has no param 'size'"
 
 
-def test_a_param_that_a_typed_handler_does_not_have_is_told_with_the_nearest():
+def test_a_param_that_a_typed_handler_does_not_have_is_reported_with_the_nearest():
     problem = the_problem_of(flow("a: {handler: crop, queue: q, params: {path: x, margn: 1}}"), handlers=HANDLERS)
-    assert said(problem) == "3:50 handler 'crop' has no param 'margn' | did you mean 'margin'?"
+    assert described(problem) == "3:50 handler 'crop' has no param 'margn' | did you mean 'margin'?"
     assert problem.path == "nodes.a.params.margn"
 
 
-def test_a_param_that_a_typed_handler_needs_is_told():
+def test_a_param_that_a_typed_handler_needs_is_reported():
     problem = the_problem_of(flow("a:\n  handler: measure"), handlers=HANDLERS)
-    assert said(problem) == "3:3 handler 'measure' needs 'path' | add under params: path: …"
+    assert described(problem) == "3:3 handler 'measure' needs 'path' | add under params: path: …"
     problem = the_problem_of(flow("a:\n  handler: crop\n  queue: q\n  params: {margin: 2}"), handlers=HANDLERS)
-    assert said(problem).startswith("6:5 handler 'crop' needs 'path'")
+    assert described(problem).startswith("6:5 handler 'crop' needs 'path'")
 
 
-def test_a_list_that_is_too_short_is_told_how_long_it_has_to_be():
+def test_a_list_that_is_too_short_is_reported_how_long_it_has_to_be():
     node = "a: {handler: crop, queue: q, params: {path: x, bbox: [1, 2, 3]}}"
     assert the_problem_of(flow(node), handlers=HANDLERS).message == "bbox needs at least 4 entries"
 
@@ -675,7 +675,7 @@ def test_the_task_of_a_fan_out_is_checked_against_its_handler():
         ("workflow_id: w\nnodes:\n  f: {type: fan_out, sorce: [1], task: {handler: work, queue: q}}", (3, 22), "nodes.f.sorce", "f: {type: fan_out, sorce: [1], task: {handler: work, queue: q}}", "source"),
     ],
 )  # fmt: skip
-def test_an_unknown_key_anywhere_is_told_with_the_nearest_its_place_and_what_was_written(
+def test_an_unknown_key_anywhere_is_reported_with_the_nearest_its_place_and_what_was_written(
     text, place, path, offending, hint
 ):
     problem = the_problem_of(text)
@@ -693,7 +693,7 @@ def test_an_unknown_key_anywhere_is_told_with_the_nearest_its_place_and_what_was
         (f"{{type: fan_out, source: [], retry: none, task: {{{TASK}}}}}", "'retry' goes into the task of the fan-out"),
     ],
 )
-def test_a_key_of_another_type_of_node_is_told_where_it_belongs(node, hint):
+def test_a_key_of_another_type_of_node_is_reported_where_it_belongs(node, hint):
     problem = the_problem_of(flow(f"a: {node}"))
     assert problem.message.startswith("unknown key ")
     assert problem.hint == hint
@@ -726,7 +726,7 @@ def test_a_key_of_another_type_of_node_is_told_where_it_belongs(node, hint):
         ("{type: fan_out, source: [], task: work}", "task is a mapping (key: value), not the text 'work'", "name the task for each item: task: {handler: …}"),
     ],
 )  # fmt: skip
-def test_a_value_of_the_wrong_kind_is_told_in_plain_words(node, message, hint):
+def test_a_value_of_the_wrong_kind_is_reported_in_plain_words(node, message, hint):
     problem = the_problem_of(flow(f"a: {node}"))
     assert (problem.message, problem.hint) == (message, hint)
 
@@ -744,7 +744,7 @@ def test_a_value_of_the_wrong_kind_is_told_in_plain_words(node, message, hint):
         ("inputs: {x: string}", "input 'x' is a mapping (key: value), not the text 'string'"),
     ],
 )
-def test_a_key_of_the_file_with_the_wrong_kind_of_value_is_told_in_plain_words(key, message):
+def test_a_key_of_the_file_with_the_wrong_kind_of_value_is_reported_in_plain_words(key, message):
     assert the_problem_of(flow(f"a: {{{TASK}}}", key)).message == message
 
 
@@ -852,7 +852,7 @@ outputs:
 """
 
 
-def test_all_problems_are_told_at_once_each_at_its_line():
+def test_all_problems_are_reported_at_once_each_at_its_line():
     problems = problems_of(TWELVE, handlers=HANDLERS)
     assert [(problem.line, problem.message) for problem in problems] == [
         (2, "unknown key 'verison'"),
@@ -898,7 +898,7 @@ def test_a_mistake_in_one_param_hides_none_in_another():
 
 def test_what_a_mistyped_key_says_is_checked_at_its_place():
     problems = problems_of(flow('a:\n  handler: work\n  queue: q\n  parms: {x: "{{ inputs.b }}"}'))
-    assert [said(problem) for problem in problems] == [
+    assert [described(problem) for problem in problems] == [
         "6:5 unknown key 'parms' | did you mean 'params'?",
         "6:20 unknown input 'b' | declare it under inputs:",
     ]

@@ -10,12 +10,12 @@ from dagmaster.engine.graph import ConditionalSpec, Gate, GateKind, Leaf
 from dagmaster.testing import all_of, any_of, branch_of, join
 from tests.unit.authoring.compiled_workflows import (
     TASK,
+    described,
     flow,
     graph_of,
     messages,
     nodes_of,
     problems_of,
-    said,
     the_problem_of,
 )
 
@@ -107,20 +107,20 @@ def test_without_an_end_the_result_is_that_of_the_last_nodes():
     assert graph_of(flow(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")).result_nodes == ("b", "c")
 
 
-def test_an_unknown_target_is_told_with_the_nearest_node():
+def test_an_unknown_target_is_reported_with_the_nearest_node():
     problem = the_problem_of(flow(f"validate: {{{TASK}, next: publsh}}\npublish: {{{TASK}}}"))
-    assert said(problem) == "3:45 unknown node 'publsh' | did you mean 'publish'?"
+    assert described(problem) == "3:45 unknown node 'publsh' | did you mean 'publish'?"
     assert problem.path == "nodes.validate.next"
     assert problem.text == "validate: {handler: work, queue: q, next: publsh}"
 
 
 @pytest.mark.parametrize("key", ["next", "depends_on"])
-def test_several_names_in_one_text_are_told_to_be_a_list(key):
+def test_several_names_in_one_text_are_reported_to_be_a_list(key):
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nb: {{{TASK}}}\nc: {{{TASK}, {key}: 'a, b'}}"))
     assert problem.hint == "write a list: [a, b]"
 
 
-def test_each_unknown_target_of_a_list_is_told_at_its_place():
+def test_each_unknown_target_of_a_list_is_reported_at_its_place():
     problems = problems_of(flow(f"a: {{{TASK}, next: [b, xx, yy]}}\nb: {{{TASK}}}"))
     assert [(problem.path, problem.column) for problem in problems] == [
         ("nodes.a.next[1]", 42),
@@ -139,9 +139,9 @@ def test_a_target_is_named_once():
 
 
 @pytest.mark.parametrize("key", ["next", "depends_on"])
-def test_a_key_for_dependencies_that_is_empty_is_told(key):
+def test_a_key_for_dependencies_that_is_empty_is_reported(key):
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nb:\n  {key}:\n  handler: work\n  queue: q"))
-    assert said(problem).startswith(f"5:{len(key) + 6} {key} is empty | ")
+    assert described(problem).startswith(f"5:{len(key) + 6} {key} is empty | ")
 
 
 def test_the_end_and_the_conditional_have_no_next():
@@ -152,13 +152,13 @@ def test_the_end_and_the_conditional_have_no_next():
         c: {{type: conditional, next: a, branches: [{{default: true}}]}}
     """)
     )
-    assert [said(problem) for problem in problems] == [
+    assert [described(problem) for problem in problems] == [
         "4:18 unknown key 'next' | nothing follows it",
         "5:26 unknown key 'next' | the next of a conditional belongs in its branches",
     ]
 
 
-def test_two_branches_of_one_name_are_told():
+def test_two_branches_of_one_name_are_reported():
     problem = the_problem_of(
         flow("""
         c:
@@ -168,7 +168,7 @@ def test_two_branches_of_one_name_are_told():
             - {name: x, condition: "1 == 2"}
     """)
     )
-    assert said(problem) == "7:9 branch 'x' appears twice | "
+    assert described(problem) == "7:9 branch 'x' appears twice | "
 
 
 def test_a_conditional_has_one_default():
@@ -234,7 +234,7 @@ def test_depends_on_is_an_expression(written, expected):
         ("route.small.x", "'route' has no branch 'small.x'", ""),
     ],
 )
-def test_an_expression_that_means_nothing_is_told_at_its_place(written, message, path):
+def test_an_expression_that_means_nothing_is_reported_at_its_place(written, message, path):
     problem = the_problem_of(
         flow(f"""
         a: {{{TASK}}}
@@ -248,7 +248,7 @@ def test_an_expression_that_means_nothing_is_told_at_its_place(written, message,
     assert problem.line == 8
 
 
-def test_a_branch_that_is_not_there_is_told_with_the_nearest():
+def test_a_branch_that_is_not_there_is_reported_with_the_nearest():
     problem = the_problem_of(
         flow(f"""
         route: {{type: conditional, branches: [{{name: small, condition: "1 == 1"}}, {{name: large, default: true}}]}}
@@ -276,7 +276,7 @@ def test_a_node_that_only_waits_for_others_is_drawn_no_edge():
 
 def test_an_edge_into_a_node_whose_depends_on_does_not_name_its_source_is_an_error():
     problem = the_problem_of(flow(f"a: {{{TASK}, next: c}}\nb: {{{TASK}}}\nc: {{{TASK}, depends_on: b}}"))
-    assert said(problem) == (
+    assert described(problem) == (
         "3:38 'c' has depends_on, which does not name 'a': this edge would have no effect"
         " | add 'a' to depends_on of 'c', or remove it here"
     )
@@ -324,14 +324,14 @@ def test_a_cycle_is_spelled_out_in_the_order_of_the_work_from_the_first_in_the_f
         d: {{{TASK}, depends_on: c}}
     """)
     )
-    assert said(problem) == "4:3 cycle: a → b → c → a | remove one of these dependencies to break the cycle"
+    assert described(problem) == "4:3 cycle: a → b → c → a | remove one of these dependencies to break the cycle"
 
 
 def test_a_node_that_waits_for_itself_is_a_cycle():
     assert the_problem_of(flow(f"a: {{{TASK}, next: a}}")).message == "cycle: a → a"
 
 
-def test_every_cycle_is_told():
+def test_every_cycle_is_reported():
     problems = problems_of(
         flow(f"""
         a: {{{TASK}, depends_on: b}}
@@ -366,7 +366,7 @@ def test_a_node_that_cannot_be_reached_from_the_start_is_an_error():
         lost: {{{TASK}}}
     """)
     )
-    assert said(problem) == (
+    assert described(problem) == (
         "5:3 node 'lost' cannot be reached from 'START' | add it to the next of a node before it, or give it depends_on"
     )
 
@@ -407,7 +407,7 @@ def test_there_is_at_most_one_start():
     problems = problems_of(
         flow(f"one: {{type: start, next: a}}\ntwo: {{type: start, next: a}}\na: {{{TASK}}}"),
     )
-    assert said(problems[0]).startswith("4:3 a workflow has one start: 'one' is it | ")
+    assert described(problems[0]).startswith("4:3 a workflow has one start: 'one' is it | ")
     assert "next: [a, b]" in problems[0].hint
 
 
@@ -418,7 +418,7 @@ def test_nothing_leads_to_the_start():
 
 def test_the_start_waits_for_nothing():
     problems = problems_of(flow(f"START: {{type: start, depends_on: a}}\na: {{{TASK}, depends_on: START}}"))
-    assert [said(problem) for problem in problems] == [
+    assert [described(problem) for problem in problems] == [
         "3:24 unknown key 'depends_on' | a start node has no dependencies"
     ]
 

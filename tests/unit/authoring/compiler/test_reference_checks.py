@@ -8,11 +8,11 @@ from tests.unit.authoring.compiled_workflows import (
     HANDLERS,
     TASK,
     compile_flow,
+    described,
     flow,
     graph_of,
     messages,
     problems_of,
-    said,
     the_problem_of,
 )
 
@@ -26,13 +26,13 @@ def task(*, after: str = "", **params: str) -> str:
 # ── Names ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_unknown_input_is_told_with_the_nearest():
+def test_an_unknown_input_is_reported_with_the_nearest():
     problem = the_problem_of(flow(f"a: {task(x='inputs.sise')}", "inputs: {size: {type: integer, default: 1}}"))
-    assert said(problem) == "3:48 unknown input 'sise' | did you mean 'size'?"
+    assert described(problem) == "3:48 unknown input 'sise' | did you mean 'size'?"
     assert problem.path == "nodes.a.params.x"
 
 
-def test_an_input_that_is_not_declared_is_told_to_be():
+def test_an_input_that_is_not_declared_is_reported_to_be():
     assert the_problem_of(flow(f"a: {task(x='inputs.size')}")).hint == "declare it under inputs:"
 
 
@@ -40,9 +40,9 @@ def test_all_inputs_can_be_named_at_once():
     graph_of(flow(f"a: {task(x='inputs')}"))
 
 
-def test_an_unknown_node_is_told_with_the_nearest():
+def test_an_unknown_node_is_reported_with_the_nearest():
     problem = the_problem_of(flow(f"validate: {{{TASK}}}\nb: {task(after='validate', x='nodes.valdate.output.x')}"))
-    assert said(problem) == "4:48 unknown node 'valdate' | did you mean 'validate'?"
+    assert described(problem) == "4:48 unknown node 'valdate' | did you mean 'validate'?"
 
 
 def test_the_place_of_a_reference_is_where_it_stands_in_its_text():
@@ -54,7 +54,7 @@ def test_the_place_of_a_reference_is_where_it_stands_in_its_text():
     assert (problem.line, problem.column) == (5, 22)
 
 
-def test_a_node_that_is_not_upstream_is_told():
+def test_a_node_that_is_not_upstream_is_reported():
     problem = the_problem_of(flow(f"a: {{{TASK}}}\nb: {task(x='nodes.a.output.x')}"))
     assert problem.message == "node 'b' refers to 'a', which is not upstream of it"
     assert problem.hint == "add 'a' to depends_on of 'b', or add an edge from it"
@@ -93,7 +93,7 @@ def test_nothing_else_can_be_asked_of_a_node(text):
     problems_of(flow(f"a: {{{TASK}}}\nb: {task(after='a', x=text)}", "inputs: {x: {type: string, default: a}}"))
 
 
-def test_a_key_that_a_typed_handler_does_not_give_is_told_with_the_nearest():
+def test_a_key_that_a_typed_handler_does_not_give_is_reported_with_the_nearest():
     problem = the_problem_of(
         flow(
             "a: {handler: measure, params: {path: x}}\nb: {handler: anything, queue: q, depends_on: a, params: "
@@ -513,7 +513,7 @@ def test_a_secret_stands_alone(text):
     assert len(problems_of(flow(f"a: {task(x=text)}"))) == 1
 
 
-def test_every_reference_that_is_wrong_is_told():
+def test_every_reference_that_is_wrong_is_reported():
     problems = problems_of(flow(f"a: {task(x='inputs.b + inputs.c', y='nodes.d.output + nodes.a.output')}"))
     assert messages(problems) == [
         "unknown input 'b'",

@@ -146,7 +146,7 @@ def info(name: str) -> BlobInfo:
     return BlobInfo(uri=BlobUri("s3", "bucket", f"in/{name}"), size=1, etag=name)
 
 
-def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_told():
+def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_reported():
     names = [
         f"{kind}/defended/2020/present/1in{period}/{tile}.tif"
         for kind in ("fluvial", "coastal")
@@ -165,7 +165,7 @@ def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_told():
     assert result.duplicates == []
 
 
-def test_two_files_that_say_the_same_are_told():
+def test_two_files_that_say_the_same_are_reported():
     flat = FLAT.format(
         tile="n01e001", flood_type="fluvial", defence="defended", year=2020, scenario="x", return_period="1in5"
     )

@@ -87,7 +87,7 @@ def test_a_stack_is_a_cog_on_the_grid_of_its_sources_with_named_bands(tile):
     assert set(np.unique(overview)) <= set(np.unique(pixels(tile["stack"])[7]))
 
 
-def test_what_was_found_is_told_and_kept_in_the_file(tile):
+def test_what_was_found_is_reported_and_kept_in_the_file(tile):
     nothing = {"violations": 0, "worst_cm": 0, "by_band": {}, "first_at": None, "mask_differences": 0}
     assert tile["depths"] == nothing
     assert read_tags(tile["stack"], SHARE) == {"sources": {"a": ["x", "y"]}, "depths": nothing}
@@ -139,7 +139,7 @@ def test_a_tile_with_shallower_pixels_is_refused_by_policy_with_place_and_depth(
     assert "20.625, 10.625" in message
 
 
-def test_a_pixel_that_is_water_at_one_return_period_only_is_told(tmp_path):
+def test_a_pixel_that_is_water_at_one_return_period_only_is_reported(tmp_path):
     first, second = np.zeros((4, 4)), np.zeros((4, 4))
     second[0, :2] = PERMANENT_WATER
     sources = {"1in5": write(tmp_path / "a.tif", first), "1in10": write(tmp_path / "b.tif", second)}

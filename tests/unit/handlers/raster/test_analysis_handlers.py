@@ -154,7 +154,7 @@ def test_classes_are_bytes_and_nodata_stays_nodata(bed: Bed):
         (mean_model(side=8), "an overlap of 4 pixels leaves nothing of a window of 8"),
     ],
 )
-def test_a_model_that_does_not_fit_is_told(bed: Bed, model: bytes, sentence: str):
+def test_a_model_that_does_not_fit_is_reported(bed: Bed, model: bytes, sentence: str):
     (bed.folder / "bronze" / "m.onnx").write_bytes(model)
     bed.bronze("a.tif", numbers(20, 20))
     with pytest.raises(PermanentError) as caught:

@@ -56,7 +56,7 @@ def test_a_projected_area_across_180_is_as_large_in_degrees():
     assert west.bounds[0] < -180 < west.bounds[2] < -179
 
 
-def test_an_area_around_a_pole_is_told():
+def test_an_area_around_a_pole_is_reported():
     area = Area(name="ice", geometry=shapely.box(-1e6, -1e6, 1e6, 1e6), crs=CRS.from_epsg(3031))
     with pytest.raises(PermanentError, match="the area ice goes around a pole"):
         project_area(area, CRS.from_epsg(4326), (-180, -90, 180, -60))

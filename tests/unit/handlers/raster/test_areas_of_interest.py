@@ -118,7 +118,7 @@ def test_an_area_across_the_antimeridian_is_found_in_a_raster_that_goes_on_there
         ({"bbox": [500500, 5795000, 500900, 5796000]}, "these look like metres"),
     ],
 )
-def test_an_area_that_cannot_be_used_is_told(bed: Bed, area: dict[str, Any], sentence: str):
+def test_an_area_that_cannot_be_used_is_reported(bed: Bed, area: dict[str, Any], sentence: str):
     with pytest.raises(PermanentError) as caught:
         bed.run("raster_clip", href=str(LANDSAT), **area)
     assert caught.value.kind == "invalid_input"
@@ -174,7 +174,7 @@ def test_one_of_several_files_in_a_zip_is_an_area_by_its_name(bed: Bed):
         assert measured.zones[0]["count"] == pytest.approx(3.14 * SIZES[name] ** 2 / 900, rel=0.01)
 
 
-def test_a_file_that_is_broken_is_told_by_its_own_name(bed: Bed):
+def test_a_file_that_is_broken_is_reported_by_its_own_name(bed: Bed):
     (bed.folder / "bronze" / "fields.geojson").write_text('{"type": ')
     with pytest.raises(PermanentError, match=r"bronze/fields\.geojson is not JSON"):
         bed.run("stats_zonal", href=str(LANDSAT), zones=["fields.geojson"])

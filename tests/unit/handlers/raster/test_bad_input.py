@@ -81,7 +81,9 @@ VRT = """<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="
     ],
     ids=["empty", "text", "vrt", "cut off in its directory", "noise", "zip"],
 )
-def test_what_is_no_raster_is_told_for_what_it_is(bed: Bed, handler: str, make: Callable[[Path], Any], sentence: str):
+def test_what_is_no_raster_is_reported_for_what_it_is(
+    bed: Bed, handler: str, make: Callable[[Path], Any], sentence: str
+):
     make(bed.folder / "bronze" / "a.tif")
     message = refused(bed, handler, href="a.tif")
     assert message.startswith(sentence)
@@ -103,7 +105,7 @@ def test_what_is_no_raster_is_told_for_what_it_is(bed: Bed, handler: str, make: 
     ids=lambda one: one if isinstance(one, str) else "",
 )
 @pytest.mark.parametrize("compress", ["deflate", "none"])
-def test_a_raster_that_was_cut_off_is_told_when_its_pixels_are_read(
+def test_a_raster_that_was_cut_off_is_reported_when_its_pixels_are_read(
     bed: Bed, handler: str, params: dict[str, Any], compress: str
 ):
     whole = write(bed.folder / "whole.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress=compress)
@@ -442,7 +444,7 @@ def test_a_full_disk_in_the_middle_of_a_write_may_be_tried_again_and_leaves_noth
         ("raster.mosaic", {"sources": ["noise.tif"]}),
     ],
 )
-def test_a_disk_without_room_is_told_so(
+def test_a_disk_without_room_is_reported_so(
     bed: Bed, monkeypatch: pytest.MonkeyPatch, handler: str, params: dict[str, Any]
 ):
     bed.bronze("noise.tif", numbers(600, 600))
@@ -482,21 +484,21 @@ def test_what_the_system_says_of_a_full_disk_is_believed(tmp_path: Path):
         ({"transform": Affine(30, 0, 300_000 + 3e9, 0, -30, 9_100_000 + 3e9)}, "the mosaic would have"),
     ],
 )
-def test_sources_that_do_not_go_together_are_told(bed: Bed, other: dict[str, Any], sentence: str):
+def test_sources_that_do_not_go_together_are_reported(bed: Bed, other: dict[str, Any], sentence: str):
     bed.bronze("one.tif", numbers())
     shape = {"bands": other.pop("bands", 1), "dtype": other.pop("dtype", "uint16")}
     bed.bronze("two.tif", numbers(**shape), **other)
     assert sentence in refused(bed, "raster_mosaic", sources=["one.tif", "two.tif"])
 
 
-def test_a_source_that_changed_since_its_tiles_were_planned_is_told(bed: Bed):
+def test_a_source_that_changed_since_its_tiles_were_planned_is_reported(bed: Bed):
     bed.bronze("a.tif", numbers())
     plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=128)
     bed.bronze("a.tif", numbers(300, 300))
     assert "is not the raster whose tiles were planned: it has" in refused(bed, "create_cog", tile_spec=plan.tiles[0])
 
 
-def test_a_window_beside_the_raster_is_told(bed: Bed):
+def test_a_window_beside_the_raster_is_reported(bed: Bed):
     bed.bronze("a.tif", numbers())
     message = refused(bed, "create_cog", href="a.tif", tile_spec={"window": [250, 0, 100, 100]})
     assert "the window [250, 0, 100, 100] is not inside the raster of 300 x 200 pixels" in message

@@ -123,6 +123,6 @@ def test_a_batch_gives_the_tiles_that_single_tasks_would_give(bed: Bed):
     assert [item["id"] for item in batch.items] == [one.item["id"] for one in single]
 
 
-def test_a_tile_that_says_not_of_what_it_is_is_told(bed: Bed):
+def test_a_tile_that_says_not_of_what_it_is_is_reported(bed: Bed):
     with pytest.raises(PermanentError, match="the tile does not name its raster"):
         bed.run("raster.process_tile_batch", tiles=[{"window": [0, 0, 9, 9]}])

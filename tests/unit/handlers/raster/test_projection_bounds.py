@@ -155,7 +155,7 @@ def test_tiles_beyond_180_are_the_pixels_of_the_whole(bed: Bed):
     assert (apart == pixels).mean() > 0.99
 
 
-def test_a_raster_that_would_have_no_pixels_is_told(bed: Bed):
+def test_a_raster_that_would_have_no_pixels_is_reported(bed: Bed):
     # It ends where the map begins: GDAL puts that at the other end.
     message = refused(bed, ones(bed, -30.5, 0, (50, 100), 0.01), "EPSG:3832")
     assert "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another" in message

@@ -65,7 +65,7 @@ def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeyp
     assert far.run("raster_mosaic", sources=[tile.cog_url for tile in tiles]) == mosaic
 
 
-def test_what_lies_there_and_is_no_raster_is_told(far: Bed):
+def test_what_lies_there_and_is_no_raster_is_reported(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
     with pytest.raises(PermanentError, match="not a raster that is read in an object store: expected GTiff, "):
         far.run("raster.validate", href="a.tif")

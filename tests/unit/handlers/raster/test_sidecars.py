@@ -200,7 +200,7 @@ def test_a_sidecar_that_is_a_link_to_elsewhere_is_not_used(tmp_path: Path):
     assert (result.sidecars, result.metadata["mask"]) == ([], False)
 
 
-def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_told(bed: Bed):
+def test_a_mask_in_a_format_that_names_other_files_is_ignored_and_that_is_reported(bed: Bed):
     secret = write(bed.folder / "secret.tif", mask_of(*SIZE))
     bed.bronze("a.tif", numbers(*SIZE, dtype="uint8"))
     rasterio.shutil.copy(str(secret), str(bed.folder / "bronze" / "a.vrt"), driver="VRT")
@@ -236,7 +236,7 @@ def test_a_sidecar_that_is_too_large_is_named(bed: Bed, monkeypatch: pytest.Monk
         small.run("create_cog", href=href)
 
 
-def test_a_broken_projection_file_is_told_and_the_raster_has_no_crs(bed: Bed):
+def test_a_broken_projection_file_is_reported_and_the_raster_has_no_crs(bed: Bed):
     href = make_picture(bed.folder / "bronze")
     (bed.folder / "bronze" / "a.prj").write_text("not a CRS")
     with pytest.raises(PermanentError, match="the raster has no CRS"):

@@ -52,7 +52,7 @@ def test_what_is_no_cog_is_not_catalogued_as_one(shelf):
     assert shelf.services.catalog.item("c", item["id"])["assets"]["data"]["type"] == geotiff
 
 
-def test_orphans_are_told_and_left_alone(shelf):
+def test_orphans_are_reported_and_left_alone(shelf):
     known, orphan = shelf.raster("known.tif"), shelf.raster("deep/orphan.tif", seed=2)
     picture = shelf.folder / "silver" / "known.png"
     picture.write_bytes(b"png")
@@ -136,7 +136,7 @@ def test_an_item_whose_bucket_is_gone_is_one_whose_file_is_gone(shelf, monkeypat
     assert (done["checked"], done["missing"]) == (2, 1)
 
 
-def test_items_whose_files_are_gone_are_told_and_removed_when_asked(shelf):
+def test_items_whose_files_are_gone_are_reported_and_removed_when_asked(shelf):
     for name in ("a.tif", "b.tif"):
         shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes", item_id=name)
     shelf.services.catalog.register(

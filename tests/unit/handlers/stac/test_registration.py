@@ -143,7 +143,7 @@ def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(shelf):
     assert shelf.run("stac.register_item", href="i.json")["item_id"] == "f"
 
 
-def test_what_is_told_of_an_item_wins_over_what_it_says(shelf):
+def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
     values = an_item(properties={"v": 1, "kept": True, "dagmaster:datetime_assumed": True})
     details = {
         "item_id": "mine",
@@ -169,14 +169,14 @@ def test_what_is_told_of_an_item_wins_over_what_it_says(shelf):
         shelf.run("stac.register_item", item=values, datetime="soon")
 
 
-def test_a_file_that_an_output_names_is_registered_with_what_is_told(shelf):
+def test_a_file_that_an_output_names_is_registered_with_what_is_reported(shelf):
     held = {"cog_url": shelf.raster("a.tif"), "datetime": "2024-01-01"}
     result = shelf.run("stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1})
     assert (result["item_id"], result["item"]["properties"]["v"]) == ("mine", 1)
     assert result["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
 
 
-def test_the_item_of_a_step_is_one_for_each_moment_that_is_told_when_it_is_registered(shelf):
+def test_the_item_of_a_step_is_one_for_each_moment_that_is_reported_when_it_is_registered(shelf):
     first = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
     second = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD")
     assert second["item"]["properties"]["dagmaster:undated_id"] is True
@@ -267,7 +267,7 @@ def test_what_others_wrote_where_a_cog_tells_its_sources_is_passed_by(shelf):
         assert "dagmaster:sources" not in shelf.run("stac.extract_metadata", href=href)["item"]["properties"]
 
 
-def test_a_file_elsewhere_is_registered_by_what_is_told_of_it(shelf):
+def test_a_file_elsewhere_is_registered_by_what_is_reported_of_it(shelf):
     details = {"cog_url": "https://example.com/a/b.tif", "bbox": [170, -10, -170, 10]}
     with pytest.raises(PermanentError, match=r"the datetime of .* is unknown"):
         shelf.run("stac.register_item", **details)
@@ -331,7 +331,7 @@ def test_items_are_gathered_from_wherever_they_are(shelf):
         ({"items": [an_item("a")], "collection_id": "other"}, "is requested"),
     ],
 )
-def test_what_holds_no_items_is_told(shelf, values, message):
+def test_what_holds_no_items_is_reported(shelf, values, message):
     (shelf.folder / "bronze" / "broken.json").write_text("{")
     with pytest.raises(PermanentError, match=message) as caught:
         shelf.run("stac.register_items", **values)

@@ -154,7 +154,7 @@ def test_half_a_file_is_refused(services, suffix):
     refused(services, ".", href=str(whole))
 
 
-def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(services):
+def test_half_a_geopackage_is_reported_without_what_sqlite_was_asked(services):
     whole = services.folder / "whole.gpkg"
     pyogrio.raw.write(
         str(whole),
@@ -180,7 +180,7 @@ def test_half_a_geopackage_is_told_without_what_sqlite_was_asked(services):
         ('{"hello": ', "not JSON, or it is truncated: copy it again"),
     ],
 )
-def test_json_without_features_is_told_for_what_it_is(services, text, message):
+def test_json_without_features_is_reported_for_what_it_is(services, text, message):
     refused(services, f"^the file is {message}", href=services.put("a.geojson", text.encode()))
 
 
@@ -611,7 +611,7 @@ def test_dates_times_and_json_have_types(services):
     assert [json.loads(one) for one in back["mixed"].to_pylist()] == [1, "x"]
 
 
-def test_whole_numbers_beyond_64_bits_are_told_of(services):
+def test_whole_numbers_beyond_64_bits_are_reported_of(services):
     data = collection(BOX)
     data["features"][0]["properties"] = {"n": 12345678901234567890, "ok": 2**53 + 1}
     prepared, back = loaded(services, services.put("x.geojson", data))
