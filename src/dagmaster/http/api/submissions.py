@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse
 
 from dagmaster.application.submission import (
     MAX_BATCH,
-    MAX_CALLBACK_URL,
     MAX_CORRELATION_ID,
     MAX_KEY,
     MAX_NAME,
@@ -47,7 +46,6 @@ class JobBody(Body):
     priority: int = Field(default=5, ge=0, le=10, description="10 is the most urgent.")
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
     correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID, description="Your own id.")
-    callback_url: str | None = Field(default=None, max_length=MAX_CALLBACK_URL)
 
 
 class SubmitBody(JobBody):
