@@ -16,8 +16,8 @@ import pytest
 import dagmaster.store.postgres
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.store.postgres import client_store, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module
-from dagmaster.store.postgres import turn_statement, worker_store
 from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
@@ -35,7 +35,9 @@ SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 # These files have parts of queries; all others whole queries.
 PARTS = "turn"
 LISTS = ("audit_list", "job_list", "node_list")
-QUERIES = [query for file in FILES if file not in (PARTS, "claim", *LISTS) for query in queries(file).values()]
+QUERIES = [
+    query for file in FILES if file not in (PARTS, "claim", "submit", *LISTS) for query in queries(file).values()
+]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # The parameters that each part may use besides its own rows.
 SHARED = {"owner_id", "by", "now"}
@@ -70,6 +72,16 @@ def test_every_query_fits_the_schema(migrated):
 
 def test_every_claim_fits_the_schema(migrated):
     prepare(migrated, worker_store._CLAIM, worker_store._CLAIM_EXCLUSIVE)
+
+
+def test_every_submit_fits_the_schema(migrated):
+    statements = [
+        client_store.submit_statement(is_single=is_single, is_audited=is_audited)
+        for is_single in (False, True)
+        for is_audited in (False, True)
+    ]
+    prepare(migrated, *statements)
+    assert [bool(query.arrays) for query in statements] == [True, True, False, False]
 
 
 def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated):

@@ -25,6 +25,7 @@ from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
+from dagmaster.store.postgres.client_store import submit_statement
 from dagmaster.store.postgres.named_queries import parts, queries
 from dagmaster.store.postgres.turn_statement import _COLUMNS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
@@ -370,6 +371,9 @@ async def lose_workers(world: PostgresWorld, played: Played) -> None:
 
 NAMES = {query.sql: query.name for file in ("worker", "orchestrator", "client") for query in queries(file).values()}
 NAMES[_REPORT_ONE.sql] = _REPORT_ONE.name
+NAMES |= {
+    query.sql: query.name for query in (submit_statement(is_single=n % 2 == 0, is_audited=n > 1) for n in range(4))
+}
 
 
 class Plans:

