@@ -13,6 +13,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
+from dagmaster.text_format import format_rfc3339
 
 VERSION = 1
 """Of the message. Keys may be added within a version: a reader ignores those it does not know."""
@@ -31,7 +32,8 @@ class TaskMessage:
     retry_count: int = 0
     attempt: int = 1
     checkpoint: Checkpoint | None = field(default=None, repr=False)
-    dispatched_at: str | None = None
+    dispatched_at: float | None = None
+    """In seconds since the epoch; as RFC 3339 in the JSON."""
     trace_parent: str | None = None
     workflow: str = ""
     fencing_token: int = 1
@@ -55,7 +57,7 @@ class TaskMessage:
             "retry_count": self.retry_count,
             "attempt": self.attempt,
             "checkpoint": self.checkpoint and self.checkpoint.to_json(),
-            "dispatched_at": self.dispatched_at,
+            "dispatched_at": None if self.dispatched_at is None else format_rfc3339(self.dispatched_at),
             "trace_parent": self.trace_parent,
             "workflow": self.workflow,
             # As text, like ids: they have more digits than the numbers of some JSON readers.
@@ -74,7 +76,7 @@ class TaskMessage:
         values = {name: getattr(message, name) for name in _Message.model_fields if name != "version"}
         values["attempt"] = message.attempt or message.retry_count + 1
         values["checkpoint"] = message.checkpoint and Checkpoint(**message.checkpoint.model_dump())
-        values["dispatched_at"] = message.dispatched_at and message.dispatched_at.isoformat()
+        values["dispatched_at"] = message.dispatched_at and message.dispatched_at.timestamp()
         return cls(**values)
 
 

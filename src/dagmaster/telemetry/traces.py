@@ -19,7 +19,7 @@ MAX_TRACE_PARENT: Final = 128
 SPAN_SECONDS: Final = 1.0
 """How often spans are exported."""
 
-_OFF: Final = nullcontext(None)
+OFF: Final = nullcontext(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def is_tracing() -> bool:
 
 def span(name: str, parent: str | None = None, **attributes: str | int) -> AbstractContextManager[Any]:
     """Open a span, as a child of a W3C trace context (default: of the current span)."""
-    return _OFF if _State.tracer is None else _open(name, parent, attributes)
+    return OFF if _State.tracer is None else _open(name, parent, attributes)
 
 
 def current_trace_parent() -> str | None:

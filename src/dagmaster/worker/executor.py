@@ -25,7 +25,7 @@ from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage, add_ending
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
-from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
+from dagmaster.worker.handler_call import run_on_loop, run_on_thread
 from dagmaster.worker.process_protocol import encode_task, frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
@@ -169,6 +169,7 @@ class _Run:
         "_log",
         "_loop",
         "_loop_thread",
+        "_mode",
         "_processes",
         "_reports",
         "_request",
@@ -186,9 +187,8 @@ class _Run:
         self._threads = executor.threads
         self._abandons_threads = executor.abandons_threads
         # The process pool, if it runs in a process.
-        self._processes = (
-            executor.processes if executor.execution_mode(spec, message.isolation) is ExecutionMode.PROCESS else None
-        )
+        self._mode = executor.execution_mode(spec, message.isolation)
+        self._processes = executor.processes if self._mode is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds
         self._interrupt_seconds = executor.interrupt_seconds
@@ -229,7 +229,7 @@ class _Run:
                 self.on_done(failure_of(error))
             else:
                 self._processes.submit(self)
-        elif is_blocking(self._spec):
+        elif self._mode is ExecutionMode.THREAD:
             self._threads.submit(self)
         else:
             self.begin()

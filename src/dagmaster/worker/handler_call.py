@@ -71,6 +71,8 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
 
 def _handler_span(context: HandlerContext) -> AbstractContextManager[Any]:
     """Continue the trace of the job: what the handler calls becomes a part of it."""
+    if not traces.is_tracing():
+        return traces.OFF
     return traces.span(
         f"handler {context.handler}",
         context.trace_parent,

@@ -12,7 +12,6 @@ from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
-from dagmaster.text_format import format_rfc3339
 from dagmaster.worker.task_outcomes import failed
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def make_message(
         retry_count=task.attempt - 1,
         attempt=task.attempt,
         checkpoint=None if task.checkpoint is None else Checkpoint.from_stored(json.loads(task.checkpoint)),
-        dispatched_at=format_rfc3339(task.dispatched_at),
+        dispatched_at=task.dispatched_at,
         trace_parent=task.trace_parent,
         workflow=task.workflow,
         fencing_token=task.fencing_token,
