@@ -323,12 +323,6 @@ class JobSubmitter:
         graph = submission.graph
         key = submission.idempotency_key
         inputs = json.dumps(accept_inputs(graph, submission.inputs))
-        source = (
-            []
-            if submission.resumed_from is None
-            else [submission.resumed_from, graph.content_hash, *sorted(submission.redo)]
-        )
-        body = json.dumps([graph.workflow_id, json.loads(inputs), *source, *_options(submission)], sort_keys=True)
         return NewJob(
             id=self._ids.new(),
             workflow_id=graph.workflow_id,
@@ -339,7 +333,7 @@ class JobSubmitter:
             env=json.dumps(dict(submission.env)),
             priority=submission.priority,
             idempotency_key=key,
-            body_hash=None if key is None else hashlib.sha256(body.encode()).hexdigest(),
+            body_hash=None if key is None else _hash_request(submission, inputs),
             submitted_by=submission.submitted_by,
             correlation_id=submission.correlation_id,
             callback_url=submission.callback_url,
@@ -351,6 +345,18 @@ class JobSubmitter:
             resumed_from=submission.resumed_from,
             redo=tuple(submission.redo),
         )
+
+
+def _hash_request(submission: Submission, inputs: str) -> str:
+    """Return a digest of what an idempotency key stands for."""
+    graph = submission.graph
+    source = (
+        []
+        if submission.resumed_from is None
+        else [submission.resumed_from, graph.content_hash, *sorted(submission.redo)]
+    )
+    body = json.dumps([graph.workflow_id, json.loads(inputs), *source, *_options(submission)], sort_keys=True)
+    return hashlib.sha256(body.encode()).hexdigest()
 
 
 def _options(submission: Submission) -> list[JsonValue]:

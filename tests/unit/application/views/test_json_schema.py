@@ -121,7 +121,7 @@ async def echo(size: int) -> dict[str, Any]:
 
 
 A_MESSAGE = TaskMessage(
-    "9", "7", "fetch", "echo", {"a": 1}, 60.0, checkpoint=Checkpoint("half"), dispatched_at="2026-01-01T00:00:00Z",
+    "9", "7", "fetch", "echo", {"a": 1}, 60.0, checkpoint=Checkpoint("half"), dispatched_at=1_767_225_600.0,
     lease_token=8,
 )  # fmt: skip
 
