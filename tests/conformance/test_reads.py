@@ -21,7 +21,7 @@ from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode, StoredWorkflow
 from dagmaster.ports.json_text import JsonText
-from dagmaster.ports.read_store import ChildCounts, JobFilter, NodeFilter, NodeValues, TaskFilter
+from dagmaster.ports.read_store import ChildCounts, JobFilter, LogFilter, NodeFilter, NodeValues, TaskFilter
 from dagmaster.ports.task_journal import LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, submitted
@@ -274,7 +274,7 @@ async def test_hostile_text_is_no_pattern_and_raises_nothing(world, text):
     assert await reader.child_counts("1", [text]) == {text: ChildCounts()}
     assert await reader.attempts("1", text) == []
     assert await reader.node_values("1", text, child_of=(text, 2**40)) == NodeValues()
-    assert await reader.logs("1", node_id=text) == []
+    assert await reader.logs("1", LogFilter(node_id=text)) == []
     assert await reader.events("1", node_ids=[text]) == []
     assert await reader.workflows(after=(text,)) == []
     assert await reader.list_nodes(NodeFilter(), after=(text, text)) == []
@@ -310,7 +310,7 @@ async def test_an_id_that_no_job_has_is_nothing_everywhere(world, job_id):
         assert not await subscription.wait(0.01)
 
 
-async def test_jobs_are_found_by_the_times_of_their_creation_and_end(world):
+async def test_jobs_are_texts_of_the_times_of_their_creation_and_end(world):
     reader, client, orchestrator = await world.reader(), await world.client(), await world.orchestrator(1e6)
     jobs = []
     for _ in range(3):
@@ -736,12 +736,45 @@ async def test_logs_come_in_the_order_in_which_they_were_written(world):
         ("a", 1, "1\n"), ("b", 1, "2\n"), ("a", 1, "3\n"), ("b", 1, "ä%_\n"),
     ]  # fmt: skip
     assert [each.at for each in records] == sorted(each.at for each in records)
-    assert await reader.logs(scene.job_id, node_id="b") == records[1::2]
-    assert await reader.logs(scene.job_id, node_id="b", attempt=1) == records[1::2]
-    assert await reader.logs(scene.job_id, attempt=2) == await reader.logs(scene.job_id, attempt=2**40) == []
+    assert await reader.logs(scene.job_id, LogFilter(node_id="b")) == records[1::2]
+    assert await reader.logs(scene.job_id, LogFilter(node_id="b", attempt=1)) == records[1::2]
+    for attempt in (2, 2**40):
+        assert await reader.logs(scene.job_id, LogFilter(attempt=attempt)) == []
     assert await reader.logs(scene.job_id, after=records[0].position, limit=2) == records[1:3]
     assert await reader.logs(scene.job_id, after=records[3].position) == []
     assert await reader.logs(scene.job_id, after=(1e300, "x", 2**40)) == []
+
+
+async def test_logs_are_read_backwards_and_searched(world):
+    reader, scene, worker = await world.reader(), await Scene.begin(world), await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(10)
+    texts = ["ERROR one\n", "Two ÄÖ%_\n", "three error\n", "WARNING ä two\n"]
+    for chunk, text in enumerate(texts, 1):
+        await worker.append_logs([LogChunk(task.task_id, task.token, chunk, text)])
+        await world.move(1.0)
+    records = await reader.logs(scene.job_id)
+
+    async def texts_of(after=None, limit=10, newest_first=False, **selection):
+        page = await reader.logs(
+            scene.job_id, LogFilter(**selection), after=after, limit=limit, newest_first=newest_first
+        )
+        return [record.text for record in page]
+
+    assert await texts_of(newest_first=True) == texts[::-1]
+    assert await texts_of(newest_first=True, after=records[2].position, limit=1) == [texts[1]]
+    assert await texts_of(newest_first=True, after=records[0].position) == []
+    assert await texts_of(newest_first=True, after=(1e300, "x", 2**40)) == texts[::-1]
+    assert await texts_of(since=records[1].at, until=records[2].at) == texts[1:3]
+    assert await texts_of(since=records[2].at, newest_first=True) == [texts[3], texts[2]]
+    assert await texts_of(since=1e300) == await texts_of(until=-1e300) == []
+    assert await texts_of(contains="TWO") == [texts[1], texts[3]]
+    assert await texts_of(contains="%_") == [texts[1]]
+    # ASCII letters match in either case, others as they are.
+    assert await texts_of(contains="ä") == [texts[3]]
+    assert await texts_of(contains="\0") == await texts_of(contains="\ud800") == []
+    assert await texts_of(words=("ERROR", "WARNING")) == [texts[0], texts[3]]
+    assert await texts_of(words=("error",), contains="error") == [texts[2]]
 
 
 async def test_pages_of_a_running_jobs_logs_lose_no_chunk_that_becomes_visible_late(world):

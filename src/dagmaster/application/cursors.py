@@ -39,6 +39,7 @@ class CursorKind(StrEnum):
     EVENTS = "events"
     RECENT_EVENTS = "recent_events"
     LOGS = "logs"
+    LOG_LINES = "log_lines"
     WORKFLOWS = "workflows"
     VERSIONS = "versions"
     ATTEMPTS = "attempts"
@@ -60,6 +61,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.EVENTS: (int,),
     CursorKind.RECENT_EVENTS: (float, str, int),
     CursorKind.LOGS: (float, str, int),
+    CursorKind.LOG_LINES: (float, str, int, int),
     CursorKind.WORKFLOWS: (str,),
     CursorKind.VERSIONS: (int,),
     CursorKind.ATTEMPTS: (int,),

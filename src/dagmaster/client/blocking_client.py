@@ -124,6 +124,7 @@ class Client:
     job_footprints = _Blocking(AsyncClient.job_footprints)
     list_events = _Blocking(AsyncClient.list_events)
     list_logs = _Blocking(AsyncClient.list_logs)
+    list_log_lines = _Blocking(AsyncClient.list_log_lines)
     wait = _Blocking(AsyncClient.wait)
     watch_job = _Iterating(AsyncClient.watch_job)
     watch_jobs = _Iterating(AsyncClient.watch_jobs)

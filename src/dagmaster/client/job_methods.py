@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.views.events_and_logs import EventView, LogView
+from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView, JobView
 from dagmaster.application.views.nodes import NodeDetailView, NodeView, TaskView
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
     from dagmaster.application.commands.resume import ResumeRequest
+    from dagmaster.application.log_levels import LogLevel
     from dagmaster.application.views.page import Page
     from dagmaster.client.connection import Connection
     from dagmaster.engine.status import NodeStatus
@@ -106,6 +107,7 @@ class JobMethods:
         until: float | None = None,
         cursor: str | None = None,
         limit: int = 1000,
+        newest_first: bool = False,
     ) -> Page[LogView]:
         """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time."""
         answer = await self.connection.get(
@@ -118,8 +120,41 @@ class JobMethods:
             until=time_text(until),
             cursor=cursor,
             limit=limit,
+            newest_first=newest_first,
         )
         return page_of(LogView, answer)
+
+    async def list_log_lines(  # noqa: PLR0913 - as the function of `application`
+        self,
+        job_id: str | None,
+        *,
+        contains: str | None = None,
+        level: LogLevel | None = None,
+        node_id: str | None = None,
+        attempt: int | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        cursor: str | None = None,
+        limit: int = 200,
+        newest_first: bool = False,
+    ) -> Page[LogLineView]:
+        """List the lines of a job's logs that contain a text, in either case, and have this level or a higher one."""
+        answer = await self.connection.get(
+            "jobs",
+            job_id or LAST,
+            "logs",
+            "lines",
+            contains=contains,
+            level=level,
+            node_id=node_id,
+            attempt=attempt,
+            since=time_text(since),
+            until=time_text(until),
+            cursor=cursor,
+            limit=limit,
+            newest_first=newest_first,
+        )
+        return page_of(LogLineView, answer)
 
     # ── Follow a job ──
 

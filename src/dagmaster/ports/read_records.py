@@ -7,7 +7,7 @@ Secret inputs are *not* hidden here: `application` redacts before anything leave
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 
@@ -274,6 +274,24 @@ class JobEvent(NamedTuple):
 
     job_id: str
     event: StoredEvent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFilter:
+    """Which log chunks of a job. `since` and `until` are times, both included.
+
+    `contains`: a text, whose ASCII letters match in either case. `words`: at least one of them, as it is written.
+    """
+
+    node_id: str | None = None
+    attempt: int | None = None
+    since: float | None = None
+    until: float | None = None
+    contains: str | None = None
+    words: tuple[str, ...] = ()
+
+
+ALL_LOGS: Final = LogFilter()
 
 
 class LogRecord(NamedTuple):

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.ports.read_records import (
+    ALL_LOGS,
     AttemptRecord,
     ChildCounts,
     DiagnosisFacts,
@@ -22,6 +23,7 @@ from dagmaster.ports.read_records import (
     JobEvent,
     JobFilter,
     JobRecord,
+    LogFilter,
     LogRecord,
     NodeFilter,
     NodeRecord,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.metrics import MetricReader
 
 __all__ = [
+    "ALL_LOGS",
     "AttemptRecord",
     "ChildCounts",
     "DiagnosisFacts",
@@ -61,6 +64,7 @@ __all__ = [
     "JobEvent",
     "JobFilter",
     "JobRecord",
+    "LogFilter",
     "LogRecord",
     "NodeFilter",
     "NodeRecord",
@@ -196,14 +200,16 @@ class ReadStore(Protocol):
     async def logs(
         self,
         job_id: str,
+        log_filter: LogFilter = ALL_LOGS,
         *,
-        node_id: str | None = None,
-        attempt: int | None = None,
-        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
+        newest_first: bool = False,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written; `until`: those of this time and before."""
+        """Return log chunks that match in the order in which they were written, or in reverse.
+
+        The position is (at, task id, chunk).
+        """
 
     # Workflows.
 

@@ -20,7 +20,7 @@ from dagmaster.application.cursors import (
     encode_cursor,
     start_page,
 )
-from dagmaster.application.queries import events_and_logs, fleet, jobs, nodes, workflows
+from dagmaster.application.queries import events_and_logs, fleet, jobs, log_lines, nodes, workflows
 from dagmaster.errors import CursorInvalid, QueryInvalid
 from tests.unit.application.world import TILES, FakeReadStore, a_record, an_application, run
 
@@ -109,6 +109,7 @@ LISTS: dict[str, Any] = {
     "events": functools.partial(events_and_logs.list_events, job_id="7"),
     "recent events": events_and_logs.recent_events,
     "logs": functools.partial(events_and_logs.list_logs, job_id="7"),
+    "log lines": functools.partial(log_lines.list_log_lines, job_id="7"),
     "workflows": workflows.list_workflows,
     "versions": functools.partial(workflows.list_versions, workflow_id="flow"),
     "attempts": functools.partial(nodes.list_attempts, job_id="7", node_id="tiles"),
@@ -135,7 +136,7 @@ def test_every_list_refuses_a_limit_that_no_page_can_have(name, limit):
 
 
 def test_every_list_is_among_those_whose_limits_are_tested():
-    queries = (jobs, nodes, events_and_logs, workflows, fleet)
+    queries = (jobs, nodes, events_and_logs, log_lines, workflows, fleet)
     paged = [
         function
         for module in queries

@@ -22,6 +22,7 @@ from dagmaster.ports.metrics import (
     WorkflowMetrics,
 )
 from dagmaster.ports.read_store import (
+    ALL_LOGS,
     ChildCounts,
     FleetCounts,
     FleetRecord,
@@ -255,10 +256,15 @@ class FakeReadStore:
         return counts
 
     async def logs(
-        self, job_id: str, *, node_id: Any = None, attempt: Any = None, until: Any = None, after: Any = None,
-        limit: int = 1000,
+        self, job_id: str, log_filter: Any = ALL_LOGS, *, after: Any = None, limit: int = 1000,
+        newest_first: bool = False,
     ) -> list[Any]:  # fmt: skip
+        until, contains, words = log_filter.until, log_filter.contains, log_filter.words
         written = [log for log in self.log_records if until is None or log.at <= until]
+        written = [log for log in written if contains is None or contains.lower() in log.text.lower()]
+        written = [log for log in written if not words or any(word in log.text for word in words)]
+        if newest_first:
+            return [log for log in reversed(written) if after is None or log.position < after][:limit]
         return [log for log in written if after is None or log.position > after][:limit]
 
     async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:

@@ -247,6 +247,21 @@ def test_logs_are_followed_until_the_job_has_finished_and_resume_after_a_chunk()
             assert [data["text"] for kind, _, data in await events.rest() if kind == "log"] == ["three\n"]
         page = (await api.get(f"/api/v1/jobs/{job_id}/logs", cursor=str(cursor))).json()
         assert [item["text"] for item in page["items"]] == ["three\n"]
+        await check_searches(api, job_id)
+
+    async def check_searches(api: LiveServer, job_id: str) -> None:
+        path = f"/api/v1/jobs/{job_id}/logs"
+        newest = (await api.get(path, newest_first=True, limit=1)).json()["items"]
+        assert [item["text"] for item in newest] == ["three\n"]
+        lines = (await api.get(f"{path}/lines", contains="T", newest_first=True)).json()["items"]
+        assert [(line["node_id"], line["text"]) for line in lines] == [("second", "three"), ("first", "two")]
+        assert (await api.get(f"{path}/lines", level="error")).json()["items"] == []
+        assert (await api.get(f"{path}/lines", level="loud")).status_code == 422
+        file = await api.get(f"{path}/text", node_id="first")
+        assert file.text == "one\ntwo\n"
+        assert file.headers["content-disposition"] == f"attachment; filename*=UTF-8''job-{job_id}-first.log"
+        assert (await api.get(f"{path}/text", node_id="nothing")).status_code == 404
+        assert (await api.get(path, newest_first=True, follow=True)).status_code == 400
 
     with capture():
         serve(scenario, talk)

@@ -16,6 +16,7 @@ from dagmaster.application.views.page import Page
 from dagmaster.application.views.view import as_member
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.read_records import LogFilter
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
@@ -115,7 +116,7 @@ async def count_events(app: Application, *, since: float | None = None, until: f
     )
 
 
-async def list_logs(
+async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     app: Application,
     job_id: str | None,
     *,
@@ -125,20 +126,17 @@ async def list_logs(
     until: float | None = None,
     cursor: str | None = None,
     limit: int = 1000,
+    newest_first: bool = False,
 ) -> Page[LogView]:
     """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time.
 
     While the job runs, the pages end two seconds ago: what is still being written would come between earlier pages.
+    Newest first, the cursor leads backwards.
     """
-    job = await find_job(app, job_id)
-    if node_id is not None:
-        await _check_node(app, job, node_id)
-    after = start_page(CursorKind.LOGS, cursor, limit) or _start_of(since)
-    ends = [] if until is None else [until]
-    if not job.is_finished:
-        ends.append(job.now - _LOG_OVERLAP_SECONDS)
-    last = min(ends, default=None)
-    records = await app.read.logs(job.id, node_id=node_id, attempt=attempt, until=last, after=after, limit=limit)
+    after = start_page(CursorKind.LOGS, cursor, limit)
+    job = await find_job_of_logs(app, job_id, node_id)
+    log_filter = LogFilter(node_id=node_id, attempt=attempt, since=since, until=end_of_pages(job, until))
+    records = await app.read.logs(job.id, log_filter, after=after, limit=limit, newest_first=newest_first)
     redact = await job_redactor(app, job)
     return Page(
         items=tuple(_log_view(job.id, record, redact) for record in records),
@@ -173,19 +171,16 @@ async def follow_log_range(
 
     After a cursor, chunks of the two seconds before it may come again: some may have become visible after it.
     """
-    job = await find_job(app, job_id)
-    if node_id is not None:
-        await _check_node(app, job, node_id)
+    job = await find_job_of_logs(app, job_id, node_id)
     redact = await job_redactor(app, job)
     after = decode_cursor(CursorKind.LOGS, cursor)
     after = _start_of(since) if after is None else _start_of(float(after[0]) - _LOG_OVERLAP_SECONDS)
+    log_filter = LogFilter(node_id=node_id, attempt=attempt, until=until)
     seen: dict[Position, float] = {}
     while True:
         current = await app.read.job(job.id)
         while True:
-            records = await app.read.logs(
-                job.id, node_id=node_id, attempt=attempt, until=until, after=after, limit=_LOG_BATCH
-            )
+            records = await app.read.logs(job.id, log_filter, after=after, limit=_LOG_BATCH)
             for record in records:
                 after = record.position
                 if record.position not in seen:
@@ -238,11 +233,21 @@ def _log_view(job_id: str, record: LogRecord, redact: Callable[[Any], Any]) -> L
     )
 
 
-async def _check_node(app: Application, job: JobRecord, node_id: str) -> None:
-    """Raise `NodeNotFound` if a job has no such node. The graph is not compiled for it."""
-    if await app.read.nodes(job.id, [node_id]):
-        return
+async def find_job_of_logs(app: Application, job_id: str | None, node_id: str | None) -> JobRecord:
+    """Return a job; raise `NodeNotFound` if it has no such node. The graph is not compiled for it."""
+    job = await find_job(app, job_id)
+    if node_id is None or await app.read.nodes(job.id, [node_id]):
+        return job
     definition = await app.read.definition(job.content_hash) or {}
     nodes = definition.get("nodes") or {}
     if node_id not in nodes:
         raise NodeNotFound(unknown_node(job.workflow_id, node_id, list(nodes)))
+    return job
+
+
+def end_of_pages(job: JobRecord, until: float | None) -> float | None:
+    """Return the time where pages end: while the job runs, two seconds ago at the latest."""
+    if job.is_finished:
+        return until
+    settled = job.now - _LOG_OVERLAP_SECONDS
+    return settled if until is None else min(settled, until)

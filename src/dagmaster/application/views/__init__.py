@@ -3,7 +3,7 @@
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.application.views.audit import AuditView, ViolationView
 from dagmaster.application.views.audit_trail import AuditEntryView
-from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogView
+from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogLineView, LogView
 from dagmaster.application.views.fleet import (
     FleetView,
     LeftJobsView,
@@ -145,6 +145,7 @@ __all__ = [
     "LeftJobsView",
     "LeftTasksView",
     "LinkView",
+    "LogLineView",
     "LogView",
     "NewApiKeyView",
     "NodeCountsView",

@@ -55,6 +55,24 @@ class LogView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogLineView(View):
+    """A line of a log that matches a search. `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
+
+    `level` is that of the log record it belongs to, with the lines of its traceback; null for what was printed.
+    """
+
+    job_id: str
+    node_id: str
+    attempt: int
+    at: Timestamp
+    level: str | None
+    line: int
+    text: str
+    chunk: str
+    cursor: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommandView(View):
     """A command that no orchestrator has processed yet. One of a newer version may have another kind."""
 

@@ -1,15 +1,25 @@
-"""Audit events and logs, page by page; logs also as a stream."""
+"""Audit events and logs, page by page; logs also as a stream and as a text file."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 from fastapi import Depends, Header, Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from dagmaster.application.log_levels import LogLevel
 from dagmaster.application.log_streams import stream_logs
-from dagmaster.application.queries.events_and_logs import count_events, list_events, list_logs, recent_events
+from dagmaster.application.queries.events_and_logs import (
+    count_events,
+    follow_logs,
+    list_events,
+    list_logs,
+    recent_events,
+)
+from dagmaster.application.queries.log_lines import list_log_lines
+from dagmaster.errors import QueryInvalid
 from dagmaster.http.event_stream import EventStream
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Time, parse_optional_time
 from dagmaster.http.routes import Routes
@@ -18,6 +28,8 @@ from dagmaster.ports.api_keys import Scope
 
 routes = Routes("events")
 Attempt = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
+NewestFirst = Annotated[bool, Query(description="Backwards, from the end.")]
+OptionalNodeId = Annotated[str | None, Query(max_length=MAX_ID)]
 
 
 @routes.get("/jobs/{job_id}/events", Scope.READ, "EventViewPage")
@@ -66,6 +78,7 @@ class LogRange(NamedTuple):
     cursor: str | None
     limit: int
     follow: bool
+    newest_first: bool
 
 
 async def log_range(
@@ -73,6 +86,7 @@ async def log_range(
     since: Time = None,
     until: Time = None,
     follow: Annotated[bool, Query(description="Send a stream of chunks as they are written, until the end.")] = False,
+    newest_first: NewestFirst = False,
     last: Annotated[
         str | None, Header(alias="Last-Event-ID", max_length=2_000, description="Resume a stream after this chunk.")
     ] = None,
@@ -81,7 +95,7 @@ async def log_range(
 ) -> LogRange:
     """Return the range of a request. A browser that connects again sends the last chunk in a header."""
     first, end = parse_optional_time("since", since), parse_optional_time("until", until)
-    return LogRange(attempt, first, end, (last if follow else None) or cursor, limit, follow)
+    return LogRange(attempt, first, end, (last if follow else None) or cursor, limit, follow, newest_first)
 
 
 Logs = Annotated[LogRange, Depends(log_range)]
@@ -93,10 +107,55 @@ async def logs(
     app: App,
     job_id: JobId,
     selection: Logs,
-    node_id: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    node_id: OptionalNodeId = None,
 ) -> Response:
     """List what the tasks of a job printed and logged, in order; `since` and `until` name a range of time."""
     return await _logs(request, app, job_id, node_id, selection)
+
+
+@routes.get("/jobs/{job_id}/logs/lines", Scope.READ, "LogLineViewPage")
+async def lines(
+    app: App,
+    job_id: JobId,
+    contains: Annotated[str | None, Query(max_length=500, description="A text, in either case.")] = None,
+    level: Annotated[LogLevel | None, Query(description="This level, and those more severe.")] = None,
+    node_id: OptionalNodeId = None,
+    attempt: Attempt = None,
+    since: Time = None,
+    until: Time = None,
+    newest_first: NewestFirst = False,
+    cursor: Cursor = None,
+    limit: Limit = 200,
+) -> JSONResponse:
+    """Search the logs of a job: list the lines that contain a text or have a level."""
+    page = await list_log_lines(
+        app,
+        job_id,
+        contains=contains,
+        level=level,
+        node_id=node_id,
+        attempt=attempt,
+        since=parse_optional_time("since", since),
+        until=parse_optional_time("until", until),
+        newest_first=newest_first,
+        cursor=cursor,
+        limit=limit,
+    )
+    return JSONResponse(page.to_dict())
+
+
+@routes.get("/jobs/{job_id}/logs/text", Scope.READ, "LogText", media_type="text/plain")
+async def text(app: App, job_id: JobId, node_id: OptionalNodeId = None, attempt: Attempt = None) -> Response:
+    """Return what the tasks of a job printed and logged so far, as one text file."""
+    # Before the file begins: what does not exist is an error, not an empty file.
+    await list_logs(app, job_id, node_id=node_id, attempt=attempt, limit=1)
+    chunks = follow_logs(app, job_id, node_id=node_id, attempt=attempt, follow=False)
+    name = quote("-".join(["job", job_id, *([] if node_id is None else [node_id])]))
+    return StreamingResponse(
+        (chunk.text.encode() async for chunk in chunks),
+        media_type="text/plain; charset=utf-8",
+        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}.log"},
+    )
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/logs", Scope.READ, "LogViewPage", streams=True)
@@ -106,10 +165,12 @@ async def logs_of_node(request: Request, app: App, job_id: JobId, node_id: NodeI
 
 
 async def _logs(request: Request, app: App, job_id: str, node_id: str | None, selection: LogRange) -> Response:
-    attempt, since, until, cursor, limit, follow = selection
+    attempt, since, until, cursor, limit, follow, newest_first = selection
+    if follow and newest_first:
+        raise QueryInvalid("newest_first: a stream goes forward: leave out `follow` or `newest_first`")
     chosen: dict[str, Any] = {"node_id": node_id, "attempt": attempt, "since": since, "until": until, "cursor": cursor}
     # Before a stream begins, too: what does not exist is an error, not an empty stream.
-    page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit)
+    page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
     if not follow:
         return JSONResponse(page.to_dict())
     return EventStream(request, Scope.READ, stream_logs(app, job_id, **chosen))

@@ -10,6 +10,7 @@ from dagmaster.engine.status import Isolation, JobStatus, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import (
+    ALL_LOGS,
     ChildCounts,
     FleetCounts,
     JobEvent,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
         FootprintRecord,
         JobFilter,
         JobRecord,
+        LogFilter,
         NodeFilter,
         NodeRecord,
         Position,
@@ -63,7 +65,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredLog, StoredNode
 
 _FAILURES: Final = frozenset(
     {EventType.ATTEMPT_FAILED, EventType.ATTEMPT_LOST, EventType.NODE_FAILED, EventType.COMMAND_REJECTED}
@@ -317,26 +319,23 @@ class MemoryReadStore:
     async def logs(
         self,
         job_id: str,
+        log_filter: LogFilter = ALL_LOGS,
         *,
-        node_id: str | None = None,
-        attempt: int | None = None,
-        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
+        newest_first: bool = False,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written."""
+        """Return log chunks in the order in which they were written, or in reverse."""
         last = None if after is None else (float(after[0]), _number(after[1]), int(after[2]))
         chunks = [
             (key, LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk)))
             for (task_id, chunk), log in self._database.logs.items()
             for key in [(log.at, int(task_id), chunk)]
-            if (last is None or key > last)
-            and (until is None or log.at <= until)
+            if (last is None or (key < last if newest_first else key > last))
             and log.job_id == job_id
-            and node_id in (None, log.node_id)
-            and attempt in (None, log.attempt)
+            and _is_selected(log, log_filter)
         ]
-        return [record for _, record in sorted(chunks, key=lambda item: item[0])[:limit]]
+        return [record for _, record in sorted(chunks, key=lambda item: item[0], reverse=newest_first)[:limit]]
 
     # ── Workflows ──
 
@@ -438,6 +437,22 @@ class MemoryReadStore:
 def _number(text: float | str) -> int:
     """Return an id of a position as the number that it is ordered by."""
     return int(text) if str(text).isdecimal() else -1
+
+
+def _is_selected(log: StoredLog, log_filter: LogFilter) -> bool:
+    return (
+        (log_filter.since is None or log.at >= log_filter.since)
+        and (log_filter.until is None or log.at <= log_filter.until)
+        and log_filter.node_id in (None, log.node_id)
+        and log_filter.attempt in (None, log.attempt)
+        and (log_filter.contains is None or _folded(log_filter.contains) in _folded(log.text))
+        and (not log_filter.words or any(word in log.text for word in log_filter.words))
+    )
+
+
+def _folded(text: str) -> bytes:
+    """Return a text with its ASCII letters in lower case, as the collation "C" folds them."""
+    return text.encode("utf-8", "surrogatepass").lower()
 
 
 def _node_key(job: StoredJob, node: StoredNode, *, is_of_job: bool) -> tuple[int | float | str, ...]:

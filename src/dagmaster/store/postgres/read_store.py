@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import (
+    ALL_LOGS,
     FleetCounts,
     JobEvent,
     NodeValues,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         FootprintRecord,
         JobFilter,
         JobRecord,
+        LogFilter,
         LogRecord,
         NodeFilter,
         NodeRecord,
@@ -350,21 +352,26 @@ class PostgresReadStore:
     async def logs(
         self,
         job_id: str,
+        log_filter: LogFilter = ALL_LOGS,
         *,
-        node_id: str | None = None,
-        attempt: int | None = None,
-        until: float | None = None,
         after: Position | None = None,
         limit: int = 1000,
+        newest_first: bool = False,
     ) -> list[LogRecord]:
-        """Return log chunks in the order in which they were written."""
-        if not is_storable(node_id or "") or (attempt or 0) > MAX_INTEGER:
+        """Return log chunks in the order in which they were written, or in reverse."""
+        since, until = log_filter.since, log_filter.until
+        texts = (log_filter.node_id or "") + (log_filter.contains or "")
+        if not is_storable(texts) or (log_filter.attempt or 0) > MAX_INTEGER:
             return []
         at, task_id, chunk = (None, "0", 0) if after is None else after
         params = {
-            "node_id": node_id,
-            "attempt": attempt,
+            "node_id": log_filter.node_id,
+            "attempt": log_filter.attempt,
+            "since": None if since is None else clamp_time(since),
             "until": None if until is None else clamp_time(until),
+            "contains": log_filter.contains,
+            "words": list(log_filter.words),
+            "newest_first": newest_first,
             "after_at": None if at is None else clamp_time(float(at)),
             "task_id": bigint(str(task_id)) or 0,
             "chunk": clamp_integer(chunk),

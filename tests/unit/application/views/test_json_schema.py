@@ -16,7 +16,17 @@ from dagmaster.application.commands import control, publication, resume, validat
 from dagmaster.application.commands.validation import validate_text
 from dagmaster.application.diagnosis import why_job, why_node
 from dagmaster.application.health import HealthMonitor
-from dagmaster.application.queries import events_and_logs, fleet, handlers, job_detail, jobs, metrics, nodes, workflows
+from dagmaster.application.queries import (
+    events_and_logs,
+    fleet,
+    handlers,
+    job_detail,
+    jobs,
+    log_lines,
+    metrics,
+    nodes,
+    workflows,
+)
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.authoring.handler_registry import Registry, handler, spec_of
@@ -137,6 +147,7 @@ QUERIES: dict[str, Any] = {
     "EventViewPage": events_and_logs.recent_events,
     "EventCountsView": events_and_logs.count_events,
     "LogViewPage": lambda app: events_and_logs.list_logs(app, "7"),
+    "LogLineViewPage": lambda app: log_lines.list_log_lines(app, "7", contains="o"),
     "WorkflowViewPage": workflows.list_workflows,
     "VersionViewPage": lambda app: workflows.list_versions(app, "flow"),
     "AttemptViewPage": lambda app: nodes.list_attempts(app, "7", "fetch"),

@@ -172,15 +172,25 @@ WHERE at >= to_timestamp(:since::float8) AND at < to_timestamp(:until::float8)
 GROUP BY type
 
 -- name: logs
--- Chunks of the logs of a job's tasks, in the order in which they were written.
+-- Chunks of the logs of a job's tasks, in the order in which they were written or in reverse. The collation "C" folds
+-- ASCII letters alone, whatever the locale of the database.
 SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float8 AS at, l.text
 FROM dag_task_logs l
 WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::text)
   AND (:attempt::integer IS NULL OR l.attempt = :attempt::integer)
+  AND (:since::float8 IS NULL OR l.at >= to_timestamp(:since::float8))
   AND (:until::float8 IS NULL OR l.at <= to_timestamp(:until::float8))
   AND (:after_at::float8 IS NULL
-       OR (l.at, l.task_id, l.chunk) > (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer))
-ORDER BY l.at, l.task_id, l.chunk
+       OR CASE WHEN :newest_first::boolean
+               THEN (l.at, l.task_id, l.chunk) < (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer)
+               ELSE (l.at, l.task_id, l.chunk) > (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer)
+          END)
+  AND (:contains::text IS NULL OR strpos(lower(l.text COLLATE "C"), lower(:contains::text COLLATE "C")) > 0)
+  AND (:words::text[] = '{}' OR EXISTS (SELECT FROM unnest(:words::text[]) AS w WHERE strpos(l.text, w) > 0))
+ORDER BY CASE WHEN :newest_first::boolean THEN l.at END DESC,
+         CASE WHEN :newest_first::boolean THEN l.task_id END DESC,
+         CASE WHEN :newest_first::boolean THEN l.chunk END DESC,
+         l.at, l.task_id, l.chunk
 LIMIT :limit
 
 -- name: workflows
