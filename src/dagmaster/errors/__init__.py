@@ -41,6 +41,13 @@ class WorkflowInvalid(ProblemsError):
     http_status = 422
 
 
+class WorkflowEditRejected(DagmasterError):
+    """The workflow file cannot be edited in this way."""
+
+    code = "workflow_edit_rejected"
+    category = Category.INVALID
+
+
 class InputsInvalid(ProblemsError):
     """The inputs do not match the workflow."""
 

@@ -1,0 +1,90 @@
+"""Write plain data as YAML that the reader reads back: in one line, or as an indented block.
+
+A text stays without quotes where every reader takes it for a text. It knows neither positions nor workflows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.authoring.yaml.scalars import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.json_types import JsonObject, JsonValue
+
+INDENT: Final = "  "
+MAX_LINE: Final = 100
+_PLAIN: Final = re.compile(r"[A-Za-z_/][\w./-]*(?: [\w./-]+)*", re.ASCII)
+# Booleans and nulls of YAML 1.1: other tools may take them for such.
+_WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
+_LITERAL: Final = re.compile(r"(?!\s)[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]*\S\n?", re.ASCII)
+
+
+def write_yaml(data: JsonObject) -> str:
+    """Return a document."""
+    return "".join(f"{line}\n" for line in block_lines(data))
+
+
+def write_inline(value: JsonValue, *, quoted: bool = False) -> str:
+    """Return a value in one line; `quoted`: with all texts in quotes, as in JSON."""
+    if isinstance(value, str):
+        return value if not quoted and _is_plain(value) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        parts = [
+            f"{write_inline(key, quoted=quoted)}: {write_inline(item, quoted=quoted)}" for key, item in value.items()
+        ]
+        return "{" + ", ".join(parts) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(write_inline(item, quoted=quoted) for item in value) + "]"
+    return json.dumps(value)
+
+
+def is_block(value: JsonValue) -> bool:
+    """Return whether a value takes several lines: a mapping, a list with containers or a long one, a text of lines."""
+    if isinstance(value, Mapping):
+        return bool(value)
+    if isinstance(value, list):
+        return any(isinstance(item, dict | list) and item for item in value) or len(write_inline(value)) > MAX_LINE
+    return isinstance(value, str) and "\n" in value and _LITERAL.fullmatch(value) is not None
+
+
+def block_lines(value: JsonValue, indent: str = "") -> Iterator[str]:
+    """Yield the lines of a mapping or list."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from entry_lines(write_inline(key), item, indent)
+    elif isinstance(value, list):
+        for item in value:
+            yield from item_lines(item, indent)
+
+
+def entry_lines(key: str, value: JsonValue, indent: str, step: str = INDENT) -> Iterator[str]:
+    """Yield the lines of one key, written as it is to be, with its value."""
+    if not is_block(value):
+        yield f"{indent}{key}: {write_inline(value)}"
+    elif isinstance(value, str):
+        yield f"{indent}{key}: {'|' if value.endswith(chr(10)) else '|-'}"
+        for line in value.removesuffix("\n").split("\n"):
+            yield f"{indent}{step}{line}" if line else ""
+    else:
+        yield f"{indent}{key}:"
+        yield from block_lines(value, indent + step)
+
+
+def item_lines(value: JsonValue, indent: str) -> Iterator[str]:
+    """Yield the lines of one item of a list: those of a container begin beside the dash."""
+    if not isinstance(value, dict | list) or not is_block(value):
+        yield f"{indent}- {write_inline(value)}"
+        return
+    first, *others = block_lines(value, indent + INDENT)
+    yield f"{indent}- {first[len(indent) + len(INDENT) :]}"
+    yield from others
+
+
+def _is_plain(text: str) -> bool:
+    return _PLAIN.fullmatch(text) is not None and text.lower() not in _WORDS and resolve(text) == text
