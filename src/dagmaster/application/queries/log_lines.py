@@ -89,7 +89,8 @@ def _is_before(position: Position, start: Position | None, *, newest_first: bool
     """Return whether a page before this one has the line: one of the chunk in which that page ended."""
     if start is None or position[:3] != start[:3]:
         return False
-    return position[3] >= start[3] if newest_first else position[3] <= start[3]
+    line, last = int(position[3]), int(start[3])
+    return line >= last if newest_first else line <= last
 
 
 def _lines_of(job_id: str, record: LogRecord, redact: Callable[[Any], Any]) -> Iterator[tuple[Position, LogLineView]]:

@@ -33,6 +33,7 @@ from dagmaster.store.memory.read_rows import (
     current_nodes,
     displayed_job_status,
     footprint_records,
+    is_log_selected,
     job_record,
     matches,
     node_matches,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredLog, StoredNode
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 _FAILURES: Final = frozenset(
     {EventType.ATTEMPT_FAILED, EventType.ATTEMPT_LOST, EventType.NODE_FAILED, EventType.COMMAND_REJECTED}
@@ -333,7 +334,7 @@ class MemoryReadStore:
             for key in [(log.at, int(task_id), chunk)]
             if (last is None or (key < last if newest_first else key > last))
             and log.job_id == job_id
-            and _is_selected(log, log_filter)
+            and is_log_selected(log, log_filter)
         ]
         return [record for _, record in sorted(chunks, key=lambda item: item[0], reverse=newest_first)[:limit]]
 
@@ -437,22 +438,6 @@ class MemoryReadStore:
 def _number(text: float | str) -> int:
     """Return an id of a position as the number that it is ordered by."""
     return int(text) if str(text).isdecimal() else -1
-
-
-def _is_selected(log: StoredLog, log_filter: LogFilter) -> bool:
-    return (
-        (log_filter.since is None or log.at >= log_filter.since)
-        and (log_filter.until is None or log.at <= log_filter.until)
-        and log_filter.node_id in (None, log.node_id)
-        and log_filter.attempt in (None, log.attempt)
-        and (log_filter.contains is None or _folded(log_filter.contains) in _folded(log.text))
-        and (not log_filter.words or any(word in log.text for word in log_filter.words))
-    )
-
-
-def _folded(text: str) -> bytes:
-    """Return a text with its ASCII letters in lower case, as the collation "C" folds them."""
-    return text.encode("utf-8", "surrogatepass").lower()
 
 
 def _node_key(job: StoredJob, node: StoredNode, *, is_of_job: bool) -> tuple[int | float | str, ...]:

@@ -35,6 +35,7 @@ from dagmaster.store.postgres.job_list import (
     job_query,
 )
 from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
+from dagmaster.store.postgres.log_list import log_params
 from dagmaster.store.postgres.metric_reader import PostgresMetricReader
 from dagmaster.store.postgres.named_queries import queries
 from dagmaster.store.postgres.node_list import NodeQuery, nodes_query
@@ -359,25 +360,11 @@ class PostgresReadStore:
         newest_first: bool = False,
     ) -> list[LogRecord]:
         """Return log chunks in the order in which they were written, or in reverse."""
-        since, until = log_filter.since, log_filter.until
-        texts = (log_filter.node_id or "") + (log_filter.contains or "")
-        if not is_storable(texts) or (log_filter.attempt or 0) > MAX_INTEGER:
+        params = log_params(log_filter, after)
+        if params is None:
             return []
-        at, task_id, chunk = (None, "0", 0) if after is None else after
-        params = {
-            "node_id": log_filter.node_id,
-            "attempt": log_filter.attempt,
-            "since": None if since is None else clamp_time(since),
-            "until": None if until is None else clamp_time(until),
-            "contains": log_filter.contains,
-            "words": list(log_filter.words),
-            "newest_first": newest_first,
-            "after_at": None if at is None else clamp_time(float(at)),
-            "task_id": bigint(str(task_id)) or 0,
-            "chunk": clamp_integer(chunk),
-            "limit": limit,
-        }
-        return [log_record(row) for row in await self._fetch(_SQL["logs"], job_id, **params)]
+        rows = await self._fetch(_SQL["logs"], job_id, **params, newest_first=newest_first, limit=limit)
+        return [log_record(row) for row in rows]
 
     # ── Workflows ──
 
