@@ -9,6 +9,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import PermanentError
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.read_store import JobFilter
 from dagmaster.ports.reusable_results import SourceNode
 from dagmaster.ports.task_ledger import TaskReport
 from tests.conformance.jobs import Played, a_job, submitted
@@ -36,6 +37,16 @@ async def test_a_job_says_what_it_was_resumed_from_and_what_is_to_be_redone(worl
     assert (again.resumed_from, again.redo) == (first, ("b", "a"))
     submits = [(await world.events(job_id))[0].data for job_id in (first, second)]
     assert submits == [{}, {"resumed_from": first}]
+
+
+async def test_the_jobs_that_resumed_others_are_listed(world):
+    client, reader = await world.client(), await world.reader()
+    first, other = await submitted(world, client), await submitted(world, client)
+    second = await submitted(world, client, resumed_from=first)
+    third = await submitted(world, client, resumed_from=first)
+    records = await reader.jobs(JobFilter(resumed_from=frozenset({first, other, "nonsense"})))
+    assert [(record.id, record.resumed_from) for record in records] == [(third, first), (second, first)]
+    assert await reader.jobs(JobFilter(resumed_from=frozenset({third, "nonsense"}))) == []
 
 
 async def test_a_job_can_only_be_resumed_from_one_that_is_there(world):

@@ -41,6 +41,8 @@ class JobFilter:
     created_before: float | None = None
     finished_after: float | None = None
     finished_before: float | None = None
+    resumed_from: frozenset[str] = frozenset()
+    """Jobs that were resumed from one of these."""
     text: str | None = None
     """A prefix of the id, the name, the submitter or the correlation id."""
 

@@ -18,11 +18,12 @@ from dagmaster.ports.read_store import JobFilter
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import JobRecord, PendingCommand
 
+MAX_SUCCESSORS: Final = 1_000
 MAX_FOOTPRINTS: Final = 10_000
 """The most footprints of a page: each page reads the lists of items of the job's fan-outs."""
 
@@ -61,6 +62,21 @@ async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> C
     """Count jobs by displayed status."""
     counts = await app.read.job_counts(job_filter or JobFilter())
     return CountsView(counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values()))
+
+
+async def find_successors(app: Application, job_ids: Sequence[str]) -> Mapping[str, str]:
+    """Return the newest job that each of these jobs was resumed as, if it was, by their ids."""
+    if not job_ids:
+        return {}
+    records = await app.read.jobs(JobFilter(resumed_from=frozenset(job_ids)), limit=MAX_SUCCESSORS)
+    return {record.resumed_from: record.id for record in reversed(records) if record.resumed_from is not None}
+
+
+async def show_jobs(app: Application, job_ids: Sequence[str]) -> list[JobView]:
+    """Return some jobs by their ids; raise `JobNotFound` if one does not exist."""
+    redactors = RedactorCache(app)
+    records = [await find_job(app, job_id) for job_id in job_ids]
+    return [job_view(record, await redactors.get(record.id, record.content_hash)) for record in records]
 
 
 async def list_pending_commands(

@@ -94,6 +94,7 @@ def matches(job: StoredJob, job_filter: JobFilter) -> bool:
     return (
         not new.is_hidden
         and all(expected is None or expected == value for expected, value in fields)
+        and (not job_filter.resumed_from or new.resumed_from in job_filter.resumed_from)
         and _is_between(job.created_at, job_filter.created_after, job_filter.created_before)
         and _is_between(job.finished_at, job_filter.finished_after, job_filter.finished_before)
         and _has_prefix(job, job_filter.text or "")

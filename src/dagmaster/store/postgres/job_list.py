@@ -78,6 +78,11 @@ class JobQuery:
             self._add_number("version", "version", job_filter.version, MAX_INTEGER)
         if job_filter.parent_job_id is not None:
             self._add_number("parent_job_id", "parent_job_id", bigint(job_filter.parent_job_id))
+        if job_filter.resumed_from:
+            self._conditions.append("resumed_from")
+            self.params["resumed_from"] = [
+                number for number in map(bigint, job_filter.resumed_from) if number is not None
+            ]
 
     def _add_number(self, condition: str, param: str, value: int | None, largest: int = MAX_BIGINT) -> None:
         self._conditions.append(condition)

@@ -116,6 +116,10 @@ j.idempotency_key = :idempotency_key::text
 -- Child jobs of a job.
 j.parent_job_id = :parent_job_id::bigint
 
+-- name: resumed_from
+-- Jobs that were resumed from others.
+j.resumed_from = ANY (:resumed_from::bigint[])
+
 -- name: created_after
 -- Jobs created at or after a time. An id begins with the time at which it was made: it bounds what is read.
 j.id >= :created_after_id::bigint AND j.created_at >= to_timestamp(:created_after::float8)
