@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fastapi import FastAPI
 
@@ -53,8 +53,15 @@ GROUPS: Final = (
 )
 
 
-def create_app(services: HttpServices) -> FastAPI:
-    """Return the API on its services."""
+class Extension(Protocol):
+    """Routes beside the API, wired by `bootstrap`: the web page."""
+
+    def install(self, app: FastAPI) -> None:
+        """Add the routes to an application."""
+
+
+def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
+    """Return the API on its services, and what is served beside it."""
     app = Api(
         title="dagmaster",
         version=version("dagmaster"),
@@ -73,6 +80,8 @@ def create_app(services: HttpServices) -> FastAPI:
     app.include_router(job_socket.router)
     app.include_router(prometheus.routes.router)
     app.add_route("/openapi.json", _openapi)
+    for extension in extensions:
+        extension.install(app)
     app.add_middleware(Compression, minimum_size=1_000)
     app.add_middleware(RequestLimits)
     app.add_middleware(prometheus.RequestDurations, metrics=services.metrics)
@@ -80,7 +89,7 @@ def create_app(services: HttpServices) -> FastAPI:
 
 
 def route_scopes() -> dict[tuple[str, str], Scope | None]:
-    """Return every route with the scope that it needs; None: open to everyone. WebSockets have the method WS."""
+    """Return every route of the API with the scope that it needs; None: open to all. WebSockets have the method WS."""
     scopes = {(method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()}
     return scopes | health.routes.scopes | prometheus.routes.scopes | job_socket.SCOPES
 

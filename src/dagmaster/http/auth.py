@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.api_keys import PREFIX, allows, digest_of, find_caller, key_rejected
 from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.errors import ApiKeyRejected, DagmasterError, DatabaseUnavailable, ScopeMissing
+from dagmaster.http.origins import is_own_fetch
 from dagmaster.ports.api_keys import Caller, Scope
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ MAX_CACHED: Final = 10_000
 MAX_REJECTED: Final = 1_000
 ADMIN: Final = Caller(key_id="settings", name="admin", scopes=frozenset({Scope.ADMIN}))
 """The caller with the key of the settings, which is in no database."""
+SESSION_COOKIE: Final = "dagmaster_session"
+"""The cookie of a browser that has logged in: its value is the key or token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +119,21 @@ def key_of(request: Request) -> str:
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and key:
         return key.strip()
-    key = request.headers.get("x-api-key", "")
+    key = request.headers.get("x-api-key", "") or _session_key(request)
     if not key:
         raise ApiKeyRejected("the request has no key: send `Authorization: Bearer dm_…`")
     return key
+
+
+def _session_key(request: Request) -> str:
+    """Return the key of a browser's session; empty if the request could be the work of another site.
+
+    A browser sends cookies by itself. They count only for what changes nothing, and only from our own pages: changes
+    are forms of the web page, which have a token, too.
+    """
+    if request.method not in ("GET", "HEAD") or not is_own_fetch(request.headers):
+        return ""
+    return request.cookies.get(SESSION_COOKIE, "")
 
 
 async def authorize(request: Request, scope: Scope) -> None:

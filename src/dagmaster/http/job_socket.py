@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 from pydantic import Field, ValidationError
@@ -14,6 +13,7 @@ from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
 from dagmaster.http.auth import check_again, find_allowed
 from dagmaster.http.event_stream import abort_connection
+from dagmaster.http.origins import is_own_origin
 from dagmaster.http.routes import Body
 from dagmaster.ports.api_keys import Scope
 
@@ -53,7 +53,7 @@ class Hello(Body):
 @router.websocket(PATH)
 async def job_socket(socket: WebSocket, job_id: str) -> None:
     """Send the stream of a job."""
-    if not _is_same_origin(socket):
+    if not is_own_origin(socket.headers):
         # Before it is accepted: the handshake is answered with 403.
         await socket.close(_POLICY)
         return
@@ -107,9 +107,3 @@ class _Frames:
 
     def abort(self) -> None:
         abort_connection(self._socket.scope)
-
-
-def _is_same_origin(socket: WebSocket) -> bool:
-    """Return whether the page that connects, if one does, is of this server. Programs send no origin."""
-    origin = socket.headers.get("origin")
-    return origin is None or urlsplit(origin).netloc.lower() == socket.headers.get("host", "").lower()

@@ -101,11 +101,12 @@ def memory_services(application: Application) -> HttpServices:
 async def opened_api(*handlers: Any, queues: Sequence[str] = (), **options: Any) -> AsyncIterator[Api]:
     """Serve the API; an orchestrator and a worker with these handlers and queues run its jobs. The client has the scope admin.
 
-    `options`: of `HttpServices`.
+    `extensions`: served beside the API. Other `options`: of `HttpServices`.
     """
+    extensions = options.pop("extensions", ())
     async with served_application(Registry([greet, *handlers]), options.get("metrics"), queues) as application:
         services = replace(memory_services(application), **options)
-        app = create_app(services)
+        app = create_app(services, *extensions)
         instrument_server(app)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as http:

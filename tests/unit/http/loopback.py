@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
     from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.http.app import Extension
     from dagmaster.http.services import HttpServices
 
 T = TypeVar("T")
@@ -34,8 +35,9 @@ class Loopback:
     services: HttpServices
     key: str
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, extensions: tuple[Extension, ...]) -> None:
         self._registry = registry
+        self._extensions = extensions
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._address = self._listener.getsockname()
         self.url = f"http://127.0.0.1:{self._address[1]}"
@@ -74,7 +76,7 @@ class Loopback:
             await self._stop_server()
 
     async def _start_server(self) -> None:
-        self._server = HttpServer(create_app(self.services), self._listener)
+        self._server = HttpServer(create_app(self.services, *self._extensions), self._listener)
         self._serving = asyncio.create_task(self._server.run_until_stopped())
         await self._server.ready.wait()
 
@@ -108,8 +110,8 @@ class Loopback:
 
 
 @contextlib.contextmanager
-def serve(registry: Registry) -> Iterator[Loopback]:
-    """Serve the API on a loopback address."""
-    server = Loopback(registry)
+def serve(registry: Registry, *extensions: Extension) -> Iterator[Loopback]:
+    """Serve the API, and what is beside it, on a loopback address."""
+    server = Loopback(registry, extensions)
     with server.in_thread():
         yield server
