@@ -17,7 +17,7 @@ PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 UNIT_ARGS ?= -n auto --dist worksteal -m "not slow and not process"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev unit test check types lint format docs bench soak clean
+.PHONY: help setup run dev unit test browser check types lint format docs bench soak clean
 
 help: ## Print this help
 	@echo "usage: make <target>"
@@ -49,8 +49,25 @@ dev: $(STAMP) ## Start a database, an orchestrator and a worker; Ctrl-C stops th
 unit: $(STAMP) ## Run the quick tests: pure code, no processes, no PostgreSQL (about a minute)
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest tests/unit $(UNIT_ARGS)
 
-test: check ## Run the checks and all tests, as CI does (at most 12 minutes on two cores)
+test: browser check ## Run the checks and all tests, as CI does (at most 12 minutes on two cores)
 	$(BIN)/pytest $(PYTEST_ARGS)
+
+# The pages are tested in a real browser. BROWSER=0 leaves these tests out.
+BROWSER ?= 1
+export BROWSER
+browser: ## Install Chromium for the tests of the web page, if it is missing (BROWSER=0 leaves these tests out)
+	@if [ "$(BROWSER)" = 0 ]; then \
+	  echo "BROWSER=0: the tests of the web page in a browser are SKIPPED. Nothing else checks the pages." >&2; \
+	elif command -v chromium >/dev/null 2>&1; then :; \
+	elif command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+	  apt-get update -qq && apt-get install -y -qq chromium; \
+	elif command -v apt-get >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then \
+	  sudo apt-get update -qq && sudo apt-get install -y -qq chromium; \
+	else \
+	  echo "The tests of the web page need Chromium on PATH, and it cannot be installed from here." >&2; \
+	  echo "Install it (Debian: sudo apt-get install chromium), or leave these tests out: make test BROWSER=0" >&2; \
+	  exit 1; \
+	fi
 
 check: $(STAMP) ## Check lint, format, types and layers, without running a test
 	@# In parallel: mypy takes longer than the others together.

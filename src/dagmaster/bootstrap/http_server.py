@@ -122,9 +122,12 @@ def make_rate_limiter(settings: Settings) -> RateLimiter | None:
 
 
 class ServerService:
-    """The HTTP API on one database, as a service. Its stores connect when they are first used."""
+    """The HTTP API and the web page on one database, as a service. Its stores connect when they are first used.
 
-    def __init__(
+    `is_dev`: it is part of `dagmaster dev`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the options of `dagmaster server`
         self,
         config: DatabaseConfig,
         settings: Settings,
@@ -135,6 +138,7 @@ class ServerService:
         key_file: str | None = None,
         trusted_proxies: str | None = None,
         metrics: ProcessMetrics | None = None,
+        is_dev: bool = False,
     ) -> None:
         self.ready = asyncio.Event()
         self._config, self._settings, self._blob_dir = config, settings, blob_dir
@@ -142,6 +146,7 @@ class ServerService:
         self._tls = {"certificate": certificate, "key_file": key_file}
         self._trusted_proxies = trusted_proxies
         self._metrics = metrics
+        self._is_dev = is_dev
         self._server: HttpServer | None = None
         self._is_stopped = False
 
@@ -158,6 +163,8 @@ class ServerService:
         from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
         from dagmaster.telemetry.prometheus import ProcessMetrics
         from dagmaster.telemetry.traces import instrument_server
+        from dagmaster.ui.navigation import Mode
+        from dagmaster.ui.site import Site
 
         async with contextlib.AsyncExitStack() as stack:
             client = PostgresClientStore(self._config, "dagmaster server")
@@ -193,7 +200,7 @@ class ServerService:
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
-            app = create_app(services)
+            app = create_app(services, Site(Mode.DEV if self._is_dev else Mode.SERVER))
             instrument_server(app)
             stack.push_async_callback(app.state.keys.mark_used)
             self._server = HttpServer(app, self._listener, **self._tls, trusted_proxies=self._trusted_proxies)

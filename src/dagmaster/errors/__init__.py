@@ -20,6 +20,8 @@ from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
 from dagmaster.errors.requests import LeaseLost as LeaseLost
 from dagmaster.errors.requests import MediaTypeUnsupported as MediaTypeUnsupported
+from dagmaster.errors.requests import OriginRejected as OriginRejected
+from dagmaster.errors.requests import PageNotFound as PageNotFound
 from dagmaster.errors.requests import RateLimitExceeded as RateLimitExceeded
 from dagmaster.errors.requests import RequestInvalid as RequestInvalid
 from dagmaster.errors.requests import RequestTimedOut as RequestTimedOut

@@ -124,3 +124,17 @@ class ServerAnswerInvalid(DagmasterError):
 
     code = "server_answer_invalid"
     category = Category.UNAVAILABLE
+
+
+class OriginRejected(DagmasterError):
+    """The form was sent by a page of another site, or it is not of the session of its sender."""
+
+    code = "origin_rejected"
+    category = Category.FORBIDDEN
+
+
+class PageNotFound(DagmasterError):
+    """The web page has no such address."""
+
+    code = "page_not_found"
+    category = Category.NOT_FOUND

@@ -66,11 +66,11 @@ def dev(
     log_format: LogFormat | None,
     log_level: LogLevel | None,
 ) -> int:
-    """Run the whole system on this machine: a database, an orchestrator, a worker for all queues, and the HTTP API.
+    """Run the whole system on this machine: a database, an orchestrator, a worker for all queues, the web page.
 
     The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The workflow files
     of a folder are published, so that jobs can be submitted by workflow id. A process that dies is restarted. The API
-    listens on 127.0.0.1; if its port is taken, on another one. Its key is kept beside the data directory.
+    and the web page listen on 127.0.0.1; if the port is taken, on another one. Their key is beside the data directory.
 
     \b
     In another terminal:
@@ -129,6 +129,8 @@ async def _run(
     else:
         print_status("workflows", f"none in {folder}: publish some with `dagmaster workflows push FILE`")
     print_status("API", f"http://127.0.0.1:{port}/api/v1 (key in {key_file})")
+    # After the #: a browser does not send it, and no server or proxy logs it.
+    print_status("web page", f"http://127.0.0.1:{port}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
     if not supervisor.is_stopping:
         example = "fan_out -i count=10000" if "fan_out" in published else (published or ["WORKFLOW"])[0]
         click.echo(f"\nready in {time.monotonic() - started:.1f} s. In another terminal:")

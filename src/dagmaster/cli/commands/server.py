@@ -1,4 +1,4 @@
-"""`dagmaster server`: the HTTP API."""
+"""`dagmaster server`: the HTTP API and the web page."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def server(
     log_level: LogLevel | None,
     with_parent: bool,
 ) -> int:
-    """Run the HTTP API, under /api/v1; its description is /openapi.json.
+    """Run the HTTP API, under /api/v1, and the web page, under /ui.
 
     It keeps no state: any number may run behind a balancer. Every request needs a key (`dagmaster keys create`), except
-    /livez, /readyz and /openapi.json.
+    /livez, /readyz and /openapi.json, the description of the API. The web page asks for a key once.
 
     \b
     Examples:
@@ -69,7 +69,9 @@ def server(
             certificate=certificate,
             key_file=certificate_key,
             trusted_proxies=trusted_proxies,
+            # Only `dagmaster dev` starts a server that ends with its parent.
+            is_dev=with_parent,
         )
 
     logs = LogOptions(log_format, log_level)
-    return serve(f"server at {address}", make, data_dir, logs, with_parent=with_parent, needs_schema=False)
+    return serve(f"server at {address}/ui/", make, data_dir, logs, with_parent=with_parent, needs_schema=False)

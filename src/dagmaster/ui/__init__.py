@@ -1,0 +1,1 @@
+"""The web page under /ui: pages made by the server, of what `application` answers."""

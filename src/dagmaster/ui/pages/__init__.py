@@ -1,0 +1,1 @@
+"""Pages: frozen dataclasses, and the pure presenters that make them of views."""

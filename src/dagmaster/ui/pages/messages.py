@@ -1,0 +1,99 @@
+"""Pages that say what happened and what to do next: not found, forbidden, invalid, unavailable, failed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.errors import Category
+
+if TYPE_CHECKING:
+    from dagmaster.errors import DagmasterError
+
+_HEADINGS: Final = {
+    Category.NOT_FOUND: ("Not found", "search", "It may have been removed, or the address has a typo."),
+    Category.FORBIDDEN: (
+        "Not allowed",
+        "lock",
+        "Log in with a key that has more scopes, or ask for one.",
+    ),
+    Category.UNAVAILABLE: ("Not available now", "cloud-off", "This page tries again by itself."),
+    Category.INVALID: ("That did not work", "alert", "Correct it and try again."),
+    Category.CONFLICT: ("That is not possible now", "alert", "The state may have changed: look at it again."),
+    Category.UNAUTHENTICATED: ("Log in", "lock", "Your key is no longer accepted."),
+    Category.INTERNAL: (
+        "Something failed",
+        "alert",
+        "This is a mistake in dagmaster. The log of the server has the reason.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagePage:
+    """One sentence, and what to do."""
+
+    title: str
+    icon: str
+    status: int
+    sentence: str
+    advice: str
+    request_id: str
+    problems: tuple[str, ...] = ()
+    retries: bool = False
+    """Whether the page loads itself again after some seconds."""
+    asks_login: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossSitePage:
+    """A page that loads itself again, now from our own origin."""
+
+    title: str
+    target: str
+
+
+def error_page(error: DagmasterError, status: int, request_id: str) -> MessagePage:
+    """Return the page of an error."""
+    heading, icon, advice = _HEADINGS[error.category]
+    document = error.to_dict()
+    return MessagePage(
+        title=heading,
+        icon=icon,
+        status=status,
+        sentence=_sentence(document["message"]),
+        advice=advice,
+        request_id=request_id if error.category is Category.INTERNAL else "",
+        problems=tuple(_problem(problem) for problem in document.get("problems", ())),
+        retries=error.category is Category.UNAVAILABLE,
+        asks_login=error.category in (Category.FORBIDDEN, Category.UNAUTHENTICATED),
+    )
+
+
+def unexpected_page(request_id: str) -> MessagePage:
+    """Return the page of a bug."""
+    heading, icon, advice = _HEADINGS[Category.INTERNAL]
+    return MessagePage(
+        title=heading,
+        icon=icon,
+        status=500,
+        sentence="The server failed to make this page.",
+        advice=advice,
+        request_id=request_id,
+    )
+
+
+def cross_site_page(path: str, query: str) -> CrossSitePage:
+    """Return the page that a link on another site leads to first."""
+    return CrossSitePage(title="dagmaster", target=f"{path}?{query}" if query else path)
+
+
+def _sentence(text: str) -> str:
+    """Return a sentence with a capital letter and a full stop."""
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
+
+
+def _problem(problem: dict[str, str]) -> str:
+    return f"{problem['path']}: {problem['message']}" if problem["path"] else problem["message"]

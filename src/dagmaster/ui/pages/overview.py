@@ -1,0 +1,207 @@
+"""The overview: what runs, what fails, what waits, and who works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.views import JobStatus
+from dagmaster.text_format import age, format_count
+from dagmaster.ui.pages.charts import BarChart, throughput_chart
+from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
+from dagmaster.ui.pages.times import Moment, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.views import (
+        CountsView,
+        FailureReport,
+        FleetView,
+        JobView,
+        QueueView,
+        ThroughputReport,
+        WorkflowView,
+    )
+
+MAX_MEMBERS: Final = 60
+"""How many members of the fleet the strip shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusTile:
+    """How many jobs have a status, and where they are listed."""
+
+    status: str
+    count: str
+    href: str
+    is_empty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRow:
+    """Failed jobs with the same message."""
+
+    message: str
+    workflow_id: str
+    node_id: str
+    count: int
+    href: str
+    last: Moment | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """A queue with tasks."""
+
+    queue: str
+    waiting: int
+    claimed: int
+    oldest: str
+    workers: int
+    note: str
+    is_stuck: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An orchestrator or a worker."""
+
+    name: str
+    kind: str
+    state: str
+    """`alive`, `busy`, `draining`, `stopped` or `died`."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewPage:
+    """The overview. `headline`: the state of the system in one sentence."""
+
+    headline: str
+    tone: str
+    tiles: tuple[StatusTile, ...]
+    active: tuple[JobRow, ...]
+    failing: tuple[JobRow, ...]
+    waiting: tuple[JobRow, ...]
+    failures: tuple[FailureRow, ...]
+    queues: tuple[QueueRow, ...]
+    chart: BarChart
+    members: tuple[Member, ...]
+    members_left_out: int
+    counting: str
+    """How complete chart and failures are: orchestrators count finished jobs from time to time."""
+    is_first_run: bool
+    workflows: tuple[str, ...]
+    title: str = "Overview"
+
+
+def overview_page(
+    *,
+    active: CountsView,
+    recent: CountsView,
+    running: Sequence[JobView],
+    failing: Sequence[JobView],
+    waiting: Sequence[JobView],
+    failures: FailureReport,
+    throughput: ThroughputReport,
+    fleet: FleetView,
+    workflows: Sequence[WorkflowView],
+    is_first_run: bool,
+) -> OverviewPage:
+    """Return the overview. `active`: open jobs of all times; `recent`: those that finished within 24 hours."""
+    members = [*_orchestrators(fleet), *_workers(fleet)]
+    queues = sorted(fleet.queues, key=lambda queue: -(queue.oldest_seconds or 0.0))
+    headline, tone = _headline(active, recent, fleet)
+    return OverviewPage(
+        headline=headline,
+        tone=tone,
+        tiles=tuple(_tile(status, active, recent) for status in _TILES),
+        active=tuple(map(job_row, running)),
+        failing=tuple(map(job_row, failing)),
+        waiting=tuple(map(job_row, waiting)),
+        failures=tuple(
+            FailureRow(
+                failure.message,
+                failure.workflow_id,
+                failure.node_id or "",
+                failure.count,
+                job_path(failure.job_id),
+                moment(failure.last_at, failures.until),
+            )
+            for failure in failures.failures
+        ),
+        queues=tuple(map(_queue, queues)),
+        chart=throughput_chart(throughput),
+        members=tuple(members[:MAX_MEMBERS]),
+        members_left_out=max(len(members) - MAX_MEMBERS, 0),
+        counting=_counting(throughput.pending_jobs),
+        is_first_run=is_first_run,
+        workflows=tuple(workflow.workflow_id for workflow in workflows),
+    )
+
+
+_OPEN: Final = (JobStatus.RUNNING, JobStatus.WAITING, JobStatus.PENDING)
+_TILES: Final = (*_OPEN, JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+def _tile(status: JobStatus, active: CountsView, recent: CountsView) -> StatusTile:
+    is_open = status in _OPEN
+    count = (active if is_open else recent).counts.get(status.value, 0)
+    since = "" if is_open else "&finished_since=1d"
+    return StatusTile(status.value, f"{count:,}", f"/ui/jobs?status={status.value.lower()}{since}", count == 0)
+
+
+def _headline(active: CountsView, recent: CountsView, fleet: FleetView) -> tuple[str, str]:
+    """Return the most important fact, and its tone."""
+    running, failed = active.counts.get("RUNNING", 0), recent.counts.get("FAILED", 0)
+    pending = active.counts.get("PENDING", 0)
+    is_open = running + pending > 0
+    if not any(one.is_alive for one in fleet.orchestrators):
+        waits = f"; {format_count(running + pending, 'job waits', 'jobs wait')}" if is_open else ""
+        return f"No orchestrator is alive{waits}", "failed"
+    if not any(one.is_alive for one in fleet.workers):
+        return "No worker is alive: tasks stay in their queues", "failed" if is_open else "warning"
+    stuck = [queue for queue in fleet.queues if queue.waiting and not queue.workers]
+    if stuck:
+        waits = format_count(stuck[0].waiting, "task waits", "tasks wait")
+        return f"No worker serves queue {stuck[0].queue}: {waits}", "failed"
+    parts = [f"{format_count(running, 'job runs', 'jobs run')}" if running else "Nothing runs"]
+    if failed:
+        parts.append(f"{failed:,} failed in the last 24 hours")
+    return ", ".join(parts), "warning" if failed else "ok"
+
+
+def _counting(pending: int) -> str:
+    if not pending:
+        return "No job finished in the last 24 hours."
+    return f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
+
+
+def _queue(queue: QueueView) -> QueueRow:
+    oldest = "" if queue.oldest_seconds is None else age(queue.oldest_seconds)
+    is_stuck = bool(queue.waiting) and not queue.workers
+    return QueueRow(queue.queue, queue.waiting, queue.claimed, oldest, queue.workers, queue.note or "", is_stuck)
+
+
+def _orchestrators(fleet: FleetView) -> list[Member]:
+    return [
+        Member(
+            f"{one.host}:{one.pid}",
+            "orchestrator",
+            "died" if one.has_died else "alive" if one.is_alive else "stopped",
+            f"{format_count(one.jobs, 'job')}, version {one.version}",
+        )
+        for one in fleet.orchestrators
+    ]
+
+
+def _workers(fleet: FleetView) -> list[Member]:
+    members = []
+    for one in fleet.workers:
+        state = "died" if one.has_died else "stopped"
+        if one.is_alive:
+            state = "draining" if one.is_draining else "busy" if one.running else "alive"
+        detail = f"{one.running} of {one.concurrency} running, queues {', '.join(one.queues) or 'all'}"
+        members.append(Member(f"{one.host}:{one.pid}", "worker", state, detail))
+    return members

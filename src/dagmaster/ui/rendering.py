@@ -1,0 +1,107 @@
+"""Renders pages: Jinja2 with autoescape, where an unknown name is an error, and the headers of every page.
+
+A template reads `page`, `shell` and macros of `partials/`, nothing else. A request with `X-Fragment` gets the content
+of the page without what surrounds it: for drawers, dialogs and lists that are updated.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from dagmaster.application.api_keys import allows
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ui.navigation import FEATURES, TERMS, navigation_for
+from dagmaster.ui.notices import clear_notice, take_notice
+from dagmaster.ui.pages.shell import Shell
+from dagmaster.ui.pages.statuses import status_look
+from dagmaster.ui.sessions import session_key, token_of
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from dagmaster.ports.api_keys import Caller
+    from dagmaster.ui.pages.shell import Titled
+    from dagmaster.ui.site import Site
+
+CONTENT_SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
+    " font-src 'self'; worker-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+SECURITY_HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+THEMES: Final = ("light", "dark")
+FRAGMENT: Final = "X-Fragment"
+_BLOCK: Final = "content"
+_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html")
+
+
+def make_environment(assets: str) -> Environment:
+    """Return the environment of all templates. `assets`: the path of static files."""
+    environment = Environment(
+        loader=PackageLoader("dagmaster.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    # What macros need and no page has. `ui` has the macros: a fragment is rendered without the imports of its template.
+    macros = SimpleNamespace()
+    environment.globals.update(assets=assets, status_look=status_look, ui=macros)
+    for name in _MACROS:
+        vars(macros).update(vars(environment.get_template(f"partials/{name}").module))
+    return environment
+
+
+def render(request: Request, template: str, page: Titled, *, status: int = 200) -> Response:
+    """Return a page, or the content of it, as the caller of a request sees it."""
+    site: Site = request.app.state.site
+    shell = make_shell(request, page.title)
+    names = {"page": page, "shell": shell}
+    loaded = site.templates.get_template(template)
+    headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": FRAGMENT}
+    if is_fragment(request):
+        content = "".join(loaded.blocks[_BLOCK](loaded.new_context(names)))
+        return HTMLResponse(content, status, headers)
+    response = HTMLResponse(loaded.render(names), status, headers)
+    if shell.notice is not None:
+        clear_notice(response)
+    return response
+
+
+def is_fragment(request: Request) -> bool:
+    """Return whether a script of a page asks for the content alone."""
+    return FRAGMENT in request.headers
+
+
+def make_shell(request: Request, title: str) -> Shell:
+    """Return what surrounds a page: navigation and rights of its viewer."""
+    site: Site = request.app.state.site
+    viewer: Caller | None = getattr(request.state, "caller", None)
+    key = session_key(request)
+    theme = request.cookies.get("dagmaster_theme", "")
+    scopes = frozenset[Scope]() if viewer is None else viewer.scopes
+    return Shell(
+        title=title,
+        path=request.url.path,
+        user="" if viewer is None else viewer.name,
+        token="" if key is None or viewer is None else token_of(key),
+        can_operate=allows(scopes, Scope.OPERATE),
+        can_submit=allows(scopes, Scope.SUBMIT),
+        navigation=() if viewer is None else navigation_for(scopes, site.scopes),
+        mode=site.mode,
+        terms=TERMS[site.mode],
+        features=FEATURES[site.mode],
+        theme=theme if theme in THEMES else "",
+        version=site.version,
+        notice=take_notice(request),
+    )

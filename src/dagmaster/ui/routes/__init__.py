@@ -1,0 +1,1 @@
+"""Routes of the web page: parse, query, present, render."""

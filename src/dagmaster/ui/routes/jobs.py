@@ -1,0 +1,129 @@
+"""The list of jobs, and changes of several of them."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final, Literal
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagmaster.application.commands.control import cancel_job
+from dagmaster.application.commands.resume import ResumeRequest, resume_job
+from dagmaster.application.job_filters import parse_job_filter
+from dagmaster.application.queries.jobs import find_successors, list_jobs, show_jobs
+from dagmaster.application.queries.workflows import list_workflows
+from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_NAME, MAX_SUBMITTER
+from dagmaster.errors import CursorInvalid, DagmasterError, QueryInvalid
+from dagmaster.http.parameters import Cursor
+from dagmaster.http.services import App, Caller
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.read_store import JobFilter
+from dagmaster.text_format import format_count
+from dagmaster.ui.notices import Notice
+from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
+from dagmaster.ui.pages.jobs import MAX_BULK, JobsQuery, bulk_page, jobs_page
+from dagmaster.ui.rendering import render
+
+routes = PageRoutes()
+ROWS: Final = 50
+WORKFLOWS: Final = 200
+"""How many workflows the filter suggests."""
+MAX_WORD: Final = 100
+Word = Annotated[str, Query(max_length=MAX_WORD)]
+Action = Annotated[Literal["cancel", "resume"], Query()]
+JobIds = Annotated[list[str], Query(alias="job_id", max_length=MAX_BULK)]
+
+
+@routes.get("/ui/jobs", Scope.READ)
+async def jobs(
+    request: Request,
+    app: App,
+    status: Annotated[list[str] | None, Query(max_length=20)] = None,
+    workflow_id: Word = "",
+    submitted_by: Annotated[str, Query(max_length=MAX_SUBMITTER)] = "",
+    text: Annotated[str, Query(max_length=MAX_NAME)] = "",
+    since: Word = "",
+    finished_since: Word = "",
+    correlation_id: Annotated[str, Query(max_length=MAX_CORRELATION_ID)] = "",
+    parent_job_id: Word = "",
+    cursor: Cursor = None,
+) -> Response:
+    """List jobs, newest first."""
+    query = JobsQuery(
+        statuses=tuple(word.lower() for word in status or ()),
+        workflow_id=workflow_id.strip(),
+        submitted_by=submitted_by.strip(),
+        text=text.strip(),
+        since=since.strip(),
+        finished_since=finished_since.strip(),
+        correlation_id=correlation_id.strip(),
+        parent_job_id=parent_job_id.strip(),
+    )
+    published = await list_workflows(app, limit=WORKFLOWS)
+    workflows = [workflow.workflow_id for workflow in published.items]
+    try:
+        page = await list_jobs(app, _job_filter(query), cursor=cursor, limit=ROWS)
+    except (QueryInvalid, CursorInvalid) as error:
+        content = jobs_page(query, None, workflows=workflows, successors={}, cursor=cursor, problem=str(error))
+        return render(request, "jobs.html", content, status=400)
+    successors = await find_successors(app, [view.job_id for view in page.items])
+    content = jobs_page(query, page, workflows=workflows, successors=successors, cursor=cursor)
+    return render(request, "jobs.html", content)
+
+
+@routes.get("/ui/jobs/bulk", Scope.OPERATE)
+async def confirm_bulk(request: Request, app: App, action: Action, job_ids: JobIds) -> Response:
+    """Show what a change of several jobs would do."""
+    return render(request, "bulk.html", bulk_page(action, await show_jobs(app, job_ids)))
+
+
+@routes.post("/ui/jobs/bulk", Scope.OPERATE)
+async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
+    """Cancel or resume several jobs. Each is a command of its own: one that is rejected does not stop the others."""
+    action, job_ids = form.text("action"), form.texts("job_id")
+    if action not in ("cancel", "resume"):
+        raise QueryInvalid("action: cancel or resume")
+    if not 1 <= len(job_ids) <= MAX_BULK:
+        raise QueryInvalid(f"job_id: choose 1 to {MAX_BULK} jobs")
+    problems = []
+    for job_id in job_ids:
+        try:
+            if action == "cancel":
+                await cancel_job(app, job_id, sent_by=caller.name, wait_seconds=0.0)
+            else:
+                await resume_job(app, job_id, ResumeRequest(sent_by=caller.name), wait_seconds=0.0)
+        except DagmasterError as error:
+            problems.append(f"{job_id}: {error}")
+    return see_other("/ui/jobs", _bulk_notice(action, len(job_ids) - len(problems), problems))
+
+
+def _bulk_notice(action: str, count: int, problems: list[str]) -> Notice:
+    verb = "cancelling" if action == "cancel" else "resuming"
+    text = f"{verb} {format_count(count, 'job')}".capitalize()
+    if not problems:
+        return Notice(f"{text}.")
+    return Notice(f"{text}. {format_count(len(problems), 'job')} not: {'; '.join(problems[:3])}", "warning")
+
+
+def _job_filter(query: JobsQuery) -> JobFilter:
+    return parse_job_filter(
+        now=time.time(),
+        statuses=query.statuses,
+        workflow_id=query.workflow_id or None,
+        submitted_by=query.submitted_by or None,
+        text=query.text or None,
+        since=query.since or None,
+        finished_since=query.finished_since or None,
+        correlation_id=query.correlation_id or None,
+        parent_job_id=_digits(query.parent_job_id),
+    )
+
+
+def _digits(text: str) -> str | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 20):  # noqa: PLR2004 - the digits of 64 bits
+        raise QueryInvalid("parent_job_id: the id of a job has only digits")
+    return text

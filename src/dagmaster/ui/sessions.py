@@ -1,0 +1,79 @@
+"""Sessions of browsers: a cookie with the caller's key, and what protects changes from other sites.
+
+Nothing is stored. The cookie is HttpOnly and SameSite=Strict. A change is a POST from our own origin with the token of
+the session, which only a page of this server can contain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from dagmaster.errors import OriginRejected
+from dagmaster.http.auth import SESSION_COOKIE
+from dagmaster.http.origins import is_own_fetch, is_own_origin
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+HOME: Final = "/ui/"
+LOGIN: Final = "/ui/login"
+SESSION_SECONDS: Final = 30 * 86_400
+_TOKEN_CONTEXT: Final = b"dagmaster web page: token of a form"
+
+
+def session_key(request: Request) -> str | None:
+    """Return the key of a session; None if the browser has none."""
+    return request.cookies.get(SESSION_COOKIE) or None
+
+
+def token_of(key: str) -> str:
+    """Return the token that forms of a session contain."""
+    return hmac.new(key.encode(), _TOKEN_CONTEXT, hashlib.sha256).hexdigest()
+
+
+def check_origin(request: Request) -> None:
+    """Raise `OriginRejected` unless a page of this server sent a form."""
+    headers = request.headers
+    is_named = "origin" in headers or "sec-fetch-site" in headers
+    if not is_named or not is_own_origin(headers) or not is_own_fetch(headers):
+        raise OriginRejected("the form was not sent by a page of this server: open the page here, and send it again")
+
+
+def check_token(key: str, token: str) -> None:
+    """Raise `OriginRejected` unless a form has the token of its session."""
+    if not hmac.compare_digest(token_of(key), token):
+        raise OriginRejected("the form is not of this session: reload the page, and send it again")
+
+
+def start_session(request: Request, response: Response, key: str) -> None:
+    """Keep a key in the browser."""
+    response.set_cookie(
+        SESSION_COOKIE,
+        key,
+        max_age=SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+def end_session(response: Response) -> None:
+    """Remove the key from the browser."""
+    response.delete_cookie(SESSION_COOKIE, httponly=True, samesite="strict")
+
+
+def login_path(request: Request) -> str:
+    """Return the path of the login that leads back to a page."""
+    path = request.url.path
+    target = f"{path}?{request.url.query}" if request.url.query else path
+    return LOGIN if target == HOME else f"{LOGIN}?next={quote(target, safe='')}"
+
+
+def safe_target(path: str) -> str:
+    """Return a path to go to after the login, the overview if it leads elsewhere."""
+    is_ours = path.startswith("/ui/") and "\\" not in path and path.isprintable()
+    return path if is_ours and not path.startswith(LOGIN) else HOME

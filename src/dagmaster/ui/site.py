@@ -1,0 +1,47 @@
+"""The web page as an extension of the server: all routes, templates and static files."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.ui.assets import Assets
+from dagmaster.ui.navigation import Mode
+from dagmaster.ui.rendering import make_environment
+from dagmaster.ui.routes import jobs, login, overview, static_files
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from dagmaster.ports.api_keys import Scope
+
+GROUPS: Final = (
+    static_files.routes,
+    login.routes,
+    overview.routes,
+    jobs.routes,
+    # The last: it answers what no other route does.
+    static_files.unknown,
+)
+
+
+class Site:
+    """The web page of a server."""
+
+    def __init__(self, mode: Mode = Mode.SERVER) -> None:
+        self.mode = mode
+        self.version = version("dagmaster")
+        self.scopes = page_scopes()
+        self.assets = Assets()
+        self.templates = make_environment(self.assets.base)
+
+    def install(self, app: FastAPI) -> None:
+        """Add the routes to an application."""
+        app.state.site = self
+        for group in GROUPS:
+            app.include_router(group.router)
+
+
+def page_scopes() -> dict[tuple[str, str], Scope | None]:
+    """Return every route of the web page with the scope that it needs; None: open to everyone."""
+    return {route: scope for group in GROUPS for route, scope in group.scopes.items()}

@@ -1,0 +1,87 @@
+"""One browser at a time, a new context a test, and a server in memory whose jobs an orchestrator and a worker run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.ui.navigation import Mode
+from dagmaster.ui.site import Site
+from tests.browser.visitor import Visitor
+from tests.browser.workflows import HANDLERS, WORKFLOWS
+from tests.unit.http.loopback import serve
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from playwright.sync_api import Browser
+
+    from tests.unit.http.loopback import Loopback
+
+TRACES = Path(__file__).parents[2] / ".pytest_cache" / "traces"
+MISSING = "no chromium on PATH: `make browser` installs it (Debian: apt-get install chromium); BROWSER=0 skips"
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder; skip them if that is asked for."""
+    for item in items:
+        if Path(__file__).parent not in item.path.parents:
+            continue
+        item.add_marker(pytest.mark.browser)
+        item.add_marker(pytest.mark.process)
+        if os.environ.get("BROWSER") == "0":
+            item.add_marker(pytest.mark.skip(reason="BROWSER=0: the web page is not tested in a browser"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Return Chromium. It ends with its module: while it runs, its event loop is that of the thread, and others fail."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium")
+    if path is None:
+        pytest.fail(MISSING)
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        chromium = playwright.chromium.launch(executable_path=path, args=arguments)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Loopback]:
+    """Return a server with the workflows of `workflows.py`, in mode dev. It keeps its jobs for all tests of a run."""
+    with serve(Registry(HANDLERS), Site(Mode.DEV)) as loopback:
+        headers = {"Authorization": f"Bearer {loopback.key}"}
+        for text in WORKFLOWS:
+            answer = httpx.post(
+                f"{loopback.url}/api/v1/workflows", json={"text": text}, headers=headers, trust_env=False
+            )
+            assert answer.status_code == 201, answer.text
+        yield loopback
+
+
+@pytest.fixture
+def visitor(browser: Browser, server: Loopback, request: pytest.FixtureRequest) -> Iterator[Visitor]:
+    """Return a visitor. A test that fails leaves a trace; one whose browser reports errors fails."""
+    visitor = Visitor(browser, server)
+    yield visitor
+    has_failed = request.node.stash.get(FAILED, False)
+    visitor.close(TRACES / f"{request.node.name}.zip" if has_failed else None)
+    assert has_failed or visitor.problems == [], "the console of the browser has errors"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Remember whether a test failed."""
+    report = yield
+    if report.when == "call" and report.failed:
+        item.stash[FAILED] = True
+    return report
