@@ -303,6 +303,8 @@ async def test_an_id_that_no_job_has_is_nothing_everywhere(world, job_id):
     assert await reader.nodes(job_id, ["a"]) == await reader.attempts(job_id, "a") == []
     assert await reader.events(job_id) == await reader.logs(job_id) == await reader.footprints(job_id) == []
     assert await reader.backlog(job_id) == await reader.pending_commands(job_id) == []
+    assert await reader.timelines.rows(job_id) == []
+    assert await reader.timelines.last_children(job_id, ["a"]) == {}
     assert await reader.attempt_count(job_id) == 0
     assert await reader.node_values(job_id, "a", child_of=("f", 0)) == NodeValues()
     assert await reader.outputs(job_id, ["a"]) == {}
@@ -640,6 +642,57 @@ async def test_footprints_are_paged_by_fan_out_and_index_over_items_without_one(
     assert await reader.footprints(played.job_id, after=("tiles", 2**40)) == []
     assert await reader.footprints(played.job_id, after=("x", -(2**40))) == []
     assert await reader.footprints(played.job_id, after=("x\0", 0)) == []
+
+
+async def test_a_timeline_has_every_attempt_and_every_node_that_ran_without_a_task(world):
+    played, reader = await tiled(world), await world.reader()
+    rows = {(row.node_id, row.attempt): row for row in await reader.timelines.rows(played.job_id)}
+    ran = {(node, attempt): row.status for (node, attempt), row in rows.items() if node != "plan"}
+    attempts = [one for node in ("plan", "tiles__0", "tiles__1") for one in await reader.attempts(played.job_id, node)]
+    assert ("plan", 1) in rows
+    assert ran["tiles", 0] in (NodeStatus.RUNNING, NodeStatus.COMPLETED)
+    for attempt in attempts:
+        row = rows[attempt.node_id, attempt.attempt]
+        assert (row.status, row.worker, row.queued_at) == (attempt.status, attempt.worker, attempt.dispatched_at)
+        assert row.finished_at == attempt.completed_at
+        assert row.started_at in (attempt.started_at, attempt.claimed_at)
+
+
+async def test_a_timeline_has_what_runs_now_and_a_node_without_a_row_is_not_in_it(world):
+    reader, played = await world.reader(), await Played.begin(world, TILES)
+    (waiting,) = await reader.timelines.rows(played.job_id)
+    assert (waiting.node_id, waiting.attempt, waiting.status) == ("plan", 1, NodeStatus.DISPATCHED)
+    assert (waiting.worker, waiting.started_at, waiting.finished_at) == (None, None, None)
+    await played.worker.claim(1)
+    (claimed,) = await reader.timelines.rows(played.job_id)
+    assert (claimed.status, claimed.queued_at) == (NodeStatus.CLAIMED, waiting.queued_at)
+    assert claimed.worker is not None
+
+
+async def test_a_timeline_is_paged_by_node_and_attempt(world):
+    played, reader = await tiled(world), await world.reader()
+    rows = await reader.timelines.rows(played.job_id)
+    pages, after = [], None
+    while page := await reader.timelines.rows(played.job_id, after=after, limit=2):
+        pages += page
+        after = (page[-1].node_id, page[-1].attempt)
+    assert pages == rows == sorted(rows, key=lambda row: (row.node_id, row.attempt))
+    assert await reader.timelines.rows(played.job_id, after=("zzz", 2**40)) == []
+
+
+async def test_the_last_child_of_a_fan_out_is_the_one_that_finished_last(world):
+    reader, played = await world.reader(), await Played.begin(world, TILES)
+    await played.work({"plan": {"items": [1, 2, 3]}})
+    assert await reader.timelines.last_children(played.job_id, ["tiles"]) == {}
+    tasks = {task.node_id: task for task in await played.worker.claim(10)}
+    for node_id in ("tiles__2", "tiles__0"):
+        report = TaskReport(
+            tasks[node_id].task_id, tasks[node_id].token, AttemptStatus.COMPLETED, output=JsonText("{}")
+        )
+        await played.worker.report([report])
+        await played.gather()
+    assert await reader.timelines.last_children(played.job_id, ["tiles", "plan", "nul\0"]) == {"tiles": "tiles__0"}
+    assert await reader.timelines.last_children("9", ["tiles"]) == {}
 
 
 # ── Commands, events, logs ──

@@ -45,6 +45,7 @@ class CursorKind(StrEnum):
     ATTEMPTS = "attempts"
     COMMANDS = "commands"
     FOOTPRINTS = "footprints"
+    TIMELINE = "timeline"
     ORCHESTRATORS = "orchestrators"
     WORKERS = "workers"
     QUEUES = "queues"
@@ -67,6 +68,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.ATTEMPTS: (int,),
     CursorKind.COMMANDS: (str,),
     CursorKind.FOOTPRINTS: (str, int),
+    CursorKind.TIMELINE: (str, int),
     CursorKind.ORCHESTRATORS: (str,),
     CursorKind.WORKERS: (str,),
     CursorKind.QUEUES: (str,),

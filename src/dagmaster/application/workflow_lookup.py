@@ -36,6 +36,18 @@ def find_version(versions: Sequence[VersionRecord], version: int | None) -> Vers
     raise WorkflowNotFound(f"workflow {versions[0].workflow_id!r} has {missing}: its versions are {numbers}")
 
 
+async def find_shown_version(app: Application, workflow_id: str, version: int | None = None) -> VersionRecord:
+    """Return a version of a workflow, by default the active one, else the newest; raise `WorkflowNotFound`."""
+    return choose_version(await load_versions(app, workflow_id), version)
+
+
+def choose_version(versions: Sequence[VersionRecord], version: int | None) -> VersionRecord:
+    """Return a version, by default the active one, else the newest; raise `WorkflowNotFound`."""
+    if version is None and not any(record.is_active for record in versions):
+        version = versions[-1].version
+    return find_version(versions, version)
+
+
 async def find_published_graph(app: Application, workflow_id: str, version: int | None = None) -> Graph:
     """Return the graph of a published version, the active one if none is named; raise `WorkflowNotFound`."""
     return await app.graphs.get(find_version(await load_versions(app, workflow_id), version).content_hash)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from dagmaster.engine.graph import (
     ApprovalSpec,
+    Branch,
     ConditionalSpec,
     EndSpec,
     FanInSpec,
@@ -81,6 +82,15 @@ def _names(value: Any) -> list[str]:
     return [] if value is None else value if isinstance(value, list) else [value]
 
 
+def _branches(node: _Node) -> tuple[Branch, ...]:
+    """Return the branches of a conditional without their conditions, the default one last."""
+    branches = [
+        (bool(branch.get("default")), Branch(_branch_name(branch, index), None, tuple(_names(branch.get("next")))))
+        for index, branch in enumerate(node.get("branches", ()))
+    ]
+    return tuple(branch for _, branch in sorted(branches, key=lambda item: item[0]))
+
+
 def _branch_name(branch: _Node, index: int) -> str:
     return str(branch.get("name") or ("default" if branch.get("default") else f"branch_{index + 1}"))
 
@@ -111,7 +121,7 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
             queue = node.get("queue", "")
             return TaskSpec(**common, handler=node["handler"], queue=queue, params=_NO_TEMPLATE, retry=retry)
         case Kind.CONDITIONAL:
-            return ConditionalSpec(**common, condition_field=None, branches=())
+            return ConditionalSpec(**common, condition_field=None, branches=_branches(node))
         case Kind.FAN_OUT:
             child: Any = _spec(node_id, node["task"], None)
             return FanOutSpec(**common, source=_NO_TEMPLATE, child=child)

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
+    from dagmaster.ports.timelines import TimelineReader
 
 __all__ = [
     "ALL_LOGS",
@@ -111,6 +112,10 @@ class ReadStore(Protocol):
     @property
     def metrics(self) -> MetricReader:
         """Return the reader of metrics."""
+
+    @property
+    def timelines(self) -> TimelineReader:
+        """Return the reader of timelines."""
 
     # Jobs: newest first; the position is (id,).
 

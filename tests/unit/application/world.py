@@ -131,6 +131,21 @@ class FakeMetrics:
 
 
 @dataclass
+class FakeTimelines:
+    """The timeline of one job."""
+
+    records: list[Any] = field(default_factory=list)
+    last: dict[str, str] = field(default_factory=dict)
+
+    async def rows(self, job_id: str, *, after: Any = None, limit: int = 1000) -> list[Any]:
+        last = after or ("", -1)
+        return [row for row in self.records if (row.node_id, row.attempt) > last][:limit]
+
+    async def last_children(self, job_id: str, fan_outs: Any) -> dict[str, str]:
+        return {fan_out: self.last[fan_out] for fan_out in fan_outs if fan_out in self.last}
+
+
+@dataclass
 class FakeReadStore:
     """A read store of plain lists. It pages and filters as far as the tests here need it."""
 
@@ -141,6 +156,7 @@ class FakeReadStore:
     values: dict[str, NodeValues] = field(default_factory=dict)
     attempt_records: list[Any] = field(default_factory=list)
     task_records: list[Any] = field(default_factory=list)
+    timelines: FakeTimelines = field(default_factory=FakeTimelines)
     wait_infos: dict[str, Any] = field(default_factory=dict)
     backlogs: list[Any] = field(default_factory=list)
     footprint_records: list[Any] = field(default_factory=list)

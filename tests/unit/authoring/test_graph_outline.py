@@ -11,6 +11,7 @@ from hypothesis import given
 
 from dagmaster.application.node_lookup import actions_of, approvals_of, dependencies_of
 from dagmaster.authoring.compiler.compile import compile_definition, compile_file, compile_text
+from dagmaster.authoring.diagram.dependencies import list_dependencies
 from dagmaster.authoring.graph_outline import outline_graph
 from dagmaster.bootstrap import find_handlers
 from dagmaster.engine.graph import FanOutSpec, Graph, Spec, TaskSpec
@@ -31,7 +32,7 @@ def check(compiled: Graph) -> None:
         assert shown(outline.specs[node_id]) == shown(spec)
         assert outline.specs[node_id].requires == spec.requires
     assert (outline.wiring.dependents, outline.wiring.waits) == (graph.wiring.dependents, graph.wiring.waits)
-    for read in (actions_of, approvals_of, dependencies_of):
+    for read in (actions_of, approvals_of, dependencies_of, list_dependencies):
         assert read(outline) == read(graph)
 
 

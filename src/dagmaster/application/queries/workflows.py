@@ -15,7 +15,7 @@ from dagmaster.application.views.workflows import (
     WorkflowDetailView,
     WorkflowView,
 )
-from dagmaster.application.workflow_lookup import find_version, load_versions, workflow_not_found
+from dagmaster.application.workflow_lookup import choose_version, find_version, load_versions, workflow_not_found
 from dagmaster.authoring.input_schema import inputs_schema
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ async def list_versions(
 async def workflow_detail(app: Application, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
     """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
     versions = await load_versions(app, workflow_id)
-    if version is None and not any(record.is_active for record in versions):
-        version = versions[-1].version
-    chosen = find_version(versions, version)
+    chosen = choose_version(versions, version)
     return WorkflowDetailView(
         workflow_id=workflow_id,
         version=chosen.version,

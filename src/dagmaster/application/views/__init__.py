@@ -15,6 +15,7 @@ from dagmaster.application.views.fleet import (
     WorkerView,
 )
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
+from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.views.handlers import HandlerTestView, HandlerView
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView, SchemaView
 from dagmaster.application.views.jobs import (
@@ -73,6 +74,7 @@ from dagmaster.application.views.results import (
     SubmitResult,
     ValidationResult,
 )
+from dagmaster.application.views.timeline import TimelineView
 from dagmaster.application.views.view import View
 from dagmaster.application.views.why import (
     ChildJobWhyView,
@@ -128,6 +130,9 @@ __all__ = [
     "FleetView",
     "FootprintView",
     "FootprintsView",
+    "GraphEdgeView",
+    "GraphNodeView",
+    "GraphView",
     "GroupView",
     "HandlerTestView",
     "HandlerView",
@@ -187,6 +192,7 @@ __all__ = [
     "TaskView",
     "ThroughputBucketView",
     "ThroughputReport",
+    "TimelineView",
     "ValidationResult",
     "VersionDiffView",
     "VersionView",

@@ -7,18 +7,16 @@ was not written is not drawn. Knows neither jobs nor drawing.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from dagmaster.authoring.diagram.dependencies import Dependency, list_dependencies
 from dagmaster.authoring.diagram.svg import Arrow, CardNode, draw, plain_text
 from dagmaster.engine.graph import (
     ApprovalSpec,
     ConditionalSpec,
     FanInSpec,
     FanOutSpec,
-    Gate,
-    GateKind,
     Kind,
-    Leaf,
     Spec,
     TaskSpec,
     WaitSpec,
@@ -27,7 +25,7 @@ from dagmaster.engine.graph import (
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph
@@ -59,7 +57,7 @@ def mermaid(graph: Graph) -> str:
         opening, closing = _SHAPES[spec.kind]
         words = [_mermaid_text(word) for word in (node_id, _detail(spec)) if word]
         lines.append(f'    {names[node_id]}{opening}"{"<br/>".join(words)}"{closing}')
-    for need in _needs(graph):
+    for need in list_dependencies(graph):
         label = f'|"{_mermaid_text(need.label)}"|' if need.label else ""
         lines.append(f"    {names[need.source]} {'-.->' if need.any_of else '-->'}{label} {names[need.target]}")
     return "\n".join(lines) + "\n"
@@ -68,7 +66,7 @@ def mermaid(graph: Graph) -> str:
 def svg(graph: Graph) -> str:
     """Draw a graph as self-contained SVG that follows the light or dark theme."""
     place = {node_id: number for number, node_id in enumerate(graph.specs)}
-    needs = _needs(graph)
+    needs = list_dependencies(graph)
     waits_for_any = {need.target for need in needs if need.any_of}
     nodes = [_node(spec, waits_for_any) for spec in graph.specs.values()]
     arrows = [
@@ -136,56 +134,10 @@ def _source_text(template: Template) -> str:
     return lone[1].strip() if lone else str(template.source)
 
 
-# ── Dependencies ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Arrows ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Need(NamedTuple):
-    """The dependencies of one node on another. `any_of`: alternatives exist."""
-
-    source: str
-    target: str
-    branches: tuple[str, ...]
-    any_of: bool
-
-    @property
-    def label(self) -> str:
-        return ": ".join(word for word in ("any" if self.any_of else "", ", ".join(self.branches)) if word)
-
-
-def _needs(graph: Graph) -> list[_Need]:
-    """Return the dependencies by source; those on a conditional in branch order."""
-    edges: dict[tuple[str, str], list[tuple[str | None, bool]]] = {}
-    for spec in graph.specs.values():
-        for leaf, any_of in _leaves(spec.requires):
-            edges.setdefault((leaf.node, spec.id), []).append((leaf.branch, any_of))
-    ranks = {node_id: _ranks(number, spec) for number, (node_id, spec) in enumerate(graph.specs.items())}
-    needs: list[tuple[tuple[int, int], _Need]] = []
-    for (source, target), ways in edges.items():
-        rank = ranks[source]
-        names = sorted({name for name, _ in ways if name is not None}, key=rank.__getitem__)
-        need = _Need(source, target, tuple(names), all(any_of for _, any_of in ways))
-        needs.append((rank[names[0] if names else None], need))
-    return [need for _, need in sorted(needs, key=lambda ranked: ranked[0])]
-
-
-def _leaves(gate: Gate | None, *, any_of: bool = False) -> Iterator[tuple[Leaf, bool]]:
-    """Yield each leaf, and whether it is inside an `any_of`."""
-    if gate is None:
-        return
-    any_of = any_of or gate.kind is GateKind.ANY
-    for member in gate.members:
-        if isinstance(member, Leaf):
-            yield member, any_of
-        else:
-            yield from _leaves(member, any_of=any_of)
-
-
-def _ranks(number: int, spec: Spec) -> dict[str | None, tuple[int, int]]:
-    branches = spec.branches if isinstance(spec, ConditionalSpec) else ()
-    return {None: (number, -1)} | {branch.name: (number, index) for index, branch in enumerate(branches)}
-
-
-def _title_of(graph: Graph, need: _Need) -> str:
+def _title_of(graph: Graph, need: Dependency) -> str:
     """Describe an arrow, with the conditions of its branches."""
     spec = graph.specs[need.source]
     title = f"{need.source} → {need.target}" + (" (any of)" if need.any_of else "")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from fastapi import Query
-from starlette.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.diagnosis import why_job
 from dagmaster.application.progress import report_progress
+from dagmaster.application.queries.graphs import job_graph
 from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.jobs import (
     MAX_FOOTPRINTS,
@@ -17,9 +19,11 @@ from dagmaster.application.queries.jobs import (
     list_jobs,
     list_pending_commands,
 )
+from dagmaster.application.queries.timeline import MAX_TIMELINE, job_timeline
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY
 from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.errors import QueryInvalid
+from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
@@ -100,6 +104,23 @@ async def footprints(
     """Show where the children of a job's fan-outs are, as GeoJSON."""
     view = await job_footprints(app, job_id, cursor=cursor, limit=limit)
     return JSONResponse(view.to_dict(), media_type="application/geo+json")
+
+
+@routes.get("/jobs/{job_id}/graph", Scope.READ, "GraphView", headers=["ETag"])
+async def graph(request: Request, app: App, job_id: JobId) -> Response:
+    """Show the graph of a job: its nodes and their dependencies, without statuses. It never changes."""
+    return with_etag(request, (await job_graph(app, job_id)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/timeline", Scope.READ, "TimelineView")
+async def timeline(
+    app: App,
+    job_id: JobId,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_TIMELINE)] = MAX_TIMELINE,
+) -> JSONResponse:
+    """Show when the attempts of a job were queued, started and finished, in columns."""
+    return JSONResponse((await job_timeline(app, job_id, cursor=cursor, limit=limit)).to_dict())
 
 
 def _check_children(view: JobDetailView) -> None:

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.publication import activate_version, publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
+from dagmaster.application.queries.graphs import workflow_graph
 from dagmaster.application.queries.handlers import published_handlers
 from dagmaster.application.queries.workflows import (
     compare_versions,
@@ -90,6 +91,12 @@ async def schema(request: Request, app: App, workflow_id: WorkflowId, version: V
     """Return the JSON Schema of the inputs, for forms and clients."""
     document = await workflow_inputs_schema(app, workflow_id, version)
     return with_etag(request, document, media_type="application/schema+json")
+
+
+@routes.get("/workflows/{workflow_id}/graph", Scope.READ, "GraphView", headers=["ETag"])
+async def graph(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
+    """Show the graph of a workflow: its nodes and their dependencies."""
+    return with_etag(request, (await workflow_graph(app, workflow_id, version)).to_dict())
 
 
 @routes.get("/workflows/{workflow_id}/diff", Scope.READ, "VersionDiffView")

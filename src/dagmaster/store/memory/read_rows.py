@@ -301,12 +301,12 @@ def count_attempts(database: MemoryDatabase, job_id: str) -> int:
     job = database.jobs.get(job_id)
     finished = [*database.attempts.values(), *database.results.values()]
     in_flight = [] if job is None else [task_in_flight(database, node) for node in job.nodes.values()]
-    return sum(stored.result.job_id == job_id and _has_started(stored) for stored in finished) + sum(
+    return sum(stored.result.job_id == job_id and has_started(stored) for stored in finished) + sum(
         task is not None and task.started_at is not None for task in in_flight
     )
 
 
-def _has_started(stored: StoredResult) -> bool:
+def has_started(stored: StoredResult) -> bool:
     """Return whether a handler started; as in SQL, where versions before 0003 did not store that."""
     if stored.result.started_at is not None:
         return True

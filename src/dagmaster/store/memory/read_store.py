@@ -44,6 +44,7 @@ from dagmaster.store.memory.read_rows import (
     workflow_record,
 )
 from dagmaster.store.memory.subscription import MemorySubscription
+from dagmaster.store.memory.timelines import MemoryTimelineReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -82,6 +83,7 @@ class MemoryReadStore:
     ) -> None:
         self._database = database
         self.metrics = MemoryMetricReader(database)
+        self.timelines = MemoryTimelineReader(database)
         self._lease_seconds = lease_seconds
         self._worker_lease_seconds = worker_lease_seconds
 

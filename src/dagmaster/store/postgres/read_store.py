@@ -48,6 +48,7 @@ from dagmaster.store.postgres.read_rows import (
     stored_event,
     task_record,
 )
+from dagmaster.store.postgres.timeline_reader import PostgresTimelineReader
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
@@ -95,6 +96,7 @@ class PostgresReadStore:
     ) -> None:
         self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
         self.metrics = PostgresMetricReader(self.pool)
+        self.timelines = PostgresTimelineReader(self.pool)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are there.
         self.feed_pool = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1

@@ -19,12 +19,14 @@ from dagmaster.application.health import HealthMonitor
 from dagmaster.application.queries import (
     events_and_logs,
     fleet,
+    graphs,
     handlers,
     job_detail,
     jobs,
     log_lines,
     metrics,
     nodes,
+    timeline,
     workflows,
 )
 from dagmaster.application.views.json_schema import view_schemas
@@ -51,13 +53,23 @@ from dagmaster.ports.read_store import (
     TaskRecord,
 )
 from dagmaster.ports.task_messages import TaskMessage
+from dagmaster.ports.timelines import TimelineRecord
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from tests.unit.application.queries.test_fleet import a_worker
 from tests.unit.application.queries.test_workflows import a_version, a_workflow
 from tests.unit.application.test_diagnosis import in_queue
-from tests.unit.application.world import DONE, TILES, FakeReadStore, a_record, an_application, an_event, run
+from tests.unit.application.world import (
+    DONE,
+    TILES,
+    FakeReadStore,
+    FakeTimelines,
+    a_record,
+    an_application,
+    an_event,
+    run,
+)
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -99,6 +111,7 @@ def app() -> Application:
             counts={"tiles": ChildCounts({NodeStatus.FAILED: 1})},
             attempt_records=[attempt],
             task_records=[task],
+            timelines=FakeTimelines([TimelineRecord("fetch", 1, "COMPLETED", "h:1", 100.0, None, 103.5)]),
             footprint_records=[footprint],
             commands=[PendingCommand("3", "cancel", "ada", 2.5)],
             stored_events=[an_event(1, "NodeFailed", "fetch", error={"message": "no"})],
@@ -141,6 +154,8 @@ QUERIES: dict[str, Any] = {
     "JobProgressView": lambda app: jobs.job_progress(app, "7"),
     "CountsView": jobs.count_jobs,
     "FootprintsView": lambda app: jobs.job_footprints(app, "7"),
+    "GraphView": lambda app: graphs.job_graph(app, "7"),
+    "TimelineView": lambda app: timeline.job_timeline(app, "7"),
     "NodeViewPage": nodes.list_nodes,
     "NodeDetailView": lambda app: nodes.node_detail(app, "7", "fetch"),
     "TaskViewPage": nodes.list_tasks,

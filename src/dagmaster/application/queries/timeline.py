@@ -1,0 +1,89 @@
+"""The timeline of a job: when its attempts were queued, started and finished, and its critical path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.critical_path import critical_path
+from dagmaster.application.cursors import CursorKind, next_cursor, start_page
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.node_lookup import dependencies_of
+from dagmaster.application.views.timeline import TimelineView
+from dagmaster.engine.status import NodeStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dagmaster.application.context import Application
+    from dagmaster.ports.read_store import JobRecord
+    from dagmaster.ports.timelines import TimelineRecord
+
+MAX_TIMELINE: Final = 10_000
+"""The most rows of a page."""
+_NOT_RUN: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.SKIPPED, NodeStatus.CANCELLED})
+
+
+async def job_timeline(
+    app: Application, job_id: str | None, *, cursor: str | None = None, limit: int = MAX_TIMELINE
+) -> TimelineView:
+    """Return a page of the timeline of a job."""
+    after = start_page(CursorKind.TIMELINE, cursor, limit, max_limit=MAX_TIMELINE)
+    job = await find_job(app, job_id)
+    rows = await app.read.timelines.rows(job.id, after=after, limit=limit)
+    unknown = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
+    waits = await app.read.waits(job.id, unknown) if unknown else {}
+    since = {node_id: wait.since for node_id, wait in waits.items()}
+    names = list(dict.fromkeys(row.worker for row in rows if row.worker is not None))
+    numbers = {name: number for number, name in enumerate(names)}
+    origin = job.created_at
+    return TimelineView(
+        job_id=job.id,
+        status=job.status,
+        origin_at=origin,
+        now_seconds=round(job.now - origin, 3),
+        finished_seconds=None if job.finished_at is None else round(job.finished_at - origin, 3),
+        worker_names=tuple(names),
+        node_ids=tuple(row.node_id for row in rows),
+        attempts=tuple(row.attempt for row in rows),
+        statuses=tuple(row.status for row in rows),
+        workers=tuple(None if row.worker is None else numbers[row.worker] for row in rows),
+        queued=_seconds((row.queued_at for row in rows), origin),
+        started=_seconds((row.started_at or since.get(row.node_id) for row in rows), origin),
+        finished=_seconds((row.finished_at for row in rows), origin),
+        critical_path=await _critical_path(app, job) if cursor is None else (),
+        next_cursor=next_cursor(CursorKind.TIMELINE, rows, limit, _position),
+    )
+
+
+def _position(row: TimelineRecord) -> tuple[str, int]:
+    return (row.node_id, row.attempt)
+
+
+def _seconds(times: Iterable[float | None], origin: float) -> tuple[float | None, ...]:
+    return tuple(None if at is None else round(at - origin, 3) for at in times)
+
+
+async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
+    """Return the critical path of a job, with the last child of each fan-out on it."""
+    graph = await app.outlines.get(job.content_hash)
+    records = {record.node_id: record for record in await app.read.nodes(job.id, list(graph.specs))}
+    ends = {
+        node_id: job.now if record.finished_at is None else record.finished_at
+        for node_id, record in records.items()
+        if record.status not in _NOT_RUN
+    }
+    path = critical_path(ends, dependencies_of(graph))
+    children: dict[str, str] = {}
+    fan_outs = [node_id for node_id in path if records[node_id].source_count is not None]
+    while fan_outs:
+        children |= (last := await app.read.timelines.last_children(job.id, fan_outs))
+        # A child may be a fan-out, too; of others there are no children.
+        fan_outs = list(last.values())
+    return tuple(step for node_id in path for step in _with_children(node_id, children))
+
+
+def _with_children(node_id: str, children: dict[str, str]) -> list[str]:
+    steps = [node_id]
+    while (child := children.get(steps[-1])) is not None:
+        steps.append(child)
+    return steps
