@@ -29,8 +29,15 @@ BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
 UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
-REMOTE: Final = frozenset({"changes", "fleet", "jobs", "keys", "metrics", "submit", "workflows"})
+REMOTE: Final = frozenset({"changes", "fleet", "handlers", "jobs", "keys", "metrics", "submit", "workflows"})
 """The commands that can ask a server instead of a database."""
+LOCAL_REASONS: Final = {
+    "blobs": "it reads and writes storage itself: a server passes no data through. Set DAGMASTER_BRONZE_URL,"
+    " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
+    "stac": "it asks the catalog itself, which the settings of this machine name",
+    "config": "it shows the settings of this machine: those of a server are where the server runs",
+}
+"""Why commands about data and settings ask no server; the others run services, or work on files of this machine."""
 
 
 class LazyGroup(click.Group):
@@ -157,9 +164,10 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
     """
     command = context.invoked_subcommand
     if (url is not None or key is not None) and command not in REMOTE:
+        reason = LOCAL_REASONS.get(command or "", "run it where its database or its files are")
         raise click.UsageError(
-            f"`dagmaster {command}` works on this machine, and takes no --url and no --key: run it where its database"
-            f" or its files are. A server is asked by: {', '.join(sorted(REMOTE))}"
+            f"`dagmaster {command}` works on this machine, and takes no --url and no --key: {reason}. A server is asked"
+            f" by: {', '.join(sorted(REMOTE))}"
         )
     if url is not None or key is not None:
         from dagmaster.cli.system import remember_server

@@ -19,7 +19,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.client.async_client import AsyncClient
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "origin", "now"})
+LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "submitted_by", "origin", "now"})
 """Arguments of functions that a server takes from the key and from its own clock."""
 _OPTIONS: Final = "dagmaster.server"
 job_argument = click.argument("job_id", metavar="JOB")
@@ -163,15 +163,20 @@ def remember_server(context: click.Context, url: str | None, key: str | None) ->
     context.meta[_OPTIONS] = (url, key)
 
 
-def find_server(data_dir: pathlib.Path | None) -> Server | None:
-    """Return the server to ask. An option wins over the environment; None: the database."""
+def find_server(data_dir: pathlib.Path | None, *, modules: Sequence[str] = ()) -> Server | None:
+    """Return the server to ask. An option wins over the environment; None: the database, or code of this machine."""
     context = click.get_current_context(silent=True)
     url, key = (None, None) if context is None else context.meta.get(_OPTIONS, (None, None))
     if url is not None and data_dir is not None:
         raise click.UsageError(
             "--url asks a server, --data-dir names a database of this machine: leave one of them out"
         )
-    if data_dir is not None:
+    if url is not None and modules:
+        raise click.UsageError(
+            "--url asks for the handlers of the server's workers, --handlers names code of this machine: leave one of"
+            " them out"
+        )
+    if data_dir is not None or modules:
         return None
     from dagmaster.bootstrap.client_settings import load_client_settings
 

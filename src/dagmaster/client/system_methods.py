@@ -1,4 +1,4 @@
-"""Methods of clients about workflows, services, metrics, keys and the audit trail."""
+"""Methods of clients about workflows, handlers, services, metrics, keys and the audit trail."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dagmaster.application.api_keys import id_of
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.application.views.audit_trail import AuditEntryView
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
+from dagmaster.application.views.handlers import HandlerTestView, HandlerView
 from dagmaster.application.views.metrics import (
     FailureReport,
     NodeMetricsReport,
@@ -19,11 +20,12 @@ from dagmaster.application.views.workflows import VersionView, WorkflowDetailVie
 from dagmaster.client.answers import page_of, view_of, views_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.commands.publication import WorkflowSource
     from dagmaster.application.views.page import Page
     from dagmaster.client.connection import Connection
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.api_keys import Scope
     from dagmaster.ports.audit_trail import AuditFilter
 
@@ -65,6 +67,34 @@ class SystemMethods:
         """Make a published version the one that new jobs get."""
         path = ("workflows", workflow_id, "activate")
         return view_of(ActivateResult, await self.connection.post(*path, body={"version": version}))
+
+    # ── Handlers ──
+
+    async def list_handlers(self, *, cursor: str | None = None, limit: int = 100) -> Page[HandlerView]:
+        """List the handlers that workers have published, by name."""
+        return page_of(HandlerView, await self.connection.get("handlers", cursor=cursor, limit=limit))
+
+    async def find_handler(self, name: str) -> HandlerView:
+        """Return a published handler by its name or an alias."""
+        return view_of(HandlerView, await self.connection.get("handlers", name))
+
+    async def run_handler(
+        self,
+        name: str,
+        params: Mapping[str, JsonValue],
+        *,
+        queue: str | None = None,
+        timeout_seconds: float | None = None,
+        wait_seconds: float = 10.0,
+    ) -> HandlerTestView:
+        """Run a handler once on a worker, as a job that lists leave out; wait for its outcome for a while."""
+        body = {
+            "params": dict(params),
+            "queue": queue,
+            "timeout_seconds": timeout_seconds,
+            "wait_seconds": wait_seconds,
+        }
+        return view_of(HandlerTestView, await self.connection.post("handlers", name, "test", body=body))
 
     # ── Services ──
 

@@ -12,6 +12,8 @@ ALIASES: Final = {
     "/api/dag/jobs/{id}/cancel": "/api/v1/jobs/{id}/cancel",
     "/api/dag/status/{id}": "/api/v1/jobs/{id}/progress",
     "/api/task/complete": "/api/v1/callbacks/task-result",
+    "/api/callbacks/{id}": "/api/v1/callbacks/{id}",
+    "/api/test/handler": "/api/v1/handlers/test",
     "/api/v1/queues/status": "/api/v1/queues",
 }
 """The whole table. `{id}` is one part of a path."""

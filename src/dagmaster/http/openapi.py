@@ -37,6 +37,7 @@ OPERATION_IDS: Final = {
     ("get", "/metrics/workflows/{workflow_id}/nodes"): "get_node_metrics",
     ("get", "/metrics/failures"): "get_failure_metrics",
     ("get", "/metrics/throughput"): "get_throughput",
+    ("post", "/handlers/test"): "test_named_handler",
     ("get", "/audit"): "list_changes",
     ("get", "/admin/schema"): "get_schema",
     ("post", "/admin/migrate"): "migrate_schema",

@@ -16,7 +16,7 @@ from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
-from dagmaster.cli.main import REMOTE, cli, main
+from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
 from dagmaster.cli.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
@@ -198,6 +198,7 @@ FINISHED = [
     "workflows show fine",
     "workflows show fine --yaml",
 ]
+"""Handlers are not among them: without a server they are those of this machine."""
 
 
 @pytest.mark.parametrize("arguments", FINISHED)
@@ -378,6 +379,48 @@ def test_files_are_published_all_or_none_and_activated(terminal, files):
     assert terminal.remote("workflows", "activate", "child", "2")[:2] == (0, "new jobs of child get v2 (before: v1)\n")
 
 
+def test_handlers_of_the_workers_are_listed_and_shown(terminal):
+    code, out, err = terminal.remote("handlers", "list")
+    assert (code, out.split()) == (0, ["remote.fail", "remote.greet"])
+    assert err.startswith("\n2 handlers.")
+    (failing, greeting) = json.loads(terminal.remote("handlers", "list", "--json")[1])
+    assert (failing["name"], greeting["queue"], greeting["workers"]) == ("remote.fail", "q", 1)
+    code, out, _ = terminal.remote("handlers", "show", "remote.fail")
+    assert code == 0
+    assert "number integer, required" in " ".join(out.split())
+    assert "workers 1 live worker with this version" in " ".join(out.split())
+    assert json.loads(terminal.remote("handlers", "show", "remote.fail", "--json")[1]) == failing
+    code, _, err = terminal.remote("handlers", "show", "remote.gret")
+    assert code == 2
+    assert "no worker has published a handler 'remote.gret': did you mean" in err
+
+
+def test_a_handler_is_tested_on_a_worker(terminal):
+    code, out, err = terminal.remote("handlers", "test", "remote.greet", "-p", "name=Ada")
+    assert (code, json.loads(out)) == (0, {"text": "hello Ada"})
+    assert err.startswith("the handler runs on a worker, as job ")
+    job_id = err.split()[-1]
+    job = json.loads(terminal.remote("jobs", "show", job_id, "--json")[1])
+    assert (job["status"], job["submitted_by"]) == ("COMPLETED", "ada")
+    assert job_id not in terminal.remote("jobs", "list", "--json")[1], "lists leave it out"
+    code, out, _ = terminal.remote("handlers", "test", "remote.fail", "-p", "number=2", "--json")
+    assert (code, json.loads(out)["status"], json.loads(out)["error"]["message"]) == (1, "FAILED", "two is broken")
+    assert terminal.remote("handlers", "test", "remote.fail", "-p", "number=two")[0] == 2
+
+
+def test_handlers_of_this_machine_are_asked_for_by_their_module(terminal, files, monkeypatch):
+    module = str(files / "tasks.py")
+    code, _, err = terminal.remote("handlers", "list", "--handlers", module)
+    assert (code, "leave one of them out" in " ".join(err.split())) == (2, True)
+    code, _, err = terminal.remote("handlers", "test", "remote.greet", "--attempt", "2")
+    assert (code, "--attempt is for a test on this machine" in " ".join(err.split())) == (2, True)
+    monkeypatch.setenv("DAGMASTER_URL", terminal.server.url)
+    names = [handler["name"] for handler in json.loads(terminal.local("handlers", "list", "--json")[1])]
+    assert names == ["remote.fail", "remote.greet"]
+    code, out, err = terminal.local("handlers", "test", "remote.greet", "-p", "name=Eve", "--handlers", module)
+    assert (code, json.loads(out), err) == (0, {"text": "hello Eve"}, "")
+
+
 def test_keys_are_made_rotated_and_revoked(terminal):
     code, out, _ = terminal.remote("keys", "create", "eve", "--scope", "read", "--json")
     key = json.loads(out)
@@ -388,7 +431,7 @@ def test_keys_are_made_rotated_and_revoked(terminal):
     # The text of a key names it, and is not sent.
     assert terminal.remote("keys", "revoke", json.loads(out)["key"])[0] == 0
     code, out, _ = terminal.remote("changes", "--kind", "key", "--limit", "3")
-    assert re.findall(r"ada +(key\.\w+)", out) == ["key.revoke", "key.rotate", "key.create"]
+    assert re.findall(r"ada +[0-9a-f]{12} +(key\.\w+)", out) == ["key.revoke", "key.rotate", "key.create"]
 
 
 def test_a_key_is_missing_unknown_or_has_not_the_scope(terminal, monkeypatch):
@@ -432,7 +475,9 @@ def test_the_environment_names_the_server_and_an_option_wins(terminal, monkeypat
 def test_a_command_of_this_machine_refuses_a_server_by_name(terminal, command):
     code, _, err = terminal.remote(command)
     assert code == 2
-    assert f"`dagmaster {command}` works on this machine" in " ".join(err.split())
+    sentence = " ".join(err.split())
+    assert f"`dagmaster {command}` works on this machine" in sentence
+    assert LOCAL_REASONS.get(command, "run it where its database or its files are") in sentence
 
 
 def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeypatch):

@@ -16,8 +16,8 @@ from dagmaster.client.blocking_client import Client
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
-    "api_keys", "audit_trail", "commands.control", "commands.publication", "commands.resume", "diagnosis", "job_watch", "progress", "queries.fleet",
-    "queries.events_and_logs", "queries.job_detail", "queries.jobs", "queries.log_lines",
+    "api_keys", "audit_trail", "commands.control", "commands.handler_tests", "commands.publication", "commands.resume", "diagnosis", "job_watch", "progress", "queries.fleet",
+    "queries.events_and_logs", "queries.handlers", "queries.job_detail", "queries.jobs", "queries.log_lines",
     "queries.metrics", "queries.nodes", "queries.workflows", "submission",
 )  # fmt: skip
 FUNCTIONS = {

@@ -240,12 +240,19 @@ def test_older_routes_answer_like_the_routes_that_they_stand_for():
         job_id = (await api.post("/api/dag/submit", {"workflow_id": "hello"})).json()["job_id"]
         await api.until(job_id, "WAITING")
         for old, new in ALIASES.items():
-            if old.endswith(("submit", "cancel", "complete")):
+            if old.endswith(("submit", "cancel", "complete", "callbacks/{id}", "handler")):
                 continue
             first, second = [await api.get(path.format(id=job_id)) for path in (old, new)]
             assert first.status_code == second.status_code == 200
             assert first.json().keys() == second.json().keys()
         assert (await api.post(f"/api/dag/jobs/{job_id}/cancel")).json()["accepted"] is True
+        tested = await api.post("/api/test/handler", {"handler": "greet", "params": {"name": "Ada"}})
+        assert (tested.status_code, tested.json()["output"]) == (200, {"text": "hello Ada"})
+        for old in (
+            "/api/task/complete",
+            *(f"/api/callbacks/task-{what}" for what in ("result", "progress", "heartbeat")),
+        ):
+            assert (await api.post(old, {})).status_code == 403, "they need the scope work"
         api.headers = {}
         assert (await api.get(f"/api/dag/jobs/{job_id}")).status_code == 401
 

@@ -1,16 +1,17 @@
-"""`dagmaster handlers`: list, show and test handlers."""
+"""`dagmaster handlers`: list, show and test handlers of this machine, or with `--url` those of a server's workers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from dagmaster.authoring.handler_definitions import describe_handler
-from dagmaster.cli.errors import CommandError
+from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.errors import CommandError, command_errors
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
@@ -21,20 +22,32 @@ from dagmaster.cli.options import (
     read_json_file,
     read_pairs,
 )
+from dagmaster.cli.render.handler_page import print_handler, print_handlers
+from dagmaster.cli.system import RemoteSession, find_server
+from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.application.views import HandlerView, NodeDetailView
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
+    from dagmaster.cli.system import System
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.handler_reports import Checkpoint, Progress
+
+TIMEOUT_SECONDS: Final = 3600.0
+"""The timeout of a test on this machine. On a worker it is the handler's."""
 
 
 @click.group()
 def handlers() -> None:
-    """List, show and test handlers."""
+    """List, show and test handlers.
+
+    They are the handlers of this machine: those that are built in, and those of DAGMASTER_HANDLERS and --handlers. With
+    --url or DAGMASTER_URL they are those that the workers of the server have published, and a test runs on a worker.
+    """
 
 
 @handlers.command(name="list")
@@ -42,15 +55,16 @@ def handlers() -> None:
 @handlers_option
 def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
     """List the handlers that workflows can use."""
-    registry = load_registry(modules)
-    specs = sorted(registry, key=lambda spec: spec.name)
+    server = find_session(modules)
+    if server is None:
+        specs = sorted(load_registry(modules), key=lambda spec: spec.name)
+        documents = [describe_handler(spec) for spec in specs]
+    else:
+        documents = [view.to_dict() for view in server.run(_all_handlers)]
     if as_json:
-        click.echo(json.dumps([describe_handler(spec) for spec in specs], ensure_ascii=False))
-        return COMPLETED
-    width = max((len(spec.name) for spec in specs), default=0)
-    for spec in specs:
-        click.echo(f"{click.style(spec.name.ljust(width), bold=True)}  {_first_line(spec)}")
-    click.echo(f"\n{len(specs)} handlers. `dagmaster handlers show NAME` shows the params of one.", err=True)
+        click.echo(json.dumps(documents, ensure_ascii=False))
+    else:
+        print_handlers(documents)
     return COMPLETED
 
 
@@ -60,26 +74,17 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
 @handlers_option
 def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
     """Show the params and the output of a handler."""
-    spec = _find(load_registry(modules), name)
+    from dagmaster.application.queries.handlers import find_handler
+
+    server = find_session(modules)
+    if server is None:
+        document = describe_handler(_find(load_registry(modules), name))
+    else:
+        document = server.run(lambda system: system.call(find_handler, name)).to_dict()
     if as_json:
-        click.echo(json.dumps(describe_handler(spec), ensure_ascii=False, indent=2))
-        return COMPLETED
-    click.echo(click.style(spec.name, bold=True) + f"  (version {spec.version}, {spec.module})")
-    if spec.description:
-        click.echo(f"\n{spec.description}")
-    facts = [
-        ("queue", spec.queue),
-        ("timeout", None if spec.timeout_seconds is None else f"{spec.timeout_seconds:g} s"),
-        ("attempts", None if spec.retry is None else spec.retry.max_attempts),
-        ("also named", ", ".join(spec.aliases)),
-    ]
-    click.echo("")
-    for label, value in facts:
-        if value:
-            click.echo(f"  {label:<10} {value}")
-    document = describe_handler(spec)
-    _show_fields("Params", document["params"])
-    _show_fields("Output", document["output"])
+        click.echo(json.dumps(document, ensure_ascii=False, indent=2))
+    else:
+        print_handler(document)
     return COMPLETED
 
 
@@ -97,16 +102,12 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
 @click.option(
     "--attempt",
     type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="The number of the attempt that the handler sees.",
+    help="The number of the attempt that the handler sees. Not with a server.  [default: 1]",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    default=3600.0,
-    show_default=True,
-    help="The timeout in seconds.",
+    help="The timeout in seconds.  [default: 3600; on a worker the handler's]",
 )
 @json_output_option("Print one JSON document: status, output, error.")
 @handlers_option
@@ -115,8 +116,8 @@ def test(
     *,
     pairs: tuple[str, ...],
     params_file: pathlib.Path | None,
-    attempt: int,
-    timeout: float,
+    attempt: int | None,
+    timeout: float | None,
     as_json: bool,
     modules: tuple[str, ...],
 ) -> int:
@@ -125,35 +126,102 @@ def test(
     It runs as on a worker: a plain function in a child process. What it prints, logs and reports goes to standard
     error; its output to standard output.
 
+    With --url it runs on a worker of the server, as a job that lists leave out.
+
     \b
     Examples:
       dagmaster handlers test hello_world -p name=Ada
       dagmaster handlers test chunk_processor -p 'chunk=[1, 2, 3]'
     """
+    server = find_session(modules)
+    if server is not None:
+        if attempt is not None:
+            raise click.UsageError("--attempt is for a test on this machine: on a worker it is the first attempt")
+        return _test_on_worker(server, name, pairs, params_file, timeout, as_json=as_json)
     from dagmaster.bootstrap import execute_task
 
     registry = load_registry(modules)
     spec = _find(registry, name)
-    params = read_json_file(params_file) | read_pairs(pairs, _param_parser(spec), "a param")
+    attempt = attempt or 1
     message = TaskMessage(
         task_id="test",
         job_id="test",
         node_id="test",
         handler=spec.name,
-        params=params,
-        timeout_seconds=timeout,
+        params=read_json_file(params_file) | read_pairs(pairs, _param_parser(spec.params_schema()), "a param"),
+        timeout_seconds=timeout or TIMEOUT_SECONDS,
         attempt=attempt,
         fencing_token=attempt,
     )
     outcome = asyncio.run(execute_task(message, registry, _StderrReports(), modules=modules))
-    return _print_outcome(outcome, as_json=as_json)
+    if isinstance(outcome, Succeeded):
+        return _print_output(outcome.output, as_json=as_json)
+    return _print_failure(_error_of(outcome), as_json=as_json)
 
 
-def _param_parser(spec: HandlerSpec) -> Callable[[str, str], JsonValue]:
+def find_session(modules: tuple[str, ...]) -> RemoteSession | None:
+    """Return the server whose handlers are asked for; None: those of this machine."""
+    with command_errors():
+        server = find_server(None, modules=modules)
+    return None if server is None else RemoteSession(server)
+
+
+# ── Handlers of a server's workers ──
+
+
+async def _all_handlers(system: System) -> list[HandlerView]:
+    from dagmaster.application.queries import handlers as queries
+
+    views: list[HandlerView] = []
+    cursor: str | None = None
+    while True:
+        page = await system.call(queries.list_handlers, cursor=cursor, limit=1_000)
+        views += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return views
+
+
+def _test_on_worker(
+    server: RemoteSession,
+    name: str,
+    pairs: tuple[str, ...],
+    params_file: pathlib.Path | None,
+    timeout: float | None,
+    *,
+    as_json: bool,
+) -> int:
+    from dagmaster.application.commands.handler_tests import NODE_ID, run_handler
+    from dagmaster.application.queries.events_and_logs import follow_logs
+    from dagmaster.application.queries.handlers import find_handler
+    from dagmaster.application.queries.nodes import node_detail
+
+    async def work(system: System) -> NodeDetailView:
+        schema = (await system.call(find_handler, name)).params
+        params = read_json_file(params_file) | read_pairs(pairs, _param_parser(schema), "a param")
+        started = await system.call(
+            run_handler, name, params, submitted_by=sender(), timeout_seconds=timeout, wait_seconds=0.0
+        )
+        click.echo(f"the handler runs on a worker, as job {started.job_id}", err=True)
+        async for log in system.call(follow_logs, started.job_id):
+            click.echo(log.text, err=True, nl=False)
+        return await system.call(node_detail, started.job_id, NODE_ID)
+
+    node = server.run(work)
+    if node.status is NodeStatus.COMPLETED:
+        return _print_output(node.output, as_json=as_json)
+    reason: JsonObject = {"kind": "cancelled", "message": f"the job of the test ended; its node is {node.status}"}
+    return _print_failure(node.error or reason, as_json=as_json)
+
+
+# ── Params and outcomes ──
+
+
+def _param_parser(schema: JsonObject | None) -> Callable[[str, str], JsonValue]:
     """Return a function that parses a param: as JSON if possible, but as text if its type is text (such as 2020)."""
     from dagmaster.authoring.schema_description import takes_text
 
-    schema = spec.params_schema() or {}
+    schema = schema or {}
     return lambda name, text: text if text != "null" and takes_text(schema, name) else json_or_text(name, text)
 
 
@@ -173,13 +241,18 @@ class _StderrReports:
     dump = log
 
 
-def _print_outcome(outcome: Outcome, *, as_json: bool) -> int:
-    if isinstance(outcome, Succeeded):
-        document: JsonObject = {"status": "COMPLETED", "output": outcome.output, "error": None}
-        text = json.dumps(document if as_json else outcome.output, ensure_ascii=False, indent=None if as_json else 2)
-        click.echo(text)
-        return COMPLETED
-    error = getattr(outcome, "error", {"kind": "released", "message": "the handler released the task"})
+def _error_of(outcome: Outcome) -> JsonObject:
+    return getattr(outcome, "error", None) or {"kind": "released", "message": "the handler released the task"}
+
+
+def _print_output(output: JsonValue, *, as_json: bool) -> int:
+    document: JsonObject = {"status": "COMPLETED", "output": output, "error": None}
+    text = json.dumps(document if as_json else output, ensure_ascii=False, indent=None if as_json else 2)
+    click.echo(text)
+    return COMPLETED
+
+
+def _print_failure(error: JsonObject, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
     else:
@@ -194,27 +267,3 @@ def _find(registry: Registry, name: str) -> HandlerSpec:
         return registry.get(name)
     except HandlerNotFound as error:
         raise CommandError(error) from error
-
-
-def _show_fields(title: str, schema: dict[str, Any] | None) -> None:
-    click.echo(f"\n{title}:")
-    if schema is None:
-        click.echo("  not declared: anything is accepted")
-        return
-    from dagmaster.authoring.schema_description import REQUIRED, describe_fields
-
-    fields = describe_fields(schema)
-    if not fields:
-        click.echo("  none")
-        return
-    width = max(len(field.name) for field in fields)
-    for field in fields:
-        default = field.default if field.default in ("", REQUIRED) else f"default {field.default}"
-        details = ", ".join(filter(None, (field.kind, field.limits, default if title == "Params" else "")))
-        click.echo(f"  {click.style(field.name.ljust(width), bold=True)}  {details}")
-        if field.description:
-            click.echo(f"  {'':<{width}}  {click.style(field.description, dim=True)}")
-
-
-def _first_line(spec: HandlerSpec) -> str:
-    return spec.description.strip().split("\n", 1)[0]

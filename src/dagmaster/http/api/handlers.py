@@ -23,12 +23,18 @@ Name = Annotated[str, Path(max_length=MAX_HANDLER_NAME, description="The name of
 
 
 class TestBody(Body):
-    """A test of a handler."""
+    """A test of the handler that the path names."""
 
     params: dict[str, Any] = Field(default_factory=dict, examples=[{"name": "Ada"}])
     queue: str | None = Field(default=None, min_length=1, max_length=MAX_QUEUE, description="Default: the handler's.")
     timeout_seconds: float | None = Field(default=None, ge=1, le=86_400, description="Default: the handler's.")
     wait_seconds: float = Field(default=10.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for it.")
+
+
+class NamedTestBody(TestBody):
+    """A test of the handler that the body names."""
+
+    handler: str = Field(min_length=1, max_length=MAX_HANDLER_NAME, examples=["hello_world"])
 
 
 @routes.get("/handlers", Scope.READ, "HandlerViewPage")
@@ -49,6 +55,16 @@ async def test(app: App, caller: Caller, name: Name, body: TestBody) -> JSONResp
 
     The caller chooses handler and params, as in a definition: this needs the scope `admin`.
     """
+    return await _run(app, caller, name, body)
+
+
+@routes.post("/handlers/test", Scope.ADMIN, "HandlerTestView")
+async def test_named(app: App, caller: Caller, body: NamedTestBody) -> JSONResponse:
+    """Run a handler once on a worker, as `/handlers/{name}/test` does; the body names it."""
+    return await _run(app, caller, body.handler, body)
+
+
+async def _run(app: App, caller: Caller, name: str, body: TestBody) -> JSONResponse:
     view = await run_handler(
         app,
         name,
