@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 JOBS = 20_000
 """How many finished jobs of three nodes the database of the commands has."""
 
-READS = (("jobs", "list"), ("jobs", "show", "last"), ("fleet",))
+READS = (("jobs", "list"), ("jobs", "show", "last"), ("jobs", "why", "last"), ("fleet",))
 
 
 def measure() -> Iterator[Row]:

@@ -39,10 +39,13 @@ class Application:
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)
     """Graphs without expressions, for all that only shows jobs or looks nodes up: to compile one takes longer."""
+    explained_outlines: OutlineCache = field(init=False, compare=False, repr=False)
+    """The same with the conditions of branches, which explanations quote."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "graphs", GraphCache(self.read))
         object.__setattr__(self, "outlines", OutlineCache(self.read))
+        object.__setattr__(self, "explained_outlines", OutlineCache(self.read, with_conditions=True))
 
     def on_behalf_of(self, origin: ChangeOrigin) -> Application:
         """Return the same application, with its caches, for the changes of one caller."""

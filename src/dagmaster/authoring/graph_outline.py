@@ -1,11 +1,14 @@
 """The outline of a stored graph: its nodes, what they run and what they wait for, without their expressions.
 
-For readers, which show jobs and evaluate nothing. To compile a definition takes 0.4 s in a new process, most of it for
-imports (2026-11); an outline takes none of them. A test compares outlines with compiled graphs.
+For readers, which show and explain jobs and evaluate nothing. To compile a definition takes 0.4 s in a new process,
+most of it for imports (2026-11); an outline takes none of them. Only the conditions of branches are compiled, if a
+reader asks for them: explanations name the values that a condition reads. A test compares outlines with compiled
+graphs.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dagmaster.engine.graph import (
@@ -29,7 +32,7 @@ from dagmaster.engine.graph import (
     Wiring,
     WorkflowSpec,
 )
-from dagmaster.engine.retry import RetryPolicy
+from dagmaster.engine.retry import Backoff, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -42,7 +45,7 @@ _Node = dict[str, Any]
 _NO_TEMPLATE: Final = cast("Template", None)
 
 
-def outline_graph(definition: Mapping[str, Any], content_hash: str) -> Graph:
+def outline_graph(definition: Mapping[str, Any], content_hash: str, *, with_conditions: bool = False) -> Graph:
     """Return the graph of a stored definition, which was checked when it was compiled, without templates."""
     nodes: dict[str, _Node] = definition["nodes"]
     edges: dict[str, list[Leaf]] = {}
@@ -50,6 +53,9 @@ def outline_graph(definition: Mapping[str, Any], content_hash: str) -> Graph:
         for leaf, target in _edges_of(node_id, node):
             edges.setdefault(target, []).append(leaf)
     specs = {node_id: _spec(node_id, node, _requires(node, edges.get(node_id))) for node_id, node in nodes.items()}
+    if with_conditions:
+        conditionals = (spec for spec in list(specs.values()) if isinstance(spec, ConditionalSpec))
+        specs |= {spec.id: _with_conditions(spec, nodes[spec.id]) for spec in conditionals}
     return Graph(
         workflow_id=definition["workflow_id"],
         version=definition["version"],
@@ -117,14 +123,21 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
     common: dict[str, Any] = {"id": node_id, "description": node.get("description", ""), "requires": requires}
     match Kind(node.get("type", Kind.TASK)):
         case Kind.TASK:
-            retry = RetryPolicy(max_attempts=node["retry"]["max_attempts"]) if "retry" in node else RetryPolicy()
-            queue = node.get("queue", "")
-            return TaskSpec(**common, handler=node["handler"], queue=queue, params=_NO_TEMPLATE, retry=retry)
+            return TaskSpec(
+                **common,
+                handler=node["handler"],
+                queue=node.get("queue", ""),
+                params=_NO_TEMPLATE,
+                dispatch_timeout_seconds=node.get("dispatch_timeout_seconds"),
+                retry=_retry(node.get("retry")),
+                allow_failure=node.get("allow_failure", False),
+            )
         case Kind.CONDITIONAL:
             return ConditionalSpec(**common, condition_field=None, branches=_branches(node))
         case Kind.FAN_OUT:
             child: Any = _spec(node_id, node["task"], None)
-            return FanOutSpec(**common, source=_NO_TEMPLATE, child=child)
+            limit = node.get("max_parallel")
+            return FanOutSpec(**common, source=_NO_TEMPLATE, child=child, max_parallel=limit)
         case Kind.FAN_IN:
             return FanInSpec(**common)
         case Kind.WORKFLOW:
@@ -150,3 +163,28 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
             return StartSpec(**common)
         case Kind.END:
             return EndSpec(**common)
+
+
+def _retry(written: Mapping[str, Any] | None) -> RetryPolicy:
+    return RetryPolicy() if written is None else RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])})
+
+
+def _with_conditions(spec: ConditionalSpec, node: _Node) -> ConditionalSpec:
+    """Return a conditional with its field and its branches, the default last."""
+    from dagmaster.engine.expressions.conditions import compile_condition
+    from dagmaster.engine.expressions.paths import DECISION
+    from dagmaster.engine.expressions.templates import compile_template_all
+
+    text, field = node.get("condition_field"), None
+    if text is not None:
+        field, _ = compile_template_all(text if "{{" in text else f"{{{{ {text} }}}}", DECISION)
+    branches = []
+    for index, branch in enumerate(node["branches"]):
+        written = branch.get("condition")
+        condition = None if written is None else compile_condition(written, roots=DECISION)
+        branches.append(Branch(_branch_name(branch, index), condition, tuple(_names(branch.get("next")))))
+    branches.sort(key=lambda branch: branch.condition is None)
+    conditions = [branch.condition for branch in branches if branch.condition is not None]
+    refs = dict.fromkeys(() if field is None else field.refs)
+    refs |= dict.fromkeys(ref for condition in conditions for ref in condition.refs if ref != ("value",))
+    return replace(spec, condition_field=field, branches=tuple(branches), refs=tuple(refs))

@@ -52,9 +52,13 @@ class GraphCache:
 
 
 class OutlineCache(GraphCache):
-    """The same for outlines: graphs without expressions, which are not compiled."""
+    """The same for outlines: graphs without expressions, or with those of branches only, which are not compiled."""
+
+    def __init__(self, store: Definitions, *, with_conditions: bool = False) -> None:
+        super().__init__(store)
+        self._with_conditions = with_conditions
 
     def _read(self, definition: Mapping[str, JsonValue], content_hash: str) -> Graph:
         from dagmaster.authoring.graph_outline import outline_graph
 
-        return outline_graph(definition, content_hash)
+        return outline_graph(definition, content_hash, with_conditions=self._with_conditions)

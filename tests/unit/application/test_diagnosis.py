@@ -48,6 +48,15 @@ def test_a_job_is_explained_with_the_shape_that_lists_have():
     assert document["groups"][0]["count"] == 1
 
 
+def test_a_job_is_explained_without_compiling_its_workflow(monkeypatch):
+    def compile_nothing(*_: object) -> None:
+        raise AssertionError("compiled")
+
+    monkeypatch.setattr("dagmaster.authoring.compiler.compile.compile_definition", compile_nothing)
+    app = an_application(FakeReadStore([a_record()], facts=in_queue()))
+    assert run(why_job(app, "last")).reason.code == "no_worker"
+
+
 def test_a_node_is_explained_link_by_link():
     app = an_application(FakeReadStore([a_record()], facts=in_queue()))
     view = run(why_node(app, "7", "after"))

@@ -14,11 +14,14 @@ from dagmaster.authoring.compiler.compile import compile_definition, compile_fil
 from dagmaster.authoring.diagram.dependencies import list_dependencies
 from dagmaster.authoring.graph_outline import outline_graph
 from dagmaster.bootstrap import find_handlers
-from dagmaster.engine.graph import FanOutSpec, Graph, Spec, TaskSpec
+from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Graph, Spec
 from tests.unit.authoring.workflow_strategies import workflows
 
 WORKFLOWS = sorted((Path(__file__).parents[3] / "workflows").glob("*.yaml"))
-SHOWN = ("handler", "queue", "workflow_id", "version", "signal", "approvers", "on_timeout")
+SHOWN = (
+    "handler", "queue", "retry", "dispatch_timeout_seconds", "allow_failure", "max_parallel", "workflow_id", "version",
+    "signal", "approvers", "on_timeout",
+)  # fmt: skip
 
 
 def check(compiled: Graph) -> None:
@@ -32,6 +35,9 @@ def check(compiled: Graph) -> None:
         assert shown(outline.specs[node_id]) == shown(spec)
         assert outline.specs[node_id].requires == spec.requires
     assert (outline.wiring.dependents, outline.wiring.waits) == (graph.wiring.dependents, graph.wiring.waits)
+    explained = outline_graph(definition, compiled.content_hash, with_conditions=True)
+    assert conditions_of(explained) == conditions_of(graph)
+    assert list(explained.specs) == list(graph.specs)
     for read in (actions_of, approvals_of, dependencies_of, list_dependencies):
         assert read(outline) == read(graph)
 
@@ -39,8 +45,21 @@ def check(compiled: Graph) -> None:
 def shown(spec: Spec) -> list[Any]:
     """Return what readers use of a node."""
     child = shown(spec.child) if isinstance(spec, FanOutSpec) else None
-    max_attempts = spec.retry.max_attempts if isinstance(spec, TaskSpec) else None
-    return [type(spec), spec.description, child, max_attempts, *(getattr(spec, name, None) for name in SHOWN)]
+    return [type(spec), spec.description, child, *(getattr(spec, name, None) for name in SHOWN)]
+
+
+def conditions_of(graph: Graph) -> list[Any]:
+    """Return what explanations quote of branches."""
+    conditionals = [spec for spec in graph.specs.values() if isinstance(spec, ConditionalSpec)]
+    return [
+        (
+            spec.id,
+            spec.condition_field is None,
+            spec.refs,
+            [(branch.name, branch.condition, branch.next) for branch in spec.branches],
+        )
+        for spec in conditionals
+    ]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

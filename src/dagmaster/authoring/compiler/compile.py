@@ -20,7 +20,7 @@ from dagmaster.authoring.compiler.edges import Edges
 from dagmaster.authoring.compiler.ineffective_keys import check_ineffective_keys
 from dagmaster.authoring.compiler.node_outputs import output_keys
 from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
-from dagmaster.authoring.compiler.node_templates import OUTPUTS, sort_keys
+from dagmaster.authoring.compiler.node_templates import sort_keys
 from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
 from dagmaster.authoring.inputs import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
@@ -28,6 +28,7 @@ from dagmaster.authoring.source_document import Document, document_from_data, fo
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
+from dagmaster.engine.expressions.paths import OUTPUTS
 from dagmaster.engine.graph import DefaultLimits, Graph, Kind, OnFailure, Wiring
 from dagmaster.errors import Problem, WorkflowInvalid
 

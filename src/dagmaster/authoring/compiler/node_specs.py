@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.edges import MAX_HINTS
 from dagmaster.authoring.compiler.literal_params import check_literal_params
-from dagmaster.authoring.compiler.node_templates import DECISION, PARAMS, TemplateCompiler, last_key
+from dagmaster.authoring.compiler.node_templates import TemplateCompiler, last_key
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import describe_actual
+from dagmaster.engine.expressions.paths import DECISION, PARAMS
 from dagmaster.engine.graph import (
     Aggregation,
     ApprovalSpec,

@@ -14,6 +14,7 @@ from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
+from dagmaster.engine.expressions.paths import DECISION
 from dagmaster.engine.expressions.templates import Template, compile_template_all
 from dagmaster.errors import ExpressionInvalid
 
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.expression import Expression, PathUse
     from dagmaster.errors import Problem
     from dagmaster.json_types import JsonValue
-
-# What expressions may start with, by place.
-OUTPUTS: Final = frozenset({"inputs", "nodes", "job", "env"})
-DECISION: Final = OUTPUTS | {"upstream"}
-PARAMS: Final = DECISION | {"secrets"}
 
 _PLAIN_FIELD: Final = re.compile(r"\{\{[\w\s.\[\]'\"]+(\|\s*default\b.*)?\}\}", re.DOTALL)
 

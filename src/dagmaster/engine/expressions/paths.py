@@ -5,7 +5,7 @@ This module does not know which inputs, nodes or secrets exist: that is checked 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.expressions.json_values import Path, path_text
 from dagmaster.engine.expressions.parser import nearest
@@ -13,6 +13,11 @@ from dagmaster.errors import ExpressionInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+
+# What expressions may start with, by place.
+OUTPUTS: Final = frozenset({"inputs", "nodes", "job", "env"})
+DECISION: Final = OUTPUTS | {"upstream"}
+PARAMS: Final = DECISION | {"secrets"}
 
 NODE_FIELDS = ("output", "outputs", "status", "error", "failed")
 """The fields of a node in expressions."""
