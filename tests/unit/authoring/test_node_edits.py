@@ -237,8 +237,8 @@ def texts(draw: Any) -> str:
     def write(value: Any, indent: str) -> str:
         style = draw(STYLES)
         if not isinstance(value, dict | list) or not value or style != "block":
-            return " " + write_inline(value, quoted=style == "quoted") + draw(comments())
-        lines = draw(comments())
+            return f" {write_inline(value, quoted=style == 'quoted')}{draw(comments())}"
+        lines: str = draw(comments())
         for item in value:
             if draw(st.integers(0, 5)) == 0:
                 lines += draw(st.sampled_from(["\n", f"\n{indent}# about - it: x", "\n\n  # two"]))
@@ -249,9 +249,8 @@ def texts(draw: Any) -> str:
     def comments() -> Any:
         return st.sampled_from(["", "", "", "  # a comment"])
 
-    text = "".join(f"{key}:{write(value, '  ')}\n" for key, value in data.items()) + draw(
-        st.sampled_from(["", "# end\n"])
-    )
+    ending: str = draw(st.sampled_from(["", "# end\n"]))
+    text = "".join(f"{key}:{write(value, '  ')}\n" for key, value in data.items()) + ending
     assert read_document(text).data == data
     return text if draw(st.booleans()) else text.removesuffix("\n")
 

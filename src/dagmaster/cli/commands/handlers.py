@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dagmaster.application.views import NodeStatus
 from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import CommandError, command_errors
@@ -24,7 +25,6 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.render.handler_page import print_handler, print_handlers
 from dagmaster.cli.system import RemoteSession, find_server
-from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import HandlerNotFound
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 
