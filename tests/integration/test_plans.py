@@ -7,6 +7,7 @@ The server reports the plan of each statement with the rows that every part of i
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +21,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import ParentNode
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.read_store import NodeFilter
+from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
@@ -189,6 +190,31 @@ async def test_entries_of_an_actor_or_an_object_are_found_by_an_index(world):
     assert len(plans.texts) == len(filters)
     assert plans.large() == {}
     await trail.close()
+
+
+JOBS = """
+INSERT INTO dag_graphs (content_hash, definition) VALUES ('g', '{"nodes": {}}');
+INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, status, created_at, finished_at)
+SELECT i, CASE WHEN status = 'COMPLETED' THEN 'fine' ELSE 'other_' || i % 4 END, 1, 'g', '{}', status, clock(), clock()
+FROM (SELECT i, (ARRAY['COMPLETED', 'FAILED', 'CANCELLED'])[i % 3 + 1] AS status FROM generate_series(1, 6 * $crowd) AS i) AS n
+"""
+
+
+@pytest.mark.parametrize("world", ["direct", "older postgres"], indirect=True)
+@in_world
+async def test_a_status_that_no_job_of_a_workflow_has_is_found_out_by_an_index(world):
+    await world._admin.execute(JOBS.replace("$crowd", str(CROWD)))
+    await world._admin.execute("VACUUM ANALYZE dag_jobs")
+    reader = await world.reader()
+    assert len(await reader.jobs(JobFilter(), limit=BATCH)) == BATCH
+    # Its connection is open now.
+    plans = Plans(world)
+    await plans.watch()
+    for status in (JobStatus.FAILED, JobStatus.CANCELLED):
+        for job_filter in (JobFilter(workflow_id="fine"), JobFilter(name="fine")):
+            assert await reader.jobs(replace(job_filter, statuses=frozenset({status})), limit=BATCH) == []
+    assert len(plans.texts) == 4
+    assert plans.large() == {}
 
 
 async def check_plans(world: PostgresWorld, statistics: str) -> None:
