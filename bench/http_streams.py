@@ -41,7 +41,7 @@ def _server(stack: Stack) -> Iterator[tuple[int, str]]:
     process = subprocess.Popen(  # noqa: S603 - our own command
         [DAGMASTER, "server", "--port=0", f"--data-dir={stack.data_dir}"],
         cwd=ROOT,
-        env=environment() | {"DAGMASTER_ADMIN_KEY": KEY},
+        env=environment() | {"DAGMASTER_ADMIN_KEY": KEY, "DAGMASTER_STREAMS_PER_KEY": "0"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

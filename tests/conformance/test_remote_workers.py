@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.status import AttemptStatus
+from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_ledger import TaskReport
@@ -32,8 +32,16 @@ def success(task: ClaimedTask) -> TaskReport:
     return TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("{}"))
 
 
-async def dispatch(world: World, scene: Scene, handler: str, node: str = "a", attempt: int = 1) -> str:
-    task = a_task(world, node, attempt=attempt)
+async def dispatch(
+    world: World,
+    scene: Scene,
+    handler: str,
+    node: str = "a",
+    *,
+    attempt: int = 1,
+    isolation: Isolation = Isolation.SHARED,
+) -> str:
+    task = a_task(world, node, attempt=attempt, isolation=isolation)
     task.handler = handler
     await scene.write(tasks=[task])
     return task.task_id
@@ -163,16 +171,44 @@ async def test_only_a_heartbeat_releases_claims_that_its_worker_does_not_name(wo
     assert await scene.results() == [("a", 1, "RELEASED")]
 
 
-async def test_a_worker_is_idle_while_the_store_knows_no_task_that_it_holds(world):
+async def test_an_exclusive_task_is_the_only_one_of_its_worker(world):
     scene = await Scene.begin(world)
     workers = await world.remote_workers()
     worker, other = await registered(workers), await registered(workers)
     await dispatch(world, scene, "h")
-    assert await worker.is_idle()
+    alone = await dispatch(world, scene, "h", "b", isolation=Isolation.EXCLUSIVE)
     (task,) = await worker.claim_handled(5)
-    assert (await worker.is_idle(), await other.is_idle()) == (False, True)
+    assert await worker.claim_exclusive() is None, "it holds another task"
     await worker.report_with_receipts([success(task)])
-    assert await worker.is_idle()
+    exclusive = await worker.claim_exclusive()
+    assert exclusive is not None
+    assert exclusive.task_id == alone
+    more = await dispatch(world, scene, "h", "c")
+    assert await worker.claim_handled(5) == [], "it holds an exclusive task"
+    await worker.report_with_receipts([success(exclusive)])
+    assert [task.task_id for task in await other.claim_handled(5)] == [more]
+
+
+async def test_parallel_requests_of_a_worker_claim_an_exclusive_task_or_others_but_not_both(world):
+    scene = await Scene.begin(world)
+    servers = [await world.remote_workers() for _ in range(2)]
+    worker_id = (await registered(servers[0])).id
+    one, two = [await workers.find(worker_id, "ci") for workers in servers]
+    assert one is not None
+    assert two is not None
+    for attempt in range(1, 11):
+        ordinary = await dispatch(world, scene, "h", attempt=attempt)
+        exclusive = {
+            await dispatch(world, scene, "h", node, attempt=attempt, isolation=Isolation.EXCLUSIVE) for node in "bc"
+        }
+        first, second, others = await asyncio.gather(one.claim_exclusive(), two.claim_exclusive(), two.claim_handled(5))
+        claimed = [task for task in (first, second, *others) if task is not None]
+        ids = {task.task_id for task in claimed}
+        assert ids == {ordinary} or (len(ids) == 1 and ids < exclusive)
+        while claimed:
+            await one.report_with_receipts([success(task) for task in claimed])
+            alone = await one.claim_exclusive()
+            claimed = await one.claim_handled(5) if alone is None else [alone]
 
 
 async def test_a_worker_that_deregisters_releases_its_tasks(world):

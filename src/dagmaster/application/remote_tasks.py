@@ -26,10 +26,16 @@ from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
 from dagmaster.ports.handler_reports import data_to_store
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.ports.task_messages import Failed
+from dagmaster.ports.task_messages import Failed, Released
 from dagmaster.redaction import redact_outcome, redact_value
 from dagmaster.worker.error_truncation import truncate_details
-from dagmaster.worker.task_conversion import make_message, make_report, secret_values
+from dagmaster.worker.task_conversion import (
+    SecretReplaced,
+    fingerprint_secrets,
+    make_message,
+    make_report,
+    secret_values,
+)
 from dagmaster.worker.task_outcomes import failed
 from dagmaster.worker.telemetry_buffer import with_checkpoint
 
@@ -159,16 +165,21 @@ class RemoteTasks:
         """Return the messages of claimed tasks, which start now. One that lacks a secret fails here."""
         messages: list[JsonObject] = []
         starts: dict[str, tuple[int, float]] = {}
+        fingerprints: dict[str, tuple[int, dict[str, str]]] = {}
         rejected: list[TaskReport] = []
         for task in tasks:
             try:
                 messages.append(make_message(task, self.secrets, set(), place="server").to_json())
                 starts[task.task_id] = (task.token, 0.0)
+                if prints := fingerprint_secrets(task.secrets, self.secrets):
+                    fingerprints[task.task_id] = (task.token, prints)
             except PermanentError as error:
                 outcome = failed(error.kind, str(error), permanent=True)
                 rejected.append(await make_report(task, outcome, self.blobs, None))
         if rejected:
             await worker.report(rejected)
+        if fingerprints:
+            await worker.keep_fingerprints(fingerprints)
         if starts:
             await worker.mark_started(starts)
         return messages
@@ -192,7 +203,11 @@ class RemoteTasks:
         task = await worker.held_task(task_id, token)
         if task is None:
             raise _lease_lost(task_id)
-        hidden = secret_values(task.secrets, self.secrets)
+        try:
+            hidden = secret_values(task.secrets, self.secrets)
+        except SecretReplaced:
+            # Nothing of it can be stored; its result says why.
+            return TaskProgressView(task_id=task_id, stop=task.is_stopping)
         document = json.loads(task.progress or "{}") | redact_value(report.progress or {}, hidden)
         if report.checkpoint is not None:
             clean = redact_value(report.checkpoint, hidden)
@@ -214,7 +229,7 @@ class RemoteTasks:
         worker = await self.workers.find(worker_id, caller)
         task = None if worker is None else await worker.held_task(task_id, lease_token)
         if worker is not None and task is not None:
-            outcome = redact_outcome(_storable(outcome), secret_values(task.secrets, self.secrets))
+            outcome = self._redact(_storable(outcome), task)
             report = await make_report(task, outcome, self.blobs, worker.handlers.get(task.handler))
             report.has_checkpoints = "checkpoints" in json.loads(task.progress or "{}")
             if await worker.report_with_receipts([report]):
@@ -224,6 +239,17 @@ class RemoteTasks:
         if status is not None:
             return TaskResultView(task_id=task_id, lease_token=str(lease_token), status=status)
         raise _worker_expired(worker_id) if worker is None else _lease_lost(task_id)
+
+    def _redact(self, outcome: Outcome, task: HeldTask) -> Outcome:
+        """Return an outcome without secrets; one that cannot be redacted fails, and another attempt may succeed."""
+        try:
+            return redact_outcome(outcome, secret_values(task.secrets, self.secrets))
+        except SecretReplaced as error:
+            if isinstance(outcome, Released):
+                return outcome
+            is_permanent = isinstance(outcome, Failed) and outcome.permanent
+            unknown = failed("secret_replaced", str(error), permanent=is_permanent)
+            return replace(unknown, running_seconds=outcome.running_seconds)
 
     # ── Workers ──
 
@@ -252,8 +278,7 @@ class RemoteTasks:
 
 
 async def _claim(worker: RemoteWorker, request: ClaimRequest, answer: HeartbeatAnswer) -> list[ClaimedTask]:
-    # It must be the only task of its worker. The list of the request may be older than claims of parallel ones.
-    if answer.has_exclusive and await worker.is_idle():
+    if answer.has_exclusive:
         exclusive = await worker.claim_exclusive()
         if exclusive is not None:
             return [exclusive]

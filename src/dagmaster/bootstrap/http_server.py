@@ -197,6 +197,7 @@ class ServerService:
                 remote_tasks=RemoteTasks(workers, application.blobs, secret, self._settings.worker_lease_seconds),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),
+                streams_per_key=self._settings.streams_per_key,
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )

@@ -29,6 +29,7 @@ from dagmaster.errors.requests import RequestTooLarge as RequestTooLarge
 from dagmaster.errors.requests import ScopeMissing as ScopeMissing
 from dagmaster.errors.requests import ServerAnswerInvalid as ServerAnswerInvalid
 from dagmaster.errors.requests import ServerUnavailable as ServerUnavailable
+from dagmaster.errors.requests import StreamLimitExceeded as StreamLimitExceeded
 from dagmaster.errors.requests import TokenRejected as TokenRejected
 from dagmaster.errors.requests import WorkerExpired as WorkerExpired
 

@@ -52,6 +52,12 @@ class RateLimitExceeded(DagmasterError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class StreamLimitExceeded(RateLimitExceeded):
+    """The caller has as many live streams on this server as it may have."""
+
+    code = "stream_limit_exceeded"
+
+
 class ScopeMissing(DagmasterError):
     """The key or token does not have the scope that the request needs."""
 

@@ -44,14 +44,15 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        body = _Body(scope, receive, send)
-        await body.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
-        reason = await self._sessions.run(
-            self._messages, body, lambda: check_again(self._request, self._key, self._needed)
-        )
-        if reason is not None:
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        with self._sessions.admit(self._request.state.caller.key_id):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            body = _Body(scope, receive, send)
+            await body.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
+            reason = await self._sessions.run(
+                self._messages, body, lambda: check_again(self._request, self._key, self._needed)
+            )
+            if reason is not None:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class _Body:

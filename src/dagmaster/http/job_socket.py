@@ -72,12 +72,13 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
     live: LiveStreams = socket.app.state.services.live
     async with asyncio.timeout(HELLO_SECONDS):
         hello = Hello.model_validate_json(await _first_text(socket))
-    await find_allowed(socket, hello.key, Scope.READ)
-    record = await live.jobs.find(job_id)
-    messages = live.jobs.stream(record, hello.last_event_id)
-    reason = await live.sessions.run(messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ))
-    if reason is not None:
-        await socket.close(_CLOSE_CODES[reason], reason)
+    caller = await find_allowed(socket, hello.key, Scope.READ)
+    with live.sessions.admit(caller.key_id):
+        record = await live.jobs.find(job_id)
+        messages = live.jobs.stream(record, hello.last_event_id)
+        reason = await live.sessions.run(messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ))
+        if reason is not None:
+            await socket.close(_CLOSE_CODES[reason], reason)
 
 
 async def _first_text(socket: WebSocket) -> str:

@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end
-from dagmaster.errors import Category, DagmasterError, DatabaseUnavailable
+from dagmaster.errors import Category, DagmasterError, DatabaseUnavailable, StreamLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
 HEARTBEAT_SECONDS: Final = 15.0
 SLOW_SECONDS: Final = 30.0
 """How long a client may take to read before it is cut off."""
+LIMIT_SECONDS: Final = 10.0
+"""When a caller that has too many streams may try again."""
 _DRAIN_SECONDS: Final = 2.0
 _LOGGER = logging.getLogger("dagmaster.http")
 
@@ -42,15 +45,34 @@ class _TooSlow(Exception):
 
 
 class LiveSessions:
-    """All live sessions of a server."""
+    """All live sessions of a server. `limit_per_caller`: how many one may have at once; 0: any number."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_per_caller: int = 0) -> None:
+        self._limit = limit_per_caller
+        self._callers: Counter[str] = Counter()
         self._sessions: dict[asyncio.Future[None], asyncio.Task[object] | None] = {}
         self._is_closed = False
 
     def __len__(self) -> int:
         """Return the number of sessions."""
         return len(self._sessions)
+
+    @contextlib.contextmanager
+    def admit(self, caller_id: str) -> Iterator[None]:
+        """Count a session of a caller while it lasts; raise `StreamLimitExceeded` if the caller has too many."""
+        if self._limit and self._callers[caller_id] >= self._limit:
+            raise StreamLimitExceeded(
+                f"this key has {self._limit:,} live streams on this server, the most that it may have"
+                " (DAGMASTER_STREAMS_PER_KEY): close one first",
+                retry_after_seconds=LIMIT_SECONDS,
+            )
+        self._callers[caller_id] += 1
+        try:
+            yield
+        finally:
+            self._callers[caller_id] -= 1
+            if not self._callers[caller_id]:
+                del self._callers[caller_id]
 
     async def close(self) -> None:
         """End every session with a reason, so that clients connect again; wait until they have ended."""

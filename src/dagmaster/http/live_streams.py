@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class LiveStreams:
     """Streams of jobs and of lists, and the sessions that send them."""
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: Application, limit_per_caller: int = 0) -> None:
         self.jobs = JobStreams(app)
         self.lists = JobListStreams(app)
-        self.sessions = LiveSessions()
+        self.sessions = LiveSessions(limit_per_caller)

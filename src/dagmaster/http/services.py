@@ -38,6 +38,8 @@ class HttpServices:
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
     rate_limiter: RateLimiter | None = None
+    streams_per_key: int = 0
+    """How many live streams one caller may have at once; 0: no limit."""
     metrics: ProcessMetrics = field(default_factory=ProcessMetrics, compare=False, repr=False)
     admin_key: str | None = field(default=None, repr=False)
     """A key with the scope admin that is in no database."""
@@ -48,7 +50,7 @@ class HttpServices:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
-        object.__setattr__(self, "live", LiveStreams(self.application))
+        object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         object.__setattr__(self, "compiler", CompilerThreads())
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWorker:
-    """A worker to register. `registered_by`: the only caller that may act for it. No queues: it serves every queue."""
+    """A worker to register. No queues: it serves every queue.
+
+    `registered_by`: the id of the key that alone may act for it; names of keys are not unique.
+    """
 
     registered_by: str
     host: str
@@ -66,11 +69,17 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         """Renew the lease like a heartbeat, by a list of held tasks that may be old: release none that is not in it."""
 
-    async def is_idle(self) -> bool:
-        """Return whether the store knows no task that this worker holds."""
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim an exclusive task if the store knows no task that this worker holds. Parallel claims wait for it."""
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks whose handler the worker has: it releases none to others."""
+        """Claim up to `limit` tasks whose handler the worker has: it releases none to others.
+
+        A worker that holds an exclusive task gets none.
+        """
+
+    async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        """Store fingerprints of the secrets that tasks got, by task and with its token."""
 
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
         """Provide the wake-up of one request that waits for tasks, instead of `wakeup`.

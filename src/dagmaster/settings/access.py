@@ -36,6 +36,13 @@ class AccessSettings(BaseModel):
         le=1_000_000,
         description="Requests that one key or token may send at once. Default: as many as in a second.",
     )
+    streams_per_key: int = Field(
+        default=100,
+        ge=0,
+        le=1_000_000,
+        description="Live streams (of jobs, lists and logs, and WebSockets) that one key or token may have on a server"
+        " at once; more are answered with 429. 0: no limit.",
+    )
     oidc_issuer: str | None = Field(
         default=None,
         description="The issuer of bearer tokens (OpenID Connect), as https://login.example.com/tenant. Default: only"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dagmaster.engine.expressions.templates import attach_secrets, fill_secrets
@@ -62,13 +64,51 @@ def make_message(
     )
 
 
+class SecretReplaced(Exception):
+    """A task got a value of a secret that is not known any more: what is reported of it cannot be redacted."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"the secret {name!r} was replaced while the task ran: what its worker reported could not be redacted, and"
+            f" was dropped. Keep the old value as DAGMASTER_SECRET_{name}_PREVIOUS where the servers run until such"
+            " tasks have ended"
+        )
+
+
+def fingerprint_secrets(references: str | None, secrets: Callable[[str], str | None]) -> dict[str, str]:
+    """Return the fingerprints of the secrets that a task gets now, by name: `secret_values` compares them later."""
+    values = {name: secrets(name) for name in _secret_names(references)}
+    return {name: _fingerprint(name, value) for name, value in values.items() if value is not None}
+
+
 def secret_values(references: str | None, secrets: Callable[[str], str | None]) -> set[str]:
-    """Return the values to redact in what is reported of a task: those that its params have."""
+    """Return the values to redact in what is reported of a task: those that its params have.
+
+    Raise `SecretReplaced` if one of them is neither the current nor the previous value of its secret.
+    """
     if references is None:
         return set()
     document = json.loads(references)
-    named = [part["secret"] for _, parts in document["places"] for part in parts if not isinstance(part, str)]
-    return {*document["hide"], *(value for value in map(secrets, named) if value is not None)}
+    fingerprints = document.get("fingerprints", {})
+    hidden = set(document["hide"])
+    for name in _secret_names(references):
+        values = {value for value in (secrets(name), secrets(f"{name}_PREVIOUS")) if value is not None}
+        hidden |= values
+        if name in fingerprints and fingerprints[name] not in {_fingerprint(name, value) for value in values}:
+            raise SecretReplaced(name)
+    return hidden
+
+
+def _secret_names(references: str | None) -> set[str]:
+    places = [] if references is None else json.loads(references)["places"]
+    return {part["secret"] for _, parts in places for part in parts if not isinstance(part, str)}
+
+
+@lru_cache(maxsize=1_000)
+def _fingerprint(name: str, value: str) -> str:
+    # It is stored beside the task: slow (40 ms, once a value), so that a short secret cannot be guessed from it.
+    salt = f"dagmaster {name}".encode()
+    return hashlib.scrypt(value.encode(errors="surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=8).hex()
 
 
 class ReportedTask(Protocol):

@@ -21,9 +21,9 @@ class RecordedWorker:
 
     id = "7"
 
-    def __init__(self, *, has_exclusive: bool = False, is_idle: bool = True) -> None:
+    def __init__(self, *, has_exclusive: bool = False) -> None:
         self.calls: list[str] = []
-        self._answer, self._is_idle = HeartbeatAnswer(set(), has_exclusive), is_idle
+        self._answer = HeartbeatAnswer(set(), has_exclusive)
 
     async def find(self, _worker_id: str, _caller: str) -> RecordedWorker:
         return self
@@ -45,9 +45,6 @@ class RecordedWorker:
 
     async def overdue_tasks(self, _task_ids: Sequence[str], _grace_seconds: float) -> list[Any]:
         return []
-
-    async def is_idle(self) -> bool:
-        return self._is_idle
 
     async def claim_exclusive(self) -> None:
         self.calls.append("claim exclusive")
@@ -77,8 +74,7 @@ def test_a_request_that_waits_uses_its_list_of_tasks_for_one_heartbeat_and_then_
 
 
 @pytest.mark.parametrize("task_ids", [(), ("1",)])
-@pytest.mark.parametrize("is_idle", [True, False])
-def test_the_store_decides_whether_a_worker_may_claim_an_exclusive_task(is_idle, task_ids):
-    worker = RecordedWorker(has_exclusive=True, is_idle=is_idle)
+def test_the_store_decides_whether_a_worker_may_claim_an_exclusive_task(task_ids):
+    worker = RecordedWorker(has_exclusive=True)
     asyncio.run(claim(worker, ClaimRequest(worker_id="7", task_ids=task_ids)))
-    assert ("claim exclusive" in worker.calls) is is_idle
+    assert worker.calls[-2:] == ["claim exclusive", "claim"]

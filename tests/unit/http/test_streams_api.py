@@ -158,6 +158,34 @@ def test_a_client_that_leaves_is_forgotten():
     serve(scenario)
 
 
+def test_a_key_has_a_limited_number_of_streams_at_once(monkeypatch):
+    async def scenario(api: LiveServer) -> None:
+        monkeypatch.setattr(api.live.sessions, "_limit", 2)
+        job_id = await api.waiting_job()
+        async with api.events(f"/jobs/{job_id}/stream") as first:
+            await first.next("snapshot")
+            async with api.events("/stream") as second:
+                await second.next("snapshot")
+                async with api.events(f"/jobs/{job_id}/logs", follow=True) as third:
+                    problem = third.response.json()
+                    assert (third.response.status_code, problem["code"]) == (429, "stream_limit_exceeded")
+                    assert "2 live streams" in problem["detail"]
+                    assert int(third.response.headers["retry-after"]) > 0
+                async with api.socket(f"/ws/jobs/{job_id}") as (_, client):
+                    await api.hello(client)
+                    assert await client.next() == {"closed": 1013, "reason": "stream_limit_exceeded"}
+                own, api.headers = api.headers, {}
+                await api.use_key(Scope.READ, name="bob")
+                async with api.events(f"/jobs/{job_id}/stream") as other:
+                    await other.next("snapshot")
+                api.headers = own
+            await until(lambda: len(api.live.sessions) == 1)
+            async with api.events("/stream") as again:
+                await again.next("snapshot")
+
+    serve(scenario)
+
+
 def test_a_stopped_server_ends_every_stream_with_a_reason():
     async def scenario(api: LiveServer) -> None:
         job_id = await api.waiting_job()

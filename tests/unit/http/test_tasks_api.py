@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import jsonschema
+import pytest
 
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.ports.api_keys import Scope
@@ -199,6 +200,47 @@ def test_secrets_are_redacted_in_everything_that_a_worker_reports():
             assert "***" in "".join(texts)
             assert "CheckpointSaved" in "".join(texts)
             assert "canary" not in "".join(texts)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("keeps_previous", [True, False])
+def test_a_secret_that_was_replaced_since_the_claim_is_in_no_report(monkeypatch, keeps_previous):
+    async def main() -> None:
+        async with opened_api(queues=["q"]) as api:
+            worker = await FarWorker.register(api)
+            job_id = await submitted(api)
+            (task,) = await worker.claim(wait_seconds=30)
+            leak = f"{SECRETS['TOKEN']} was the old value"
+            if keeps_previous:
+                monkeypatch.setitem(SECRETS, "TOKEN_PREVIOUS", SECRETS["TOKEN"])
+            monkeypatch.setitem(SECRETS, "TOKEN", "another-value")
+            ids = {"task_id": task["task_id"], "lease_token": task["lease_token"]}
+            answer = await worker.call(
+                "callbacks/task-progress", **ids, current=1, message=leak, checkpoint={"phase": leak, "data": {}},
+                log={"chunk": 1, "text": leak},
+            )  # fmt: skip
+            assert answer.json() == {"task_id": task["task_id"], "stop": False}
+            result = await worker.result(task, output={"leak": leak})
+            assert result.json()["status"] == ("COMPLETED" if keeps_previous else "FAILED")
+            if keeps_previous:
+                await api.until(job_id, "COMPLETED")
+            else:
+                # It is retried, with the new value.
+                (task,) = await worker.claim(wait_seconds=30)
+                assert (task["attempt"], task["params"]["key"]) == (2, "another-value")
+                assert (await worker.result(task, output={"leak": "another-value"})).json()["status"] == "COMPLETED"
+                await api.until(job_id, "COMPLETED")
+                attempts = (await node_detail(api.application, job_id, "work")).to_dict()["attempts"]
+                assert attempts[0]["error"]["kind"] == "secret_replaced"
+                assert "DAGMASTER_SECRET_TOKEN_PREVIOUS" in attempts[0]["error"]["message"]
+            texts = [
+                (await api.get(f"/api/v1/jobs/{job_id}{path}")).text
+                for path in ("", "/events", "/logs", "/nodes/work", "/nodes")
+            ]
+            assert "***" in "".join(texts)
+            assert "canary" not in "".join(texts)
+            assert "another-value" not in "".join(texts)
 
     asyncio.run(main())
 

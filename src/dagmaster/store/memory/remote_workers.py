@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
+from dagmaster.engine.status import Isolation
 from dagmaster.ports.remote_workers import HeldTask
 from dagmaster.store.claim_waiters import ClaimWaiters
 from dagmaster.store.memory.database import Registration
@@ -78,14 +80,23 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         """Renew the lease, and release nothing."""
         return self._renew(held)
 
-    async def is_idle(self) -> bool:
-        """Return whether the database knows no task that this worker holds."""
-        return not self._claimed_tasks()
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim the first exclusive task if this worker holds no task."""
+        return None if self._claimed_tasks() else await super().claim_exclusive()
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
-        """Claim up to `limit` tasks of its handlers."""
+        """Claim up to `limit` tasks of its handlers; none beside an exclusive one."""
+        if any(task.isolation is Isolation.EXCLUSIVE for task in self._claimed_tasks()):
+            return []
         others = {task.handler for task in self._unclaimed_tasks()} - self.handlers.keys()
         return await self.claim(limit, others, None)
+
+    async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        """Store fingerprints of the secrets that tasks got."""
+        for task_id, (token, prints) in fingerprints.items():
+            task = self._database.queue.get(task_id)
+            if task is not None and task.token == token and task.secrets is not None:
+                task.secrets = json.dumps(json.loads(task.secrets) | {"fingerprints": dict(prints)})
 
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks and keep receipts."""

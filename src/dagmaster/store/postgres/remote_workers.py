@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _SQL = queries("worker")
 _REMOTE = queries("remote_workers")
-_CLAIM: Final = claim_query("ready")
+_CLAIM: Final = claim_query("ready", "holds_no_exclusive")
+_CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive", "is_idle")
 RECEIPT_SECONDS: Final = 3 * 86_400.0
 """How long after its dispatch the receipt of a task is kept at least. A task runs for a day at most."""
 FORGET_SECONDS: Final = 600.0
@@ -153,19 +154,30 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         queues = self._queues or await self._any_queues()
         if not queues:
             return []
-        return await self._claim(_CLAIM, {
+        params = {
             "queues": queues, "limit": limit, "other_slots": 0, "process_bound": list(self.handlers),
             "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD,
-        })  # fmt: skip
+        }  # fmt: skip
+        return await self._claim(_CLAIM, params, lock=_REMOTE["share_claims"])
+
+    async def claim_exclusive(self) -> ClaimedTask | None:
+        """Claim the first exclusive task if this worker holds no task."""
+        tasks = await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues}, lock=_REMOTE["lock_claims"])
+        return next(iter(tasks), None)
 
     async def renew(self, held: Collection[str]) -> HeartbeatAnswer | None:
         """Renew the lease, and release nothing."""
         return await self._renew(held)
 
-    async def is_idle(self) -> bool:
-        """Return whether the database knows no task that this worker holds."""
-        row = await self._side.row(_REMOTE["is_idle"], {"worker_id": self.worker_id})
-        return row is not None and bool(row["is_idle"])
+    async def keep_fingerprints(self, fingerprints: Mapping[str, tuple[int, Mapping[str, str]]]) -> None:
+        """Store fingerprints of the secrets that tasks got."""
+        params = {
+            "worker_id": self.worker_id,
+            "task_ids": [int(task_id) for task_id in fingerprints],
+            "tokens": [token for token, _ in fingerprints.values()],
+            "fingerprints": [json.dumps(dict(prints)) for _, prints in fingerprints.values()],
+        }
+        await self._side.fetch(_REMOTE["keep_fingerprints"], params)
 
     async def _renew(self, held: Collection[str], counters: str | None = None) -> HeartbeatAnswer | None:
         answer = await super()._renew(held, counters)

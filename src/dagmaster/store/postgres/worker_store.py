@@ -40,10 +40,11 @@ _SQL = queries("worker")
 _HANDLERS = queries("handlers")
 
 
-def claim_query(ready: str) -> Query:
-    """Return the statement that claims the tasks of a part of claim.sql."""
+def claim_query(ready: str, condition: str | None = None) -> Query:
+    """Return the statement that claims the tasks of a part of claim.sql, if a condition of it is met."""
     texts = parts("claim")
-    return compile_query(f"worker.claim, {ready}", f"WITH {texts[ready]},\n{texts['claimed']}")
+    claimed = texts["claimed"].replace("{condition}", "" if condition is None else f"\n      {texts[condition]}")
+    return compile_query(f"worker.claim, {ready}", f"WITH {texts[ready]},\n{claimed}")
 
 
 _CLAIM: Final = claim_query("ready")
@@ -195,9 +196,13 @@ class PostgresWorkerStore:
         """Claim the first exclusive task, if there is one."""
         return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
 
-    async def _claim(self, query: Query, params: Mapping[str, Any]) -> list[ClaimedTask]:
+    async def _claim(self, query: Query, params: Mapping[str, Any], *, lock: Query | None = None) -> list[ClaimedTask]:
         token = int(self.identity.ids.new())
-        rows = await self._tasks.fetch(query, {**params, "worker_id": self.worker_id, "token": token})
+        params = {**params, "worker_id": self.worker_id, "token": token}
+        if lock is None:
+            rows = await self._tasks.fetch(query, params)
+        else:
+            rows = await self._tasks.execute_in_transaction([(lock, params), (query, params)])
         return [_claimed_task(token, *row) for row in rows]
 
     async def other_worker_has_handler(self, task_id: str) -> bool:

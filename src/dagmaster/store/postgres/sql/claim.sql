@@ -1,5 +1,5 @@
 -- The parts of a claim: which tasks, and the claim itself. `claim` is made of ready and claimed, `claim_exclusive` of
--- ready_exclusive and claimed.
+-- ready_exclusive and claimed. Requests of one HTTP worker may claim in parallel: their claims have a condition, too.
 
 -- name: ready
 -- Claim tasks of some queues, and up to `process_slots` of those that need a process: their handlers are process-bound,
@@ -48,7 +48,7 @@ ready AS (
 claimed AS (
     UPDATE dag_task_queue q SET worker_id = :worker_id, lease_token = :token, claimed_at = clock()
     WHERE q.task_id = ANY(ARRAY(SELECT task_id FROM ready))
-      AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL)
+      AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL){condition}
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
               q.dispatched_at, q.claimed_at, q.isolation
 )
@@ -62,3 +62,11 @@ SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets
 FROM claimed q
 LEFT JOIN LATERAL (SELECT j.workflow_id, j.version, j.trace_parent FROM dag_jobs j WHERE j.id = q.job_id LIMIT 1) j ON true
 ORDER BY q.priority DESC, q.task_id
+
+-- name: is_idle
+-- The worker holds no task. No index has the worker of a task: it is only asked while an exclusive task waits.
+AND NOT EXISTS (SELECT FROM dag_task_queue h WHERE h.worker_id = :worker_id)
+
+-- name: holds_no_exclusive
+-- The worker holds no exclusive task.
+AND NOT EXISTS (SELECT FROM dag_task_queue h WHERE h.isolation = 2 AND h.worker_id = :worker_id)

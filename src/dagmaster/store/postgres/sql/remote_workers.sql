@@ -15,9 +15,20 @@ FROM unnest(:task_ids::bigint[]) AS n (task_id)
 CROSS JOIN LATERAL (SELECT * FROM dag_task_queue q
                     WHERE q.task_id = n.task_id AND q.worker_id = :worker_id LIMIT 1) q
 
--- name: is_idle
--- Whether a worker holds no task. No index has the worker of a task: it is only asked while an exclusive task waits.
-SELECT NOT EXISTS (SELECT FROM dag_task_queue WHERE worker_id = :worker_id) AS is_idle
+-- name: lock_claims
+-- Wait for all claims of a worker, and let those to come wait: until the end of the transaction. The next statement then
+-- sees what they claimed.
+SELECT pg_advisory_xact_lock(:worker_id::bigint)
+
+-- name: share_claims
+-- Wait for a claim of an exclusive task, and let those to come wait.
+SELECT pg_advisory_xact_lock_shared(:worker_id::bigint)
+
+-- name: keep_fingerprints
+-- Add fingerprints of secrets to the references of held tasks.
+UPDATE dag_task_queue q SET secrets = (q.secrets::jsonb || jsonb_build_object('fingerprints', n.fingerprints::jsonb))::json
+FROM unnest(:task_ids::bigint[], :tokens::bigint[], :fingerprints::text[]) AS n (task_id, token, fingerprints)
+WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
 
 -- name: keep_receipts
 -- Keep the statuses that are reported of held tasks, in the transaction of the report; remove a few old ones.
