@@ -26,13 +26,15 @@ async def list_changes(
 
 def _view(record: AuditRecord) -> AuditEntryView:
     entry = record.entry
+    key_id = entry.details.get("key_id")
     return AuditEntryView(
         entry_id=str(record.entry_id),
         at=record.at,
         actor=entry.actor,
+        key_id=None if key_id is None else str(key_id),
         action=entry.action,
         object_kind=entry.object_kind,
         object_id=entry.object_id,
         request_id=entry.request_id,
-        details=dict(entry.details),
+        details={name: value for name, value in entry.details.items() if name != "key_id"},
     )

@@ -34,7 +34,10 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
                 "key.create", "workflow.publish", "workflow.publish", "workflow.activate", "job.submit", "job.submit",
                 "node.reject", "node.retry", "key.create", "key.rotate", "key.revoke",
             ]  # fmt: skip
-            assert {entry["actor"] for entry in entries[1:]} == {"ada"}
+            own = api.headers["Authorization"].split("_")[1]
+            assert {(entry["actor"], entry["key_id"]) for entry in entries[1:]} == {("ada", own)}
+            assert entries[0]["key_id"] is None, "a user of the database made the first key"
+            assert not any("key_id" in entry["details"] for entry in entries)
             rejected = next(entry for entry in entries if entry["action"] == "node.reject")
             assert rejected["request_id"] == answered.headers["x-request-id"]
             of_job = (await api.get("/api/v1/audit", object_kind="job", object_id=job_id, limit=1)).json()

@@ -10,11 +10,16 @@ from dagmaster.json_types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntryView(View):
-    """A change: who made what of which object."""
+    """A change: who made what of which object.
+
+    `key_id`: the key of the request, as several keys may have the name of the actor; of a token `oidc:` and its
+    subject; null: a user of the database.
+    """
 
     entry_id: str
     at: Timestamp
     actor: str
+    key_id: str | None
     action: str
     object_kind: str
     object_id: str

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 def changes_table(entries: Sequence[AuditEntryView]) -> Table:
     """Draw a list of changes. The details get the rest of the line."""
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    for column in ("at", "actor", "action", "object"):
+    for column in ("at", "actor", "key", "action", "object"):
         table.add_column(column, no_wrap=True)
     table.add_column("details", overflow="fold", style=DIM)
     for entry in entries:
         details = ", ".join(f"{name}: {_text(value)}" for name, value in entry.details.items())
-        cells = (format_rfc3339(entry.at), entry.actor, entry.action, entry.object_id, details)
+        cells = (format_rfc3339(entry.at), entry.actor, entry.key_id or "", entry.action, entry.object_id, details)
         table.add_row(*map(Text, cells))
     return table
 

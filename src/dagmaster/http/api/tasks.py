@@ -144,7 +144,7 @@ class ResultBody(TaskCallBody):
 async def register(services: Services, caller: Caller, body: WorkerBody) -> JSONResponse:
     """Register a worker, and publish its handlers. It has to call again within its lease, or its tasks are lost."""
     worker = NewWorker(
-        registered_by=caller.name,
+        registered_by=caller.key_id,
         host=body.host,
         pid=body.pid,
         version=body.version,
@@ -159,7 +159,7 @@ async def register(services: Services, caller: Caller, body: WorkerBody) -> JSON
 @routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView")
 async def deregister(services: Services, caller: Caller, worker_id: str) -> JSONResponse:
     """Release the tasks of a worker, and deregister it."""
-    return JSONResponse((await services.remote_tasks.deregister(worker_id, caller.name)).to_dict())
+    return JSONResponse((await services.remote_tasks.deregister(worker_id, caller.key_id)).to_dict())
 
 
 @routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView")
@@ -172,14 +172,14 @@ async def claim(request: Request, services: Services, caller: Caller, body: Clai
     asked = ClaimRequest(
         worker_id=body.worker_id, task_ids=body.task_ids, limit=body.limit, wait_seconds=body.wait_seconds
     )
-    view = await services.remote_tasks.claim(asked, caller.name, is_connected)
+    view = await services.remote_tasks.claim(asked, caller.key_id, is_connected)
     return JSONResponse(view.to_dict(), headers=NO_STORE)
 
 
 @routes.post("/callbacks/task-heartbeat", Scope.WORK, "HeartbeatView")
 async def heartbeat(services: Services, caller: Caller, body: HeartbeatBody) -> JSONResponse:
     """Renew the lease of a worker and of its tasks; learn which of them to stop."""
-    view = await services.remote_tasks.heartbeat(body.worker_id, body.task_ids, caller.name)
+    view = await services.remote_tasks.heartbeat(body.worker_id, body.task_ids, caller.key_id)
     return JSONResponse(view.to_dict())
 
 
@@ -196,13 +196,13 @@ async def progress(services: Services, caller: Caller, body: ProgressBody) -> JS
         checkpoint=None if body.checkpoint is None else body.checkpoint.model_dump(),
         log=None if body.log is None else (body.log.chunk, body.log.text),
     )
-    return JSONResponse((await services.remote_tasks.progress(report, caller.name)).to_dict())
+    return JSONResponse((await services.remote_tasks.progress(report, caller.key_id)).to_dict())
 
 
 @routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView")
 async def result(services: Services, caller: Caller, body: ResultBody) -> JSONResponse:
     """Report the outcome of a task. Sent again, it gets the same answer; under a stale lease token it gets 409."""
     view = await services.remote_tasks.report(
-        body.worker_id, body.task_id, int(body.lease_token), body.to_outcome(), caller.name
+        body.worker_id, body.task_id, int(body.lease_token), body.to_outcome(), caller.key_id
     )
     return JSONResponse(view.to_dict())
