@@ -52,7 +52,10 @@ class HttpServices:
         object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
-        object.__setattr__(self, "compiler", CompilerThreads())
+        compiler = CompilerThreads()
+        object.__setattr__(self, "compiler", compiler)
+        # Stored graphs, too: the first request about a job of a large workflow must not stop the others.
+        self.application.graphs.run = self.application.outlines.run = compiler.run
 
 
 async def services(request: Request) -> HttpServices:

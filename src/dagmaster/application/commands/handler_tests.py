@@ -45,7 +45,7 @@ async def run_handler(
         raise CommandInvalid(f"handler {name!r} names no queue: say to which queue its task goes")
     timeout_seconds = timeout_seconds or handler.timeout_seconds or DEFAULT_TIMEOUT_SECONDS
     request = JobRequest(
-        graph=_graph(name, list(params), queue, timeout_seconds),
+        graph=await app.graphs.run(_graph, name, list(params), queue, timeout_seconds),
         # Values of inputs are never parsed as templates.
         inputs={"values": list(params.values())},
         name=f"test of {name}"[:128],
