@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,6 +76,20 @@ async def count_one(world: World) -> int:
     taken = await MetricRollups(connection).roll_up(1, 1)
     await connection.close()
     return taken
+
+
+async def age_sums(world: World) -> None:
+    """Move all that is counted 12 hours back."""
+    if isinstance(world, MemoryWorld):
+        samples = world.database.metric_samples
+        samples[:] = [replace(sample, finished_at=sample.finished_at - 43_200) for sample in samples]
+        return
+    assert isinstance(world, PostgresWorld)
+    admin = await world.connect()
+    for table, column in (
+        ("jobs", "period"), ("nodes", "period"), ("failures", "period"), ("throughput", "minute"),
+    ):  # fmt: skip
+        await admin.execute(f"UPDATE dag_metric_{table} SET {column} = {column} - interval '12 hours'")
 
 
 async def resume(world: World, orchestrator: OrchestratorStore, played: Played) -> None:
@@ -261,6 +276,35 @@ async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):
     await connection.close()
     after = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
     assert after == before
+
+
+async def test_sums_of_periods_before_the_retention_are_deleted_and_a_rebuild_counts_them_again(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await played_flow(world, orchestrator, 10)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+    await age_sums(world)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+
+    async def totals() -> list[int]:
+        window = await reader.window(86400, 21600)
+        jobs = sum(one.completed + one.failed for one in await reader.workflows(window.since))
+        nodes = sum(one.completed + one.failed for one in await reader.nodes("flow", window.since))
+        failures = sum(one.count for one in await reader.failures(window.since, limit=9))
+        steps = await reader.throughput(window.since, window.until + 3600, 3600)
+        return [jobs, nodes, failures, sum(step.completed + step.failed for step in steps)]
+
+    assert await totals() == [3, 4, 2, 3]
+    assert await orchestrator.prune_metrics(86400) == 0
+    assert await orchestrator.prune_metrics(3600) > 0
+    assert await orchestrator.prune_metrics(3600) == 0
+    assert await totals() == [1, 0, 1, 1]
+    if isinstance(world, PostgresWorld):
+        connection = Connection(world.config, "rebuild")
+        assert await MetricRollups(connection).rebuild(1) == 3
+        await connection.close()
+        assert await totals() == [3, 4, 2, 3]
 
 
 def test_a_bin_is_at_most_one_percent_off():

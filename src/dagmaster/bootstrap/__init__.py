@@ -219,6 +219,7 @@ def make_orchestrator(
         queue=queue,
         limits=default_limits(settings),
         observer=observer,
+        metric_retention_seconds=settings.metric_retention_days * 86_400 or None,
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.orchestrator import job_log
@@ -11,6 +12,8 @@ from dagmaster.orchestrator import job_log
 if TYPE_CHECKING:
     from dagmaster.ports.orchestrator_store import OrchestratorStore
 
+PRUNE_SECONDS: Final = 3600.0
+"""How often an orchestrator looks for metrics that are too old."""
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
 
 
@@ -21,10 +24,30 @@ async def expire_workers(store: OrchestratorStore) -> None:
     await store.release_stopped()
 
 
-async def roll_up_metrics(store: OrchestratorStore) -> None:
-    """Count finished jobs until none waits. Jobs never wait for it, nor do they stop if it fails."""
-    try:
-        while await store.roll_up_metrics():
+class MetricRollup:
+    """Counts finished jobs, and now and then deletes sums that are older than `retention_seconds`; None: it never does.
+
+    Jobs never wait for it, nor do they stop if it fails.
+    """
+
+    def __init__(self, store: OrchestratorStore, retention_seconds: float | None = None) -> None:
+        self._store = store
+        self._retention_seconds = retention_seconds
+        self._prune_at = -inf
+
+    async def run_once(self) -> None:
+        """Count until no job waits, and prune if it is time."""
+        try:
+            while await self._store.roll_up_metrics():
+                pass
+            await self._prune()
+        except (StatementFailed, DatabaseUnavailable) as error:
+            _LOGGER.warning("%s; finished jobs are counted in the metrics later", error)
+
+    async def _prune(self) -> None:
+        now = self._store.clock.now()
+        if self._retention_seconds is None or now < self._prune_at:
+            return
+        self._prune_at = now + PRUNE_SECONDS
+        while await self._store.prune_metrics(self._retention_seconds):
             pass
-    except (StatementFailed, DatabaseUnavailable) as error:
-        _LOGGER.warning("%s; finished jobs are counted in the metrics later", error)

@@ -71,6 +71,7 @@ class Orchestrator:
         queue: str | None = None,
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
+        metric_retention_seconds: float | None = None,
     ) -> None:
         self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
         self.jobs: dict[str, OwnedJob] = {}
@@ -85,6 +86,7 @@ class Orchestrator:
         self._to_reload: set[str] = set()
         self._owned_but_unloaded: set[str] = set()
         self._results = ResultReader(store)
+        self._metrics = chores.MetricRollup(store, metric_retention_seconds)
         self._schedule = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.max_backoff_seconds)
@@ -145,7 +147,7 @@ class Orchestrator:
             asyncio.create_task(
                 self._every(self.timing.worker_scan_seconds, partial(chores.expire_workers, self.store))
             ),
-            asyncio.create_task(self._every(self.timing.scan_seconds, partial(chores.roll_up_metrics, self.store))),
+            asyncio.create_task(self._every(self.timing.scan_seconds, self._metrics.run_once)),
         ]
         self.ready.set()
         try:

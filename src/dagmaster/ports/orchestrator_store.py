@@ -87,5 +87,11 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def roll_up_metrics(self) -> int:
         """Count a batch of finished jobs in the metrics; return how many, 0 if none waits or another process counts."""
 
+    async def prune_metrics(self, retention_seconds: float) -> int:
+        """Delete a batch of sums of periods that ended longer ago; return how many workflows and periods it had.
+
+        0 if there are none, or while another process counts.
+        """
+
     async def deregister(self) -> None:
         """Release every job and deregister."""

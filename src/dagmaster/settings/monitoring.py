@@ -1,4 +1,4 @@
-"""The settings of metrics and traces. Both are off unless they are set."""
+"""The settings of metrics and traces. Prometheus and traces are off unless they are set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 
 class MonitoringSettings(BaseModel):
-    """Metrics for Prometheus, and traces for OpenTelemetry."""
+    """Metrics of finished jobs and for Prometheus, and traces for OpenTelemetry."""
 
     metrics_port: int | None = Field(
         default=None,
@@ -19,6 +19,13 @@ class MonitoringSettings(BaseModel):
         default="127.0.0.1",
         min_length=1,
         description="The address of DAGMASTER_METRICS_PORT. It has no keys: choose a network of your own.",
+    )
+    metric_retention_days: float = Field(
+        default=100.0,
+        ge=0,
+        le=36_500,
+        description="How long orchestrators keep the sums of finished jobs that `dagmaster metrics` shows; at most 90"
+        " days are asked for. 0: for ever.",
     )
     otlp_endpoint: str | None = Field(
         default=None,

@@ -68,6 +68,15 @@ def roll_up(database: MemoryDatabase, limit: int) -> int:
     return len(taken)
 
 
+def prune(database: MemoryDatabase, retention_seconds: float) -> int:
+    """Forget the samples of periods that ended longer ago; return how many."""
+    first = (database.clock.now() - retention_seconds) // PERIOD_SECONDS * PERIOD_SECONDS
+    kept = [sample for sample in database.metric_samples if sample.period >= first]
+    count = len(database.metric_samples) - len(kept)
+    database.metric_samples[:] = kept
+    return count
+
+
 def _sample(job: StoredJob, finished_at: float) -> JobSample:
     started_at = job.started_at
     if job.row.run > 1:

@@ -9,7 +9,7 @@ from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.store.memory.database import Registration, add_event
-from dagmaster.store.memory.metrics import roll_up
+from dagmaster.store.memory.metrics import prune, roll_up
 from dagmaster.store.memory.reusable_results import MemoryReusableResults, claimed_job
 from dagmaster.store.memory.turn_writer import write_turn
 from dagmaster.store.metric_rules import ROLL_UP_JOBS
@@ -157,6 +157,10 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     async def roll_up_metrics(self, limit: int = ROLL_UP_JOBS) -> int:
         """Count finished jobs in the metrics; return how many."""
         return roll_up(self._database, limit)
+
+    async def prune_metrics(self, retention_seconds: float) -> int:
+        """Forget old samples; return how many."""
+        return prune(self._database, retention_seconds)
 
     async def release_stopped(self) -> int:
         """Release unclaimed tasks that were requested to stop; return how many."""

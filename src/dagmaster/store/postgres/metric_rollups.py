@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 _SQL = queries("metrics")
 LEASE_SECONDS: Final = 15.0
+PRUNE_PERIODS: Final = 100
+"""How many periods of workflows one prune deletes at most."""
 
 
 class MetricRollups:
@@ -26,6 +28,12 @@ class MetricRollups:
         params = {"holder": holder, "limit": limit, "lease_seconds": LEASE_SECONDS}
         row = await self._connection.row(_SQL["roll_up"], params)
         return 0 if row is None else int(row["taken"])
+
+    async def prune(self, holder: int, retention_seconds: float, limit: int = PRUNE_PERIODS) -> int:
+        """Delete up to `limit` old periods of workflows; return how many, 0 while another process counts."""
+        params = {"holder": holder, "limit": limit, "lease_seconds": LEASE_SECONDS, "retention": retention_seconds}
+        row = await self._connection.row(_SQL["prune"], params)
+        return 0 if row is None else int(row["periods"])
 
     async def rebuild(self, holder: int) -> int:
         """Count all finished jobs again; return how many. If it is interrupted, orchestrators count the rest."""

@@ -152,6 +152,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         """Count a batch of finished jobs in the metrics; return how many."""
         return await self._rollups.roll_up(self.owner_id)
 
+    async def prune_metrics(self, retention_seconds: float) -> int:
+        """Delete a batch of old sums; return how many workflows and periods it had."""
+        return await self._rollups.prune(self.owner_id, retention_seconds)
+
     async def deregister(self) -> None:
         """Release every job and deregister."""
         try:

@@ -73,6 +73,43 @@ minute_sums AS (
 )
 SELECT count(*) AS taken FROM taken
 
+-- name: prune
+-- Delete the sums of a batch of old periods. Under the lease: a rebuild may write the same rows. Sums of nodes and failures are
+-- of periods and workflows that have sums of jobs, by which an index finds them.
+WITH first AS (
+    SELECT date_bin('6 hours', clock() - make_interval(secs => :retention::float8), '2000-01-01 00:00:00+00') AS period
+),
+old AS MATERIALIZED (
+    SELECT DISTINCT j.period, j.workflow_id FROM dag_metric_jobs j
+    WHERE j.period < (SELECT f.period FROM first f) ORDER BY j.period, j.workflow_id LIMIT :limit
+),
+lease AS (
+    INSERT INTO dag_leases (name, holder, expires_at)
+    SELECT 'metrics', :holder, clock() + make_interval(secs => :lease_seconds)
+    WHERE EXISTS (SELECT FROM old)
+    ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
+    WHERE dag_leases.holder = excluded.holder OR dag_leases.expires_at <= clock()
+    RETURNING name
+),
+jobs AS (
+    DELETE FROM dag_metric_jobs d USING old o
+    WHERE d.period = o.period AND d.workflow_id = o.workflow_id AND EXISTS (SELECT FROM lease)
+),
+nodes AS (
+    DELETE FROM dag_metric_nodes d USING old o
+    WHERE d.period = o.period AND d.workflow_id = o.workflow_id AND EXISTS (SELECT FROM lease)
+),
+failures AS (
+    DELETE FROM dag_metric_failures d USING old o
+    WHERE d.period = o.period AND d.workflow_id = o.workflow_id AND EXISTS (SELECT FROM lease)
+),
+minutes AS (
+    DELETE FROM dag_metric_throughput d
+    WHERE d.minute < (SELECT max(o.period) + interval '6 hours' FROM old o)
+      AND d.minute < (SELECT f.period FROM first f) AND EXISTS (SELECT FROM lease)
+)
+SELECT count(*) AS periods FROM old WHERE EXISTS (SELECT FROM lease)
+
 -- name: take_lease
 -- Take the lease of the roll-up, after the one that runs now.
 INSERT INTO dag_leases (name, holder, expires_at)
