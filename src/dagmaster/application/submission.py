@@ -11,7 +11,6 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import urlsplit
 
 from dagmaster.application.batching import Batcher
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
@@ -37,9 +36,7 @@ MAX_KEY: Final = 128
 MAX_NAME: Final = 128
 MAX_SUBMITTER: Final = 64
 MAX_CORRELATION_ID: Final = 64
-MAX_CALLBACK_URL: Final = 512
 PRIORITIES: Final = range(11)
-_URL: Final = re.compile(r"[!-~]+")
 # Neither id is all zeros; version ff is not allowed, later ones may have more fields.
 _TRACE_PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
@@ -63,8 +60,6 @@ class JobRequest:
     idempotency_key: str | None = None
     submitted_by: str = ""
     correlation_id: str | None = None
-    callback_url: str | None = None
-    """Checked and stored with the job. Nothing calls it yet."""
     trace_parent: str | None = None
     """The W3C trace context of the caller. One that is not valid is dropped, as the standard says."""
     is_hidden: bool = False
@@ -224,7 +219,6 @@ def _to_submission(app: Application, request: JobRequest, graph: Graph) -> Submi
         idempotency_key=request.idempotency_key,
         submitted_by=request.submitted_by,
         correlation_id=request.correlation_id,
-        callback_url=request.callback_url,
         trace_parent=request.trace_parent if _TRACE_PARENT.fullmatch(request.trace_parent or "") else None,
         is_hidden=request.is_hidden,
         workflows={child.workflow_id: child.content_hash for child in request.child_graphs},
@@ -282,7 +276,6 @@ class Submission:
     idempotency_key: str | None = None
     submitted_by: str = ""
     correlation_id: str | None = None
-    callback_url: str | None = None
     trace_parent: str | None = None
     is_hidden: bool = False
     queue: str | None = None
@@ -336,7 +329,6 @@ class JobSubmitter:
             body_hash=None if key is None else _hash_request(submission, inputs),
             submitted_by=submission.submitted_by,
             correlation_id=submission.correlation_id,
-            callback_url=submission.callback_url,
             # The span of this process continues the caller's trace, if traces are on.
             trace_parent=trace_parent or traces.current_trace_parent() or submission.trace_parent,
             is_hidden=submission.is_hidden,
@@ -361,7 +353,7 @@ def _hash_request(submission: Submission, inputs: str) -> str:
 
 def _options(submission: Submission) -> list[JsonValue]:
     """Return the other fields of a request, without those that have their default: part of what a key stands for."""
-    defaults = {"requested_version": None, "name": "", "priority": 5, "correlation_id": None, "callback_url": None}
+    defaults = {"requested_version": None, "name": "", "priority": 5, "correlation_id": None}
     options = {name: getattr(submission, name) for name, default in defaults.items()}
     changed = {name: value for name, value in options.items() if value != defaults[name]}
     return [changed] if changed else []
@@ -387,11 +379,6 @@ def check_fields(submission: Submission) -> None:
     _check_text("correlation_id", submission.correlation_id, MAX_CORRELATION_ID)
     _check_text("submitted_by", submission.submitted_by, MAX_SUBMITTER)
     _check_text("name", submission.name, MAX_NAME)
-    _check_text("callback_url", submission.callback_url, MAX_CALLBACK_URL)
-    if submission.callback_url is not None and not _is_callback_url(submission.callback_url):
-        raise SubmissionRejected(
-            "callback_url must be an http or https URL with a host and without user, password or fragment"
-        )
 
 
 def _check_text(field_name: str, text: str | None, max_length: int, *, min_length: int = 0) -> None:
@@ -400,17 +387,6 @@ def _check_text(field_name: str, text: str | None, max_length: int, *, min_lengt
     if not (min_length <= len(text) <= max_length and text.isprintable()):
         bounds = f"{min_length} to {max_length}" if min_length else f"at most {max_length}"
         raise SubmissionRejected(f"{field_name} must have {bounds} printable characters, not {text[:40]!r}")
-
-
-def _is_callback_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        # Reading the port parses it.
-        has_host = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-    is_web = parts.scheme in ("http", "https") and has_host
-    return is_web and parts.username is None and not parts.fragment and _URL.fullmatch(text) is not None
 
 
 def _check_conflicts(answers: Sequence[Accepted]) -> None:

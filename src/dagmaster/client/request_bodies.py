@@ -20,12 +20,7 @@ if TYPE_CHECKING:
 
 def job_body(request: JobRequest) -> dict[str, Any]:
     """Return the body of a submission. It always has an idempotency key: the request may be sent twice."""
-    body = {
-        **run_body(request),
-        "workflow_id": request.workflow_id,
-        "version": request.version,
-        "callback_url": request.callback_url,
-    }
+    body = {**run_body(request), "workflow_id": request.workflow_id, "version": request.version}
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -29,7 +29,6 @@ class NewJob:
     body_hash: str | None = None
     submitted_by: str = ""
     correlation_id: str | None = None
-    callback_url: str | None = None
     queue: str | None = None
     workflows: str = "{}"
     parent: ParentNode | None = None

@@ -28,7 +28,7 @@ _SQL = queries("client")
 MAX_ID: Final = 2**63 - 1
 _COLUMNS = (
     "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
-    "correlations", "callbacks", "queues", "workflows", "resumed_froms", "redos", "names", "trace_parents",
+    "correlations", "queues", "workflows", "resumed_froms", "redos", "names", "trace_parents",
     "hiddens",
 )  # fmt: skip
 
@@ -80,7 +80,7 @@ class PostgresClientStore:
         rows = [
             (
                 int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
-                j.body_hash, j.submitted_by, j.correlation_id, j.callback_url, j.queue, j.workflows,
+                j.body_hash, j.submitted_by, j.correlation_id, j.queue, j.workflows,
                 None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo), j.name or None,
                 j.trace_parent, j.is_hidden,
             )
