@@ -25,15 +25,23 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from dagmaster.application.api_keys import allows, create_key
 from dagmaster.authoring.handler_registry import Registry
+from dagmaster.bootstrap.http_server import ServerService
 from dagmaster.http.app import create_app, route_scopes
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.settings import load_settings
+from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
 from tests.unit.application.memory_application import served_application
 from tests.unit.http.api_client import FLOW, greet, memory_services
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from dagmaster.ports.api_keys import ApiKeyStore
 
 SLOWEST_SECONDS: Final = 2.0
 MODES: Final = (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE)
@@ -47,6 +55,7 @@ class FuzzReport:
     """What was sent, and what is wrong with the answers."""
 
     statuses: Counter[int] = field(default_factory=Counter)
+    operations: set[str] = field(default_factory=set)
     failures: list[str] = field(default_factory=list)
     slowest: tuple[float, str] = (0.0, "")
 
@@ -79,13 +88,18 @@ def _draw(strategy: Any, seed: int, examples: int) -> list[Any]:
     return cases
 
 
-async def fuzz_api(cases: Iterator[Any], *, seconds: float = float("inf")) -> FuzzReport:
-    """Send requests, each with a key that may, and one of each operation with the keys of all scopes and with none."""
+async def fuzz_api(
+    cases: Iterator[Any], opened: AbstractAsyncContextManager[World], *, seconds: float, walks_scopes: bool
+) -> FuzzReport:
+    """Send requests, each with a key that may.
+
+    `walks_scopes`: send one of each operation with the keys of all scopes and with none, too.
+    """
     report = FuzzReport()
     deadline = time.monotonic() + seconds
     scopes = route_scopes()
     seen: set[str] = set()
-    async with served_world() as world:
+    async with opened as world:
         for number, case in enumerate(cases):
             if time.monotonic() > deadline:
                 break
@@ -93,7 +107,8 @@ async def fuzz_api(cases: Iterator[Any], *, seconds: float = float("inf")) -> Fu
             if number % 2:
                 world.use_real_names(case)
             await world.send(case, needed if needed is Scope.WORK else Scope.ADMIN, report)
-            if case.operation.label not in seen:
+            report.operations.add(case.operation.label)
+            if walks_scopes and case.operation.label not in seen:
                 seen.add(case.operation.label)
                 for scope in (None, *Scope):
                     status = await world.send(case, scope, report)
@@ -170,32 +185,59 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def served_world() -> AsyncIterator[World]:
+async def memory_world() -> AsyncIterator[World]:
+    """Serve stores in memory; an orchestrator and a worker run the jobs."""
     async with served_application(Registry([greet])) as application:
         services = memory_services(application)
-        origin = ChangeOrigin(actor="fuzz")
-        keys: dict[Scope | None, str] = {
-            scope: (await create_key(services.keys, scope.value, [scope], origin=origin, now=0.0)).key
-            for scope in Scope
-        }
         listener = socket.create_server(("127.0.0.1", 0))
         server = HttpServer(create_app(services), listener)
         running = asyncio.create_task(server.run_until_stopped())
         await server.ready.wait()
-        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx.AsyncClient(base_url=url, timeout=60) as http:
-                headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
-                await http.post("/api/v1/workflows", json={"text": FLOW}, headers=headers)
-                jobs = [
-                    (await http.post("/api/v1/jobs", json={"workflow_id": "hello"}, headers=headers)).json()["job_id"]
-                    for _ in range(3)
-                ]
-                await http.post(f"/api/v1/jobs/{jobs[0]}/cancel", headers=headers)
-                yield World(http, keys, jobs)
+            async with _filled_world(listener, await _keys(services.keys)) as world:
+                yield world
         finally:
             server.stop()
             await running
+
+
+@contextlib.asynccontextmanager
+async def postgres_world(dsn: str, folder: Path) -> AsyncIterator[World]:
+    """Serve a database as `dagmaster server` does. No orchestrator runs: its jobs stay as they are."""
+    store = PostgresApiKeyStore(DatabaseConfig(dsn=dsn))
+    keys = await _keys(store)
+    await store.close()
+    listener = socket.create_server(("127.0.0.1", 0))
+    service = ServerService(DatabaseConfig(dsn=dsn), load_settings(), folder, listener)
+    running = asyncio.create_task(service.run())
+    await service.ready.wait()
+    try:
+        async with _filled_world(listener, keys) as world:
+            yield world
+    finally:
+        service.stop()
+        await running
+
+
+async def _keys(store: ApiKeyStore) -> dict[Scope | None, str]:
+    origin = ChangeOrigin(actor="fuzz")
+    return {
+        scope: (await create_key(store, scope.value, [scope], origin=origin, now=time.time())).key for scope in Scope
+    }
+
+
+@contextlib.asynccontextmanager
+async def _filled_world(listener: socket.socket, keys: dict[Scope | None, str]) -> AsyncIterator[World]:
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        headers = {"Authorization": f"Bearer {keys[Scope.ADMIN]}"}
+        await http.post("/api/v1/workflows", json={"text": FLOW}, headers=headers)
+        jobs = [
+            (await http.post("/api/v1/jobs", json={"workflow_id": "hello"}, headers=headers)).json()["job_id"]
+            for _ in range(3)
+        ]
+        await http.post(f"/api/v1/jobs/{jobs[0]}/cancel", headers=headers)
+        yield World(http, keys, jobs)
 
 
 def _unused_application() -> Any:
@@ -204,9 +246,17 @@ def _unused_application() -> Any:
     return memory_application()
 
 
-def run_fuzz(seed: int, examples: int, *, seconds: float = float("inf")) -> FuzzReport:
-    """Make requests and send them."""
+def run_fuzz(
+    seed: int,
+    examples: int,
+    *,
+    world: AbstractAsyncContextManager[World] | None = None,
+    seconds: float = float("inf"),
+    walks_scopes: bool = True,
+) -> FuzzReport:
+    """Make requests and send them; by default to stores in memory."""
     with warnings.catch_warnings():
         # Of schemathesis and hypothesis, about examples that are not found.
         warnings.simplefilter("ignore")
-        return asyncio.run(fuzz_api(make_cases(seed, examples), seconds=seconds))
+        cases = make_cases(seed, examples)
+        return asyncio.run(fuzz_api(cases, world or memory_world(), seconds=seconds, walks_scopes=walks_scopes))

@@ -1,0 +1,33 @@
+"""The API on PostgreSQL answers any request, valid or not, without a server error. The scopes are walked in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.conformance.server import dsn_of, release_database, shared_server, take_database
+from tests.unit.http.api_fuzzing import postgres_world, run_fuzz
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SECONDS = 20.0
+
+
+@pytest.fixture
+def dsn() -> Iterator[str]:
+    with shared_server() as server:
+        name = asyncio.run(take_database(server))
+        yield dsn_of(server, name)
+        asyncio.run(release_database(server, name))
+
+
+def test_no_request_causes_a_server_error_on_postgres(dsn: str, tmp_path: Path):
+    world = postgres_world(dsn, tmp_path)
+    report = run_fuzz(seed=20_261_118, examples=2, world=world, seconds=SECONDS, walks_scopes=False)
+    assert report.failures == []
+    assert len(report.operations) > 60
+    assert report.statuses.keys() >= {200, 202, 404, 422}
