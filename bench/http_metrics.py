@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import httpx
@@ -18,18 +17,23 @@ import httpx
 from bench.dev_stack import connect, folder
 from bench.rows import Row
 from dagmaster.application.api_keys import create_key
+from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.bootstrap import open_application
 from dagmaster.bootstrap.database_admin import rebuild_metrics
 from dagmaster.http.app import create_app
+from dagmaster.http.services import HttpServices
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.settings import Settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
+from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
+from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
+from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.store.postgres import schema_version
-from tests.unit.application.memory_application import memory_application
-from tests.unit.http.api_client import memory_services
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +99,13 @@ async def _measure(dsn: str, jobs: int) -> list[Row]:
     rows = [Row(f"metrics, {jobs:,} jobs: counted by the roll-up", rate, "jobs/s")]
     async with open_application(config, Settings()) as application:
         # Keys and all else in memory: only the reads of metrics count.
-        services = replace(memory_services(memory_application()), application=application)
+        services = HttpServices(
+            application=application,
+            keys=MemoryApiKeyStore(),
+            audit=MemoryAuditTrail(),
+            schema=MemorySchemaAdmin(),
+            remote_tasks=RemoteTasks(MemoryRemoteWorkers(MemoryDatabase()), application.blobs, lambda _name: None, 6.0),
+        )
         origin = ChangeOrigin(actor="bench")
         key = await create_key(services.keys, "bench", [Scope.READ], origin=origin, now=0.0)
         headers = {"Authorization": f"Bearer {key.key}"}

@@ -16,11 +16,11 @@ import pytest
 import dagmaster.store.postgres
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import JobFilter, NodeFilter
-from dagmaster.store.postgres import client_store, turn_statement, worker_store
+from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query
-from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries
+from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
 
@@ -36,7 +36,10 @@ SOURCES = {path.name: path.read_text() for path in STORE.glob("*.py")}
 PARTS = "turn"
 LISTS = ("audit_list", "job_list", "node_list")
 QUERIES = [
-    query for file in FILES if file not in (PARTS, "claim", "submit", *LISTS) for query in queries(file).values()
+    query
+    for file in FILES
+    if file not in (PARTS, "claim", "submit", FRAGMENTS, *LISTS)
+    for query in queries(file).values()
 ]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # The parameters that each part may use besides its own rows.
@@ -72,6 +75,7 @@ def test_every_query_fits_the_schema(migrated):
 
 def test_every_claim_fits_the_schema(migrated):
     prepare(migrated, worker_store._CLAIM, worker_store._CLAIM_EXCLUSIVE)
+    prepare(migrated, remote_workers._CLAIM, remote_workers._CLAIM_EXCLUSIVE)
 
 
 def test_every_submit_fits_the_schema(migrated):

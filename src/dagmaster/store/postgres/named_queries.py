@@ -1,5 +1,7 @@
 """Named SQL: each query has a name and a description in its file. Parameters are written `:name`.
 
+What several queries have in common is in `sql/fragments.sql`, and is written `{@name}`.
+
 An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which was a
 quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 # Our tables and our clock() are qualified: behind a pooler no client can set the search path.
 _OURS: Final = re.compile(r"(?<![\w.])(dag_[a-z_]+|clock(?=\(\)))(?!\w)")
+FRAGMENTS: Final = "fragments"
+_FRAGMENT: Final = re.compile(r"\{@(\w+)\}")
 _NAME: Final = re.compile(r"^-- name: (\w+)\n-- (.+)$", re.MULTILINE)
 _ROWS: Final = re.compile(r"unnest\(((?:\s*:[a-z_]+::\w+\[\],?)+)\)")
 _ROW_ARRAY: Final = re.compile(r":[a-z_]+::\w+\[\]")
@@ -102,6 +106,8 @@ _ENCODERS: Final = {"numbers": encode_numbers, "texts": encode_texts}
 
 def _sections(file: str) -> Iterable[tuple[str, str, str]]:
     text = (resources.files("dagmaster.store.postgres") / "sql" / f"{file}.sql").read_text(encoding="utf-8")
+    if file != FRAGMENTS:
+        text = _FRAGMENT.sub(lambda match: parts(FRAGMENTS)[match[1]], text)
     heads = list(_NAME.finditer(text))
     for head, following in zip(heads, [*heads[1:], None], strict=True):
         end = len(text) if following is None else following.start()

@@ -18,11 +18,7 @@ WITH sent AS (
     SELECT id, :kind, :body::json, :sent_by, clock() FROM dag_jobs WHERE id = :job_id
     RETURNING id, job_id
 ),
-entries AS (
-    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
-                         :request_ids::text[], :details::text[])
-         AS e (actor, action, object_kind, object_id, request_id, details)
-),
+{@audit_entries},
 audited AS (
     INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
     SELECT actor, action, object_kind, object_id, nullif(request_id, ''),

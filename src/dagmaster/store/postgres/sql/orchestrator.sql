@@ -61,10 +61,7 @@ events_appended AS (
     FROM me CROSS JOIN claimed c
     LEFT JOIN LATERAL (SELECT * FROM dag_orchestrators p WHERE p.owner_id = c.previous_owner_id LIMIT 1) p ON true
 )
-SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
-       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo, trace_parent
+SELECT {@claimed_job}
 FROM claimed ORDER BY priority DESC, id
 
 -- name: load_owned
@@ -76,10 +73,7 @@ WITH claimed AS (
       AND owner_id IS NOT DISTINCT FROM :owner_id
     RETURNING *
 )
-SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
-       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo, trace_parent
+SELECT {@claimed_job}
 FROM claimed
 ORDER BY priority DESC, id
 
@@ -169,10 +163,7 @@ WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n
 
 -- name: load_job
 -- A job, without owning it.
-SELECT id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
-       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
-       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
-       resumed_from, redo, trace_parent
+SELECT {@claimed_job}
 FROM dag_jobs WHERE id = :job_id
 
 -- name: find_workflow

@@ -108,11 +108,7 @@ ORDER BY e.node_id, e.seq DESC
 
 -- name: tasks
 -- Tasks in flight across jobs, newest first.
-SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
-       coalesce(q.isolation, 0) AS isolation, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
-       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
-       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
-       dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
+SELECT {@queued_task}
 FROM dag_task_queue q
 WHERE q.task_id < :before_id::bigint
   AND (:queue::text IS NULL OR q.queue = :queue::text)

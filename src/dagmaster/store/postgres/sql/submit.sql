@@ -31,11 +31,7 @@ events_appended AS (
 
 -- name: audited
 -- Their audit entries. Of a job whose idempotency key is in use there is none.
-entries AS (
-    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
-                         :request_ids::text[], :details::text[])
-         AS e (actor, action, object_kind, object_id, request_id, details)
-),
+{@audit_entries},
 audited AS (
     INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
     SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb

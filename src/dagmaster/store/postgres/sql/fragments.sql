@@ -1,0 +1,30 @@
+-- What several statements have in common. A statement has it where its text says {@name}.
+
+-- name: claimed_job
+-- The columns of a job that an orchestrator needs.
+id, workflow_id, version, content_hash, status, run, inputs, env, priority, ending, stopping, deadline_passed,
+       extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
+       signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
+       resumed_from, redo, trace_parent
+
+-- name: queued_task
+-- The columns of a task in flight, `q`, that are shown.
+q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.worker_id, q.progress,
+       coalesce(q.isolation, 0) AS isolation, extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, extract(epoch FROM q.started_at)::float8 AS started_at,
+       extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
+       dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
+
+-- name: api_key
+-- The columns of a key.
+key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
+       extract(epoch FROM expires_at)::float8 AS expires_at, extract(epoch FROM revoked_at)::float8 AS revoked_at,
+       extract(epoch FROM last_used_at)::float8 AS last_used_at, extract(epoch FROM clock())::float8 AS now
+
+-- name: audit_entries
+-- The entries of the audit trail that a statement stores with its change.
+entries AS (
+    SELECT * FROM unnest(:actors::text[], :actions::text[], :object_kinds::text[], :object_ids::text[],
+                         :request_ids::text[], :details::text[])
+         AS e (actor, action, object_kind, object_id, request_id, details)
+)
