@@ -158,6 +158,7 @@ def test_every_query_that_is_asked_for_is_there():
 FULL_JOB_FILTER = JobFilter(
     workflow_id="w", version=1, name="n", submitted_by="s", correlation_id="c", idempotency_key="k", parent_job_id="1",
     created_after=1.0, created_before=2.0, finished_after=1.0, finished_before=2.0, text="12",
+    resumed_from=frozenset({"1"}),
 )  # fmt: skip
 
 

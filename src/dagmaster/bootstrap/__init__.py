@@ -210,6 +210,7 @@ def make_orchestrator(
         scan_seconds=settings.orchestrator_scan_seconds or lease / 3,
         worker_scan_seconds=worker_lease / 6,
         max_backoff_seconds=settings.reconnect_max_seconds,
+        metric_retention_seconds=settings.metric_retention_days * 86_400 or None,
     )
     return Orchestrator(
         store,
@@ -219,7 +220,6 @@ def make_orchestrator(
         queue=queue,
         limits=default_limits(settings),
         observer=observer,
-        metric_retention_seconds=settings.metric_retention_days * 86_400 or None,
     )
 
 

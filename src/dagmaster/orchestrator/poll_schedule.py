@@ -15,13 +15,14 @@ LAST_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The intervals of an orchestrator's polls, heartbeats and scans."""
+    """The intervals of an orchestrator's polls, heartbeats and scans, and how long it keeps metrics; None: for ever."""
 
     poll_seconds: float = 1.0
     heartbeat_seconds: float = 5.0
     scan_seconds: float = 5.0
     worker_scan_seconds: float = 1.0
     max_backoff_seconds: float = 5.0
+    metric_retention_seconds: float | None = None
 
 
 class PollSchedule:

@@ -71,7 +71,6 @@ class Orchestrator:
         queue: str | None = None,
         limits: DefaultLimits | None = None,
         observer: TurnObserver | None = None,
-        metric_retention_seconds: float | None = None,
     ) -> None:
         self.store, self.timing, self.queue, self.observer = store, timing or Timing(), queue, observer
         self.jobs: dict[str, OwnedJob] = {}
@@ -83,10 +82,9 @@ class Orchestrator:
         self._timers: list[tuple[float, str, str]] = []
         # Jobs that could not be advanced: until when they are quarantined, and the error's type.
         self._quarantined: dict[str, tuple[float, str]] = {}
-        self._to_reload: set[str] = set()
-        self._owned_but_unloaded: set[str] = set()
+        self._to_reload, self._owned_but_unloaded = set[str](), set[str]()
         self._results = ResultReader(store)
-        self._metrics = chores.MetricRollup(store, metric_retention_seconds)
+        self._metrics = chores.MetricRollup(store, self.timing.metric_retention_seconds)
         self._schedule = PollSchedule(store, self.timing.poll_seconds)
         self._stopping = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.max_backoff_seconds)
