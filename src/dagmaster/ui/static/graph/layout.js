@@ -1,0 +1,299 @@
+/**
+ * A layered layout from top to bottom: longest-path layers, six barycentre sweeps, parents centred over their children.
+ *
+ * Pure: numbers in, numbers out, and the same input always gives the same output. It knows no statuses, so that a graph
+ * never moves while a job runs. The module is also the Web Worker that runs it: it touches neither DOM nor network.
+ */
+
+const GAP_X = 28;
+const GAP_Y = 44;
+const ROW_GAP = 14;
+const LANE = 16;
+const SWEEPS = 6;
+const MIN_ROW = 24;
+const ASPECT = 2.4;
+/** The most lanes of edges that cross several layers. They can grow with the square of a graph. */
+const MAX_LANES = 12000;
+
+/**
+ * Place boxes. `edges`: source and target of each, one after the other. Returns left (`x`) and top (`y`) of each box,
+ * and for an edge that crosses layers its `lanes`: x, top, bottom of each crossing.
+ */
+export function layoutGraph({ widths, heights, edges }) {
+  const count = widths.length;
+  const layerOf = findLayers(count, edges);
+  const graph = addLanes(count, edges, layerOf);
+  const layers = order(graph);
+  const perRow = rowLength(layers, count);
+  const rows = layers.map((layer) => fold(layer, count, perRow));
+  const center = placeAcross(graph, layers, rows, widths, count);
+  return placeDown(graph, rows, center, widths, heights, count, edges);
+}
+
+/** Each node one layer below its lowest parent; a node without parents just above its highest child. */
+function findLayers(count, edges) {
+  const layer = new Int32Array(count);
+  const waiting = new Int32Array(count);
+  const children = lists(count, edges, 0, 1);
+  for (let e = 1; e < edges.length; e += 2) waiting[edges[e]]++;
+  const queue = [];
+  const seen = new Uint8Array(count);
+  for (let v = 0; v < count; v++) if (!waiting[v]) queue.push(v);
+  for (let head = 0, next = 0; queue.length < count || head < queue.length; ) {
+    if (head === queue.length) {
+      // Only a draft in the editor has a cycle: it is cut at its first node.
+      while (seen[next] || !waiting[next]) next++;
+      waiting[next] = 0;
+      queue.push(next);
+    }
+    const v = queue[head++];
+    seen[v] = 1;
+    for (const w of children[v]) {
+      if (seen[w] || waiting[w] === 0) continue;
+      layer[w] = Math.max(layer[w], layer[v] + 1);
+      if (--waiting[w] === 0) queue.push(w);
+    }
+  }
+  const parents = new Uint8Array(count);
+  for (let e = 1; e < edges.length; e += 2) parents[edges[e]] = 1;
+  for (let v = 0; v < count; v++) {
+    if (parents[v] || !children[v].length) continue;
+    let highest = Infinity;
+    for (const w of children[v]) highest = Math.min(highest, layer[w]);
+    layer[v] = Math.max(0, highest - 1);
+  }
+  return layer;
+}
+
+/** Split edges that cross layers into segments between vertices: boxes, and lanes, which are numbered after them. */
+function addLanes(count, edges, layerOf) {
+  let total = 0;
+  for (let e = 0; e < edges.length; e += 2) total += Math.max(0, layerOf[edges[e + 1]] - layerOf[edges[e]] - 1);
+  const withLanes = total <= MAX_LANES;
+  const layers = Array.from(layerOf);
+  const segments = [];
+  const lanesOf = new Map();
+  for (let e = 0; e < edges.length; e += 2) {
+    const target = edges[e + 1];
+    let from = edges[e];
+    const lanes = [];
+    if (withLanes) {
+      for (let l = layerOf[from] + 1; l < layerOf[target]; l++) {
+        const lane = layers.push(l) - 1;
+        segments.push(from, lane);
+        lanes.push((from = lane));
+      }
+    }
+    segments.push(from, target);
+    if (lanes.length) lanesOf.set(e / 2, lanes);
+  }
+  return {
+    layerOf: layers,
+    lanesOf,
+    up: lists(layers.length, segments, 1, 0),
+    down: lists(layers.length, segments, 0, 1),
+  };
+}
+
+function lists(count, pairs, from, to) {
+  const all = Array.from({ length: count }, () => []);
+  for (let e = 0; e < pairs.length; e += 2) all[pairs[e + from]].push(pairs[e + to]);
+  return all;
+}
+
+/** Order the vertices of each layer so that few edges cross: the best of six sweeps. */
+function order(graph) {
+  const { layerOf, up, down } = graph;
+  const size = layerOf.length;
+  const layers = Array.from({ length: Math.max(0, ...layerOf.map((l) => l + 1)) }, () => []);
+  const seen = new Uint8Array(size);
+  for (let root = 0; root < size; root++) {
+    // Depth first, so that what belongs together starts together.
+    if (up[root].length && !seen[root]) continue;
+    for (const stack = [root]; stack.length; ) {
+      const v = stack.pop();
+      if (seen[v]) continue;
+      seen[v] = 1;
+      layers[layerOf[v]].push(v);
+      for (let i = down[v].length - 1; i >= 0; i--) stack.push(down[v][i]);
+    }
+  }
+  for (let v = 0; v < size; v++) if (!seen[v]) layers[layerOf[v]].push(v);
+  const place = new Float64Array(size);
+  const number = (layer) => layer.forEach((v, i) => (place[v] = i));
+  layers.forEach(number);
+  const key = new Float64Array(size);
+  let best = layers.map((layer) => layer.slice());
+  let fewest = countCrossings(layers, down, place);
+  for (let sweep = 0; sweep < SWEEPS && fewest; sweep++) {
+    const isDown = sweep % 2 === 0;
+    const near = isDown ? up : down;
+    for (let i = 1; i < layers.length; i++) {
+      const layer = layers[isDown ? i : layers.length - 1 - i];
+      for (const v of layer) {
+        let sum = 0;
+        for (const w of near[v]) sum += place[w];
+        key[v] = near[v].length ? sum / near[v].length : place[v];
+      }
+      layer.sort((a, b) => key[a] - key[b] || place[a] - place[b]);
+      number(layer);
+    }
+    const crossings = countCrossings(layers, down, place);
+    if (crossings < fewest) {
+      fewest = crossings;
+      best = layers.map((layer) => layer.slice());
+    }
+  }
+  return best;
+}
+
+function countCrossings(layers, down, place) {
+  let total = 0;
+  for (let l = 0; l + 1 < layers.length; l++) {
+    const size = layers[l + 1].length;
+    const tree = new Int32Array(size + 1);
+    let inserted = 0;
+    for (const v of layers[l]) {
+      const ends = down[v].map((w) => place[w]);
+      for (const end of ends) {
+        let before = 0;
+        for (let i = end + 1; i > 0; i -= i & -i) before += tree[i];
+        total += inserted - before;
+      }
+      for (const end of ends) for (let i = end + 1; i <= size; i += i & -i) tree[i]++;
+      inserted += ends.length;
+    }
+  }
+  return total;
+}
+
+/** Return how many boxes a row may have so that the graph is not many times wider than high. */
+function rowLength(layers, count) {
+  const sizes = layers.map((layer) => layer.filter((v) => v < count).length);
+  let length = Math.max(MIN_ROW, ...sizes);
+  for (; length > MIN_ROW; length = Math.ceil(length * 0.9) - 1) {
+    const rows = sizes.reduce((sum, size) => sum + Math.ceil(size / length), 0);
+    if (length * 200 <= ASPECT * (rows * 62 + layers.length * 30)) break;
+  }
+  return Math.max(length, MIN_ROW);
+}
+
+/** A layer of very many boxes becomes several rows, which have no room for lanes. */
+function fold(layer, count, perRow) {
+  const boxes = layer.filter((v) => v < count);
+  if (boxes.length <= perRow * 1.5) return [layer];
+  const size = Math.ceil(boxes.length / Math.ceil(boxes.length / perRow));
+  const rows = [];
+  for (let i = 0; i < boxes.length; i += size) rows.push(boxes.slice(i, i + size));
+  return rows;
+}
+
+/** The centre of each vertex: near its neighbours, in order, without overlap. */
+function placeAcross(graph, layers, rows, widths, count) {
+  const { up, down } = graph;
+  const center = new Float64Array(graph.layerOf.length).fill(NaN);
+  const width = (v) => (v < count ? widths[v] : 0);
+  const space = (a, b) => (width(a) + width(b)) / 2 + (a < count && b < count ? GAP_X : a < count || b < count ? LANE + 6 : LANE);
+  const offsets = rows.map((layerRows) =>
+    layerRows.map((row) => {
+      const at = new Float64Array(row.length);
+      for (let i = 1; i < row.length; i++) at[i] = at[i - 1] + space(row[i - 1], row[i]);
+      return at;
+    }),
+  );
+  rows.forEach((layerRows, l) =>
+    layerRows.forEach((row, r) => row.forEach((v, i) => (center[v] = offsets[l][r][i] - offsets[l][r][row.length - 1] / 2))),
+  );
+  const align = (l, near) => {
+    if (rows[l].length > 1) {
+      // A block of rows moves as one.
+      let sum = 0;
+      let members = 0;
+      for (const row of rows[l]) {
+        for (const v of row) {
+          const x = mean(near[v], center, count);
+          if (!Number.isNaN(x)) ((sum += x), members++);
+        }
+      }
+      if (!members) return;
+      const shift = sum / members;
+      rows[l].forEach((row, r) => row.forEach((v, i) => (center[v] = shift + offsets[l][r][i] - offsets[l][r][row.length - 1] / 2)));
+      return;
+    }
+    const row = rows[l][0];
+    const at = offsets[l][0];
+    // Least squares under an order (pool adjacent violators): blocks of boxes that touch share one shift.
+    const blocks = [];
+    for (let i = 0; i < row.length; i++) {
+      const v = row[i];
+      const x = mean(near[v], center, v < count ? count : Infinity);
+      const isFree = Number.isNaN(x);
+      const weight = isFree ? 0.01 : v < count ? near[v].length : 4;
+      let block = { sum: ((isFree ? center[v] : x) - at[i]) * weight, weight, size: 1 };
+      while (blocks.length && blocks[blocks.length - 1].sum / blocks[blocks.length - 1].weight >= block.sum / block.weight) {
+        const before = blocks.pop();
+        block = { sum: before.sum + block.sum, weight: before.weight + block.weight, size: before.size + block.size };
+      }
+      blocks.push(block);
+    }
+    let i = 0;
+    for (const { sum, weight, size } of blocks) for (let end = i + size; i < end; i++) center[row[i]] = sum / weight + at[i];
+  };
+  for (let round = 0; round < 4; round++) {
+    for (let l = 1; l < layers.length; l++) align(l, up);
+    for (let l = layers.length - 2; l >= 0; l--) align(l, down);
+  }
+  return center;
+}
+
+/** The mean of some centres: of boxes (numbers below `count`); if there are none, of lanes. */
+function mean(vertices, center, count) {
+  let [boxes, lanes, boxSum, laneSum] = [0, 0, 0, 0];
+  for (const v of vertices) {
+    if (Number.isNaN(center[v])) continue;
+    if (v < count) ((boxSum += center[v]), boxes++);
+    else ((laneSum += center[v]), lanes++);
+  }
+  return boxes ? boxSum / boxes : laneSum / lanes;
+}
+
+function placeDown(graph, rows, center, widths, heights, count, edges) {
+  const x = new Float32Array(count);
+  const y = new Float32Array(count);
+  const span = [];
+  let top = 0;
+  let left = Infinity;
+  let right = -Infinity;
+  rows.forEach((layerRows, l) => {
+    const begin = top;
+    for (const row of layerRows) {
+      let tall = 0;
+      for (const v of row) if (v < count) tall = Math.max(tall, heights[v]);
+      for (const v of row) {
+        const half = v < count ? widths[v] / 2 : 0;
+        left = Math.min(left, center[v] - half);
+        right = Math.max(right, center[v] + half);
+        if (v < count) y[v] = Math.round(top + (tall - heights[v]) / 2);
+      }
+      top += tall + ROW_GAP;
+    }
+    span[l] = [begin, top - ROW_GAP];
+    top += GAP_Y - ROW_GAP;
+  });
+  if (!count) left = right = top = 0;
+  for (let v = 0; v < count; v++) x[v] = Math.round(center[v] - widths[v] / 2 - left);
+  const lanes = [];
+  for (let e = 0; e < edges.length / 2; e++) {
+    const points = [];
+    for (const lane of graph.lanesOf.get(e) ?? []) {
+      const l = graph.layerOf[lane];
+      if (rows[l].length === 1) points.push(Math.round(center[lane] - left), span[l][0], span[l][1]);
+    }
+    lanes.push(points);
+  }
+  return { x, y, lanes, width: right - left, height: Math.max(0, top - GAP_Y) };
+}
+
+if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope) {
+  self.onmessage = ({ data }) => self.postMessage({ id: data.id, layout: layoutGraph(data.graph) });
+}

@@ -1,0 +1,114 @@
+"""Puts single elements on a page, with graphs and timelines of a test, as the server would send them."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.visitor import Visitor
+
+GRAPH = "/api/v1/jobs/7/graph"
+TIMELINE = "/api/v1/jobs/7/timeline"
+MOUNT = """async ([tag, attributes, ready]) => {
+    await import(`${document.documentElement.dataset.assets}/elements/${tag}.js`);
+    const element = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+    window.opened = [];
+    element.addEventListener("node-open", (event) => window.opened.push(event.detail.nodeId));
+    const isReady = new Promise((resolve) => element.addEventListener(ready, resolve));
+    document.querySelector("main").replaceChildren(element);
+    if (ready) await isReady;
+    await new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
+}"""
+
+
+def a_graph(edges: dict[str, str], *, kinds: dict[str, str] | None = None, name: str = "flow") -> dict[str, Any]:
+    """Return a graph as the API does: nodes with the nodes before them, as `{"b": "a", "c": "a b"}`."""
+    kinds = kinds or {}
+    return {
+        "workflow_id": name,
+        "version": 1,
+        "name": name,
+        "content_hash": f"{name}-{len(edges)}",
+        "nodes": [
+            {
+                "node_id": node_id,
+                "kind": kinds.get(node_id, "task"),
+                "action": "raster.clip",
+                "handler": "raster.clip",
+                "description": "",
+            }
+            for node_id in edges
+        ],
+        "edges": [
+            {"source": source, "target": target, "branches": [], "is_alternative": False}
+            for target, sources in edges.items()
+            for source in sources.split()
+        ],
+    }
+
+
+def a_large_graph(count: int, width: int) -> dict[str, Any]:
+    """Return a graph of `count` nodes, `width` in a layer, each after one to three of the layer before."""
+    chance = random.Random(count)
+    edges = {}
+    for number in range(count):
+        layer, place = divmod(number, width)
+        near = {min(width - 1, max(0, place + chance.randint(-2, 2))) for _ in range(chance.randint(1, 3))}
+        edges[f"step_{number:05d}"] = (
+            "" if layer == 0 else " ".join(f"step_{(layer - 1) * width + place:05d}" for place in sorted(near))
+        )
+    return a_graph(edges, name=f"large{width}")
+
+
+def mount_graph(visitor: Visitor, graph: dict[str, Any], **options: Any) -> Page:
+    """Show a graph as that of job 7."""
+    page = visitor.page("/ui/", **options)
+    page.route(f"**{GRAPH}", lambda route: route.fulfill(json=graph))
+    page.evaluate(MOUNT, ["dag-graph", {"src": GRAPH, "job-id": "7"}, "graph-ready"])
+    return page
+
+
+def mount_timeline(visitor: Visitor, *pages: dict[str, Any], **options: Any) -> Page:
+    """Show a timeline as that of job 7."""
+    page = visitor.page("/ui/", **options)
+    by_cursor = {"": pages[0]} | {before["next_cursor"]: page for before, page in pairwise(pages)}
+    page.route(
+        f"**{TIMELINE}*",
+        lambda route: route.fulfill(json=by_cursor[route.request.url.partition("cursor=")[2]]),
+    )
+    page.evaluate(MOUNT, ["job-timeline", {"src": TIMELINE}, "timeline-ready"])
+    return page
+
+
+def a_timeline(rows: list[tuple[Any, ...]], **changes: Any) -> dict[str, Any]:
+    """Return a timeline as the API does. A row: node, attempt, status, worker, queued, started, finished."""
+    columns = list(zip(*sorted(rows), strict=True)) if rows else [()] * 7
+    workers = sorted({worker for worker in columns[3] if worker is not None})
+    return {
+        "job_id": "7",
+        "status": "RUNNING",
+        "origin_at": "2026-11-17T10:00:00Z",
+        "now_seconds": 60.0,
+        "finished_seconds": None,
+        "worker_names": workers,
+        "node_ids": columns[0],
+        "attempts": columns[1],
+        "statuses": columns[2],
+        "workers": [None if worker is None else workers.index(worker) for worker in columns[3]],
+        "queued": columns[4],
+        "started": columns[5],
+        "finished": columns[6],
+        "critical_path": [],
+        "next_cursor": None,
+        **changes,
+    }
+
+
+def next_frame(page: Page) -> None:
+    """Wait until what was changed is painted."""
+    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
