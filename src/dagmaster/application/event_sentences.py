@@ -130,7 +130,9 @@ def _attempt_lost(event: StoredEvent) -> str:
         else f"the worker of attempt {event.attempt} died"
     )
     if event.data.get("alone") is False:
-        lost += ", one of several tasks; the loss is not charged"
+        # Events of earlier versions do not say whether the loss was charged: up to ten losses of a node were not.
+        verb = "is" if event.data.get("charged") else "is not"
+        lost += f", one of several tasks; the loss {verb} charged"
     return f"{event.node}: {lost}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine import approvals_and_waits, fanout, reruns
-from dagmaster.engine.decisions import REPORTED, Withdraw
+from dagmaster.engine.decisions import REPORTED, ChargeLoss, Withdraw
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -127,6 +127,7 @@ def _task_lost(step: Step, event: TaskLost) -> None:
         _release(step, node)
         return
     node.lost_attempts += 1
+    step.out.append(ChargeLoss(node.id))
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"

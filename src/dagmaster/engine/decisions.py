@@ -75,6 +75,13 @@ class Cancel:
 
 
 @dataclass(slots=True)
+class ChargeLoss:
+    """The loss of the attempt counts towards `max_lost` of the node."""
+
+    node: str
+
+
+@dataclass(slots=True)
 class Expand:
     """The fan-out has `count` more children from `first` on, of `total`. The first batch has the `source` to freeze."""
 
@@ -159,6 +166,7 @@ Decision = (
     | Skip
     | Fail
     | Cancel
+    | ChargeLoss
     | Expand
     | StartChildJob
     | WaitUntil

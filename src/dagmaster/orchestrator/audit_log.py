@@ -132,7 +132,9 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             data = {"error": error, **_retry(node, decisions)}
             yield AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json(data))
         case ev.TaskLost(node, attempt, worker, alone):
-            yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json({"worker": worker, "alone": alone}))
+            is_charged = any(isinstance(decision, d.ChargeLoss) for decision in decisions)
+            data = {"worker": worker, "alone": alone, "charged": is_charged}
+            yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json(data))
         case ev.TaskReleased(node, attempt):
             is_cancelled = any(isinstance(decision, d.Cancel) and decision.node == node for decision in decisions)
             yield AuditEvent(

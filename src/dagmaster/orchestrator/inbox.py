@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
+from dagmaster.engine.decisions import ChargeLoss
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -31,8 +32,9 @@ from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.text_format import format_list, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
+    from dagmaster.engine.decisions import Decision
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.json_text import JsonText
@@ -90,17 +92,23 @@ class PendingEvents:
         if result.started_at is not None:
             self.started[result.node_id] = result.started_at
 
-    def log_lost(self, job_id: str) -> None:
+    def log_lost(self, job_id: str, decisions: Iterable[Decision]) -> None:
         """Log the attempts that were lost, by worker; name the task that a worker ran alone."""
-        for worker in dict.fromkeys(event.worker for event in self.lost):
-            events = [event for event in self.lost if event.worker == worker]
-            nodes = format_list([event.node for event in events])
-            if events[0].alone:
+        charged = {decision.node for decision in decisions if isinstance(decision, ChargeLoss)}
+        groups: dict[tuple[str | None, str], list[str]] = {}
+        for event in self.lost:
+            if event.alone:
                 message = "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
+            elif event.node in charged:
+                message = (
+                    "worker %s died with several tasks; the losses of %s of job %s, which had many such, are charged"
+                )
             else:
                 message = "worker %s died with several tasks; the losses of %s of job %s are not charged"
-            fields = {"job_id": job_id, "node_ids": [event.node for event in events[:MAX_IDS]]}
-            _LOGGER.warning(message, worker, nodes, job_id, extra=fields)
+            groups.setdefault((event.worker, message), []).append(event.node)
+        for (worker, message), nodes in groups.items():
+            fields = {"job_id": job_id, "node_ids": nodes[:MAX_IDS]}
+            _LOGGER.warning(message, worker, format_list(nodes), job_id, extra=fields)
 
     def starts_except(self, dispatched: Container[str]) -> dict[str, float]:
         """Return when the reported attempts started, but not of nodes whose next attempt is dispatched."""

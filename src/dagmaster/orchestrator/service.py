@@ -251,7 +251,7 @@ class Orchestrator:
             if commit.withdrawals:
                 self._wake("results")
             self._after_commit(commit, owned, result)
-            pending[job_id].log_lost(job_id)
+            pending[job_id].log_lost(job_id, result.decisions)
         if has_stops:
             await self.store.release_stopped()
             self._wake("results")

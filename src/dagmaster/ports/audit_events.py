@@ -53,8 +53,8 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.NODE_COMPLETED: "The node completed. `branch`: taken by a conditional. `reused_from`: the source of"
     " a reused result.",
     EventType.ATTEMPT_FAILED: "The attempt failed. `retry_at`: when the next attempt may start, if there is one.",
-    EventType.ATTEMPT_LOST: "The `worker` that held the attempt died. `alone`: it held no other task, so that the"
-    " loss counts towards `max_lost`.",
+    EventType.ATTEMPT_LOST: "The `worker` that held the attempt died. `alone`: it held no other task. `charged`: the"
+    " loss counts towards `max_lost`, because it was alone, or lost with others ten times before.",
     EventType.ATTEMPT_RELEASED: "The attempt was released unfinished; it uses up no retry. `cancelled`: it was asked to"
     " stop and does not start again.",
     EventType.NODE_FAILED: "The node failed permanently.",

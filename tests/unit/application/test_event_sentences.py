@@ -50,6 +50,10 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
             event("AttemptLost", attempt=1, worker="h:7", alone=False),
             "fetch: worker h:7 died with attempt 1, one of several tasks; the loss is not charged",
         ),
+        (
+            event("AttemptLost", attempt=11, worker="h:7", alone=False, charged=True),
+            "fetch: worker h:7 died with attempt 11, one of several tasks; the loss is charged",
+        ),
         (event("NodeCompleted", branch="large"), "fetch completed and took branch large"),
         (
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),

@@ -317,6 +317,7 @@ class Reference:
             self.released(node)
             return
         node.lost_attempts += 1
+        self.out.append(d.ChargeLoss(node.id))
         if self.was_asked_to_stop(node):
             self.cancel(node)
         elif node.lost_attempts > node.spec.retry.max_lost or self.ending:

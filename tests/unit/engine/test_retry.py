@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.engine.apply import MAX_SHARED_LOSSES
-from dagmaster.engine.decisions import Dispatch, Fail, Ignore, WaitUntil, Withdraw
+from dagmaster.engine.decisions import ChargeLoss, Dispatch, Fail, Ignore, WaitUntil, Withdraw
 from dagmaster.engine.events import (
     ResolutionFailed,
     TaskFailed,
@@ -125,7 +125,7 @@ def test_a_node_that_waits_for_a_retry_is_dispatched_at_once_when_it_is_retried(
 def test_a_worker_that_dies_uses_max_lost_and_not_max_attempts():
     driver = a_task(retry=RetryPolicy(max_attempts=1, max_lost=2))
     for attempt in (2, 3):
-        assert [type(result) for result in driver.lose("a")] == [Dispatch]
+        assert [type(result) for result in driver.lose("a")] == [ChargeLoss, Dispatch]
         assert driver.job.nodes["a"].attempt == attempt
     driver.lose("a")
     assert driver.status("a") == "FAILED"

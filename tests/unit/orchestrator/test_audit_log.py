@@ -1,13 +1,18 @@
-"""The events of an attempt before its end."""
+"""The events of attempts: before their ends, and when they are lost."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from dagmaster.engine.apply import MAX_SHARED_LOSSES
+from dagmaster.engine.events import TaskLost
 from dagmaster.engine.status import AttemptStatus
-from dagmaster.orchestrator.audit_log import attempt_trail
+from dagmaster.orchestrator.audit_log import attempt_trail, to_audit_events
+from dagmaster.orchestrator.inbox import PendingEvents
+from dagmaster.orchestrator.turn import TurnResult
 from dagmaster.ports.turn_records import TaskResult
+from dagmaster.testing import Driver, a_job, task
 
 
 def a_result(seconds: float, status: AttemptStatus = AttemptStatus.COMPLETED, **rest: Any) -> TaskResult:
@@ -54,3 +59,19 @@ def test_the_checkpoints_of_a_worker_that_died_before_it_stored_the_start_are_ke
         ("AttemptStarted", {}),
         ("CheckpointSaved", {"checkpoint_name": "half", "after_seconds": 0.2}),
     ]
+
+
+def test_the_event_of_a_loss_beside_other_tasks_says_whether_it_is_charged(caplog):
+    driver = Driver(a_job(a=task()), now=100.0)
+    driver.start()
+    charged = []
+    for _ in range(MAX_SHARED_LOSSES + 1):
+        lost = TaskLost("a", driver.job.nodes["a"].attempt, "h:7", alone=False)
+        result = TurnResult(decisions=driver.apply(lost), events=[(0, lost)])
+        first, *_ = to_audit_events(driver.job, result, {}, PendingEvents())
+        charged.append(json.loads(first.data or "{}")["charged"])
+        pending = PendingEvents()
+        pending.lost.append(lost)
+        pending.log_lost("7", result.decisions)
+    assert charged == [False] * MAX_SHARED_LOSSES + [True]
+    assert ["not charged" in record.getMessage() for record in caplog.records] == [not charge for charge in charged]
