@@ -13,6 +13,8 @@ from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIV
 if TYPE_CHECKING:
     from pathlib import Path
 
+JSON_FORMATS: Final = ("GeoJSON", "GeoJSONSeq", "TopoJSON", "JSONFG")
+
 _SHP_HEADER: Final = 100
 _DBF_HEADER: Final = 32
 _HEAD_BYTES: Final = 1024 * 1024
@@ -40,6 +42,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
             f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}. Copy it again,"
             " or name it with the suffix of its format"
         )
+    if format_name in JSON_FORMATS:
+        _reject_linked_crs(path)
     match format_name:
         case "ESRI Shapefile":
             _check_shapefile(path)
@@ -49,9 +53,6 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
                 raise invalid_input(
                     f"the file is not GeoJSON: expected an object {{…}}, but it begins with {_describe_start(head)}"
                 )
-            _reject_linked_crs(path)
-        case "GeoJSONSeq" | "TopoJSON" | "JSONFG":
-            _reject_linked_crs(path)
         case "MapInfo File":
             _check_mapinfo(path)
         case "LIBKML" if head[:2] == b"PK":

@@ -19,7 +19,8 @@ from dagmaster.handlers.formats.driver_rules import drivers_of_suffix, file_type
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 from dagmaster.handlers.result_uris import safe_name
 from dagmaster.handlers.source_files import local_file, name_in_errors
-from dagmaster.handlers.vector.content_checks import check_content
+from dagmaster.handlers.vector.content_checks import JSON_FORMATS, check_content
+from dagmaster.handlers.vector.wide_integers import quote_wide_integers
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
@@ -36,6 +37,7 @@ class Fetched:
     """A local file or directory of features. `sha256` covers all its files; `modified` is in seconds since 1970.
 
     `formats` are the drivers that may read it, the usual one first; more than one if they share a suffix.
+    `wide_integers`: how many integers beyond 64 bits it has, which are read as text.
     """
 
     uri: BlobUri
@@ -44,6 +46,7 @@ class Fetched:
     size: int
     sha256: str
     modified: float | None
+    wide_integers: int = 0
 
     @property
     def format(self) -> str:
@@ -70,7 +73,16 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
     formats = drivers_of_suffix(_RULES, path.suffix)
     with name_in_errors(uri):
         check_content(path, formats[0], ctx.share.max_file_mb * 1_000_000)
-    return Fetched(uri=uri, path=path, formats=formats, size=size, sha256=sha256, modified=modified)
+    wide_integers = quote_wide_integers(path) if formats[0] in JSON_FORMATS else 0
+    return Fetched(
+        uri=uri,
+        path=path,
+        formats=formats,
+        size=size,
+        sha256=sha256,
+        modified=modified,
+        wide_integers=wide_integers,
+    )
 
 
 def _fetch_file(ctx: HandlerContext, uri: BlobUri, folder: Path, member: str | None) -> tuple[Path, int, str]:

@@ -24,7 +24,7 @@ from dagmaster.handlers.vector.models import (
 )
 
 
-@handler("vector.prepare", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
+@handler("vector.prepare", version="4", queue=HEAVY, timeout_seconds=7200, aliases=["vector_prepare"])
 def prepare(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     """Load a file of features, repair and reproject it, and split it into chunks for a table."""
     with require_extra("vector"):
@@ -57,7 +57,7 @@ def create_stac(ctx: HandlerContext, params: StacParams) -> Described:
     return pipeline.register_table(ctx, params)
 
 
-@handler("vector.simplify", version="3", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
+@handler("vector.simplify", version="4", queue=HEAVY, timeout_seconds=3600, aliases=["vector_simplify"])
 def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     """Simplify geometries. Shared borders stay shared if the features form a coverage."""
     with require_extra("vector"):
@@ -67,7 +67,7 @@ def simplify(ctx: HandlerContext, params: SimplifyParams) -> Generalized:
     )
 
 
-@handler("vector.dissolve", version="3", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
+@handler("vector.dissolve", version="4", queue=HEAVY, timeout_seconds=3600, aliases=["vector_dissolve"])
 def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
     """Merge features with equal values, and sum columns."""
     with require_extra("vector"):
@@ -79,7 +79,7 @@ def dissolve(ctx: HandlerContext, params: DissolveParams) -> Generalized:
 
 @handler(
     "vector.process_complete",
-    version="3",
+    version="4",
     queue=HEAVY,
     timeout_seconds=14_400,
     aliases=["vector_docker_complete", "vector_process_complete"],

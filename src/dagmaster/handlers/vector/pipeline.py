@@ -62,6 +62,7 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
 
     with readers.open_layer(source, params) as layer:
         prepared = preparation.prepare(layer, plan, folder, on_batch)
+    prepared.report.counts["integers_as_text"] = source.wide_integers
     base_params = json.loads(params.model_dump_json(exclude=set(NOT_IN_FINGERPRINT), exclude_none=True))
     chunks, boxes = [], []
     for part in prepared.write(folder):
@@ -227,6 +228,7 @@ def generalize(
 
     with readers.open_layer(source, params) as layer:
         before, report = generalization.load(layer, params.source_crs, on_batch)
+    report.counts["integers_as_text"] = source.wide_integers
     ctx.raise_if_cancelled()
     after, method = transform(before)
     srid = find_srid(after.crs)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import json
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +15,9 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError
-from dagmaster.handlers.vector import columns
+from dagmaster.handlers.vector import columns, wide_integers
 from tests.conformance.table_worker import tables_at
 from tests.unit.handlers.vector.vector_context import FolderServices
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 WKB = shapely.to_wkb(shapely.Point(1, 2))
 UTC = dt.UTC
@@ -171,3 +169,51 @@ def test_a_sum_beyond_64_bits_is_refused(services):
 def test_unusual_arrow_types_keep_their_values(array, column_type, values):
     assert columns.column_type(array.type) == column_type
     assert columns.convert_column(array, column_type, "x", 0).to_pylist() == values
+
+
+def write_geojson(services: FolderServices, *rows: dict[str, Any]) -> str:
+    geometry = {"type": "Point", "coordinates": [1, 2]}
+    features = [{"type": "Feature", "properties": row, "geometry": geometry} for row in rows]
+    path = services.folder / "x.geojson"
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return str(path)
+
+
+def test_an_integer_of_geojson_beyond_64_bits_is_text_and_the_output_says_so(services: FolderServices):
+    note = f'a text with {2**64} and a "quote\\'
+    href = write_geojson(
+        services,
+        {"s2": 2**64 - 1, "ids": [-(2**63) - 1, 5], "nested": {"n": 10**30}, "largest": 2**63 - 1, "note": note},
+        {"s2": 7, "ids": [1], "nested": {"n": 1}, "largest": 1 - 10**18, "note": ""},
+    )
+    original = Path(href).read_bytes()
+    types, values = load(services, href)
+    assert values["s2"] == [str(2**64 - 1), "7"]
+    assert [json.loads(text) for text in values["ids"]] == [[str(-(2**63) - 1), 5], [1]]
+    assert [json.loads(text) for text in values["nested"]] == [{"n": str(10**30)}, {"n": 1}]
+    assert (types["largest"], values["largest"]) == ("integer", [2**63 - 1, 1 - 10**18])
+    assert values["note"] == [note, ""]
+    assert services.run("vector.prepare", href=href)["counts"]["integers_as_text"] == 3
+    assert Path(href).read_bytes() == original
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 7, 19, 64])
+def test_integers_are_recognised_wherever_a_read_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int
+):
+    monkeypatch.setattr(wide_integers, "_CHUNK_BYTES", chunk_bytes)
+    path = tmp_path / "x.json"
+    texts = ["12345678901234567890", 'a "quote" and a \\', "\\"]
+    numbers = [2**63, 2**63 - 1, -(10**18), 1 - 10**18, 1.5e300, 0.12345678901234567, 10**5000]
+    path.write_text(
+        f'{{"texts": {json.dumps(texts)}, "n": [{", ".join(map(write_number, numbers))}], "e": 1e-1234567890123456789}}'
+    )
+    assert wide_integers.quote_wide_integers(path) == 3
+    content = json.loads(path.read_text())
+    assert content["texts"] == texts
+    quoted = [write_number(number) if number in (2**63, -(10**18), 10**5000) else number for number in numbers]
+    assert content["n"] == quoted
+
+
+def write_number(number: float) -> str:
+    return "1" + "0" * 5000 if number == 10**5000 else repr(number)
