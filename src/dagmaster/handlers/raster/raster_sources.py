@@ -139,8 +139,21 @@ def _locate(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
     if info is None:
         raise file_not_found(ctx, uri)
     check_file_size(ctx, info)
-    is_remote = uri.scheme in ("az", "s3", "gs") and can_read_in_place(uri.suffix)
+    is_remote = (
+        uri.scheme in ("az", "s3", "gs") and can_read_in_place(uri.suffix) and not _is_described_beside(ctx, uri)
+    )
     return _remote_source(ctx, info) if is_remote else _local_source(ctx, info)
+
+
+def _is_described_beside(ctx: HandlerContext, uri: BlobUri) -> bool:
+    """Return whether a file without a suffix has another one beside it that describes it, as ENVI's have."""
+    from dagmaster.handlers.formats.raster_files import names_of_parts
+
+    if uri.suffix:
+        return False
+    name = uri.name.rpartition("/")[2]
+    names = {sibling.uri.name.rpartition("/")[2].lower() for sibling in ctx.blobs.list_beside(uri, f"{name}.")}
+    return not names.isdisjoint(names_of_parts(name))
 
 
 def _choose(ctx: HandlerContext, source: RasterSource, subdataset: str | None) -> RasterSource:

@@ -122,3 +122,14 @@ def test_what_a_storage_says_of_what_was_signed_is_not_told(far: Bed, monkeypatc
     with pytest.raises(BlobsUnavailable, match="HTTP status 403"):
         check_readable("/vsis3/a/b.tif")
     assert caught.value.__suppress_context__
+
+
+def test_an_envi_file_without_a_suffix_is_fetched_with_its_header(far: Bed):
+    path = far.folder / "scene"
+    write(path, numbers(), driver="ENVI")
+    put(far, "scene", path.read_bytes())
+    put(far, "scene.hdr", path.with_suffix(".hdr").read_bytes())
+    assert far.run("raster.validate", href="scene").metadata["driver"] == "ENVI"
+    plan = far.run("raster_plan_tiles", href="scene", tile_size=128)
+    tile = far.run("raster_cog_docker", tile_spec=plan.tiles[0])
+    assert np.array_equal(read(far, tile.cog_url), numbers()[..., :128, :128])
