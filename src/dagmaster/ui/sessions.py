@@ -45,7 +45,7 @@ def check_origin(request: Request) -> None:
 
 def check_token(key: str, token: str) -> None:
     """Raise `OriginRejected` unless a form has the token of its session."""
-    if not hmac.compare_digest(token_of(key), token):
+    if not hmac.compare_digest(token_of(key).encode(), token.encode(errors="replace")):
         raise OriginRejected("the form is not of this session: reload the page, and send it again")
 
 

@@ -124,7 +124,7 @@ def test_a_change_needs_the_token_of_its_own_session():
             for path in CHANGES:
                 if page_scopes()["POST", path] is None:
                     continue
-                for token in ("", "x", other):
+                for token in ("", "x", "é😀", other):
                     answer = await pages.post(url_of(path), token=token)
                     assert answer.status_code == 403, (path, token)
                     assert "not of this session" in answer.text
