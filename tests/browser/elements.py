@@ -112,3 +112,22 @@ def a_timeline(rows: list[tuple[Any, ...]], **changes: Any) -> dict[str, Any]:
 def next_frame(page: Page) -> None:
     """Wait until what was changed is painted."""
     page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+
+
+_MOUNT_WITH_TEXT = """async ([tag, attributes, content]) => {
+  await import(`${document.documentElement.dataset.assets}/elements/${tag}.js`);
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  if (content !== null) {
+    const area = document.createElement("textarea");
+    area.value = content;
+    area.setAttribute("aria-label", "Text");
+    element.append(area);
+  }
+  document.querySelector("main").replaceChildren(element);
+}"""
+
+
+def mount(page: Page, tag: str, content: str | None = None, **attributes: str) -> None:
+    """Replace the content of a page by an element; `content`: the text of a textarea inside of it."""
+    page.evaluate(_MOUNT_WITH_TEXT, [tag, attributes, content])

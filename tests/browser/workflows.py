@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_registry import handler
@@ -35,7 +36,20 @@ async def hang() -> dict[str, Any]:
     return {}
 
 
-HANDLERS: list[Callable[..., Any]] = [echo, numbers, break_odd, hang]
+@handler("talk", queue="q")
+async def talk(lines: int) -> dict[str, Any]:
+    """Write a log with levels, a traceback, colours and markup."""
+    log = logging.getLogger("talk")
+    for number in range(lines):
+        print(f"line {number} of the log")  # noqa: T201 - the log of the task
+        if number % 1_000 == 0:
+            log.error("tile %s failed", number, exc_info=ValueError(f"no data in {number}"))
+            print("\x1b[1;32mgreen\x1b[0m and <img src=x onerror=alert(1)> coloured")  # noqa: T201
+            await asyncio.sleep(0)
+    return {}
+
+
+HANDLERS: list[Callable[..., Any]] = [echo, numbers, break_odd, hang, talk]
 
 HELLO = """
 workflow_id: hello

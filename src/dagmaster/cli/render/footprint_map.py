@@ -43,7 +43,7 @@ def draw_map(features: Sequence[dict[str, Any]], title: str, *, width: int = 120
     image = Image.new("RGB", (width * _SCALE, view.height * _SCALE), "white")
     pen = ImageDraw.Draw(image, "RGBA")
     pen.rectangle(view.frame(), fill=SEA)
-    for ring in json.loads((files("dagmaster.cli") / "land.json").read_text(encoding="utf-8")):
+    for ring in json.loads(files("dagmaster.ui").joinpath("static", "land.json").read_text(encoding="utf-8")):
         if view.touches(ring):
             pen.polygon([view.to_pixel(*point) for point in ring], fill=LAND, outline=SHORE, width=_SCALE)
     _draw_grid(pen, view)

@@ -1,0 +1,170 @@
+"""The log of a job: the end first, pages on demand, search on the server, links to lines, colours, following."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+from dagmaster.worker.task_log_capture import capture
+from tests.browser.elements import mount
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.visitor import Visitor
+
+LINES = 12_000
+WORKFLOW = """
+workflow_id: talkative
+version: 1
+inputs: {lines: {type: integer, default: 10}, asks: {type: boolean, default: false}}
+nodes:
+  talk: {handler: talk, params: {lines: "{{ inputs.lines }}"}, next: ask}
+  ask:
+    type: conditional
+    condition_field: "{{ inputs.asks }}"
+    branches: [{name: ask, condition: "value == true", next: wait}, {default: true}]
+  wait: {type: approval, next: last}
+  last: {handler: talk, params: {lines: 1}}
+"""
+
+
+@pytest.fixture
+def job(visitor: Visitor) -> Any:
+    """Return a function that runs a job which writes lines, and returns its id."""
+    visitor.api.post("/api/v1/workflows", json={"text": WORKFLOW}).raise_for_status()
+
+    def run(lines: int, *, asks: bool = False) -> str:
+        # Here, not around the test: pytest replaces the streams between setup and call.
+        with capture():
+            job_id = visitor.submit("talkative", lines=lines, asks=asks)
+            visitor.until(job_id, "WAITING" if asks else "COMPLETED")
+        return job_id
+
+    return run
+
+
+def open_log(visitor: Visitor, job_id: str, fragment: str = "", **options: Any) -> Page:
+    page = visitor.page(f"/ui/jobs{fragment}", **options)
+    follow = {} if visitor.job(job_id)["status"] == "COMPLETED" else {"follow": ""}
+    mount(page, "log-view", src=f"/api/v1/jobs/{job_id}/logs", **follow)
+    expect(page.locator(".log-line").last).to_be_attached()
+    return page
+
+
+def scroll_to(page: Page, place: str) -> None:
+    page.evaluate(f"(() => {{ const box = document.querySelector('.log-lines'); box.scrollTop = {place}; }})()")
+
+
+def test_the_end_is_shown_first_and_older_pages_when_the_reader_scrolls_up(visitor: Visitor, job: Any):
+    page = open_log(visitor, job(LINES))
+    expect(page.locator(".log-line").last).to_contain_text(f"line {LINES - 1}")
+    expect(page.locator(".log-line").last).to_be_in_viewport()
+    assert "line 0 " not in page.locator(".log-lines").inner_text()
+    first = page.locator(".log-line").first.inner_text()
+    scroll_to(page, "0")
+    page.wait_for_function("first => document.querySelector('.log-line').innerText !== first", arg=first)
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator(".log-line").first).to_contain_text("line 0 ")
+    expect(page.locator(".log-line").first).to_be_in_viewport()
+
+
+def test_a_window_of_the_log_is_kept_not_all_of_it(visitor: Visitor, job: Any):
+    page = open_log(visitor, job(LINES))
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator(".log-line").first).to_contain_text("line 0 ")
+    for _ in range(200):
+        if page.locator(".log-line").last.inner_text().endswith(f"line {LINES - 1} of the log"):
+            break
+        scroll_to(page, "box.scrollHeight")
+        page.wait_for_function("!document.querySelector('log-view').hasAttribute('aria-busy')")
+    expect(page.locator(".log-line").last).to_contain_text(f"line {LINES - 1} ")
+    assert page.locator(".log-line").count() < LINES / 2
+    numbers = [int(number) for number in re.findall(r"line (\d+) of", page.locator(".log-lines").inner_text())]
+    assert numbers == list(range(numbers[0], LINES)), "no line is missing or repeated"
+
+
+def test_search_and_levels_are_asked_of_the_server(visitor: Visitor, job: Any):
+    page = open_log(visitor, job(LINES))
+    page.locator(".log-lines").focus()
+    page.keyboard.press("Control+f")
+    page.keyboard.type("LINE 777 ")
+    expect(page.locator(".log-line")).to_have_count(1)
+    expect(page.locator(".log-state")).to_have_text("1 matching line")
+    page.locator(".log-line .log-time").click()
+    expect(page.locator(".log-line[aria-current]")).to_contain_text("line 777 of")
+    expect(page.locator(".log-line", has_text="line 778 of")).to_be_attached()
+    page.get_by_label("Level").select_option("error")
+    expect(page.locator(".log-state")).to_contain_text("matching line")
+    for line in page.locator(".log-line .log-text").all_inner_texts():
+        assert line.startswith(("ERROR", "Traceback", " ", "ValueError"))
+    page.get_by_label("Search this log").fill("nothing like it")
+    expect(page.locator(".log-state")).to_have_text("No line matches")
+    page.get_by_label("Search this log").press("Escape")
+    expect(page.locator(".log-line").first).to_be_attached()
+
+
+def test_a_link_leads_to_its_line(visitor: Visitor, job: Any):
+    job_id = job(3_000)
+    page = open_log(visitor, job_id)
+    page.get_by_label("Search this log").fill("line 1234 ")
+    expect(page.locator(".log-line")).to_have_count(1)
+    page.locator(".log-line .log-time").click()
+    expect(page.locator(".log-line[aria-current]")).to_contain_text("line 1234 of")
+    fragment = page.evaluate("location.hash")
+    other = open_log(visitor, job_id, fragment)
+    expect(other.locator(".log-line[aria-current]")).to_contain_text("line 1234 of")
+    expect(other.locator(".log-line[aria-current]")).to_be_in_viewport()
+
+
+def test_what_is_written_later_is_appended_and_the_reader_stays_where_they_are(visitor: Visitor, job: Any):
+    job_id = job(400, asks=True)
+    page = open_log(visitor, job_id)
+    expect(page.locator(".log-state")).to_have_text("Live")
+    scroll_to(page, "100")
+    expect(page.get_by_role("button", name="Follow")).to_have_attribute("aria-pressed", "false")
+    with capture():
+        visitor.api.post(f"/api/v1/jobs/{job_id}/nodes/wait/approve", json={}).raise_for_status()
+        visitor.until(job_id, "COMPLETED")
+    more = page.get_by_role("button", name="new line")
+    expect(more).to_be_visible()
+    more.click()
+    expect(page.locator(".log-node").last).to_have_text("last")
+    expect(page.locator(".log-line").last).to_be_in_viewport()
+    expect(page.locator(".log-state")).to_have_text("")
+
+
+def test_colours_come_from_our_parser_and_markup_stays_text(visitor: Visitor, job: Any):
+    page = open_log(visitor, job(10))
+    line = page.locator(".log-line", has_text="coloured")
+    expect(line.locator(".ansi-bold.ansi-fg2")).to_have_text("green")
+    expect(line.locator(".log-text")).to_have_text("green and <img src=x onerror=alert(1)> coloured")
+    assert page.locator("log-view img").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("plain", [["plain", "", ""]]),
+        ("\x1b[1;31mred\x1b[0m end", [["red", "ansi-bold ansi-fg1", ""], [" end", "", ""]]),
+        ("\x1b[38;5;196mx\x1b[39my", [["x", "", "rgb(255 0 0)"], ["y", "", ""]]),
+        ("\x1b[38;2;1;2;300mx", [["x", "", "rgb(1 2 255)"]]),
+        ("\x1b[2K\x1b[1Gdone", [["done", "", ""]]),
+        ("10%\r50%\r100%", [["100%", "", ""]]),
+        ("\x1b]8;;http://x\x07link\x1b]8;;\x07", [["link", "", ""]]),
+        ("\x1b[4munder\x1b[24m\x07 bell", [["under", "ansi-underline", ""], [" bell", "", ""]]),
+        ("\x1b[97mwhite\x1b[m\x1b[100m grey", [["white", "ansi-fg15", ""], [" grey", "ansi-bg8", ""]]),
+    ],
+)
+def test_escapes_become_classes_and_colours(visitor: Visitor, line: str, parts: list[list[str]]):
+    page = visitor.page("/ui/jobs")
+    assert parts == page.evaluate(
+        """async (line) => {
+          const {parseAnsi} = await import(`${document.documentElement.dataset.assets}/elements/log-view.js`);
+          return parseAnsi(line).flatMap(({text, classes, color}) => text ? [[text, classes.join(" "), color]] : []);
+        }""",
+        line,
+    )

@@ -1,0 +1,145 @@
+"""The map of a job: states by colour and word, selections, the antimeridian, and the table as its equivalent."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from playwright.sync_api import expect
+
+from tests.browser.elements import mount
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+    from tests.browser.visitor import Visitor
+
+SRC = "/api/v1/jobs/1/footprints"
+
+
+def a_box(west: float, south: float, size: float = 1.0) -> list[list[list[float]]]:
+    east, north = west + size, south + size
+    ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
+    return [[[x - 360 if x > 180 else x, y] for x, y in ring]]
+
+
+def a_feature(number: int, west: float, south: float, status: str = "COMPLETED") -> dict[str, Any]:
+    node_id = f"tiles[{number}]"
+    properties = {"node_id": node_id, "status": status, "attempt": 1, "error": None}
+    geometry = {"type": "Polygon", "coordinates": a_box(west, south)}
+    return {"type": "Feature", "id": node_id, "geometry": geometry, "properties": properties}
+
+
+def a_grid(columns: int, rows: int, west: float = 0.0) -> list[dict[str, Any]]:
+    return [a_feature(x * rows + y, west + x, y) for x in range(columns) for y in range(rows)]
+
+
+def open_map(visitor: Visitor, features: list[dict[str, Any]], **options: Any) -> Page:
+    page = visitor.page("/ui/jobs", **options)
+
+    def answer(route: Route) -> None:
+        half = len(features) // 2
+        is_second = "cursor=" in route.request.url
+        body = {
+            "features": features[half:] if is_second else features[:half],
+            "next_cursor": None if is_second else "2",
+        }
+        route.fulfill(body=json.dumps({"type": "FeatureCollection", **body}), content_type="application/geo+json")
+
+    page.route("**/footprints*", answer)
+    mount(page, "job-map", src=SRC)
+    page.evaluate(
+        """() => {
+          window.events = [];
+          for (const name of ["node-open", "nodes-selected"])
+            document.addEventListener(name, (event) => window.events.push([name, event.detail.nodeId ?? event.detail.nodeIds]));
+        }"""
+    )
+    expect(page.locator(".map-count")).to_have_text(f"{len(features):,} footprints")
+    return page
+
+
+def drag(page: Page, start: tuple[float, float], *points: tuple[float, float]) -> None:
+    """Drag over the map; places are shares of its width and height."""
+    box = page.locator("job-map canvas").bounding_box()
+    assert box is not None
+    places = [(box["x"] + box["width"] * x, box["y"] + box["height"] * y) for x, y in (start, *points)]
+    page.mouse.move(*places[0])
+    page.mouse.down()
+    for place in places[1:]:
+        page.mouse.move(*place, steps=4)
+    page.mouse.up()
+
+
+def selected(page: Page) -> list[str]:
+    events: list[tuple[str, Any]] = page.evaluate("window.events")
+    return next((ids for name, ids in reversed(events) if name == "nodes-selected"), [])
+
+
+def test_all_pages_are_shown_and_failed_ones_come_first_in_the_table(visitor: Visitor):
+    features = a_grid(4, 4)
+    features[9]["properties"]["status"] = "FAILED"
+    page = open_map(visitor, features)
+    expect(page.locator("tbody tr").first).to_contain_text("tiles[9]")
+    expect(page.locator("tbody tr").first.locator(".status")).to_have_text("failed")
+    expect(page.locator(".map-legend")).to_contain_text("completed 15")
+    page.get_by_role("button", name="failed 1").click()
+    expect(page.locator("tbody tr")).to_have_count(1)
+
+
+def test_states_that_change_are_drawn_and_counted(visitor: Visitor):
+    page = open_map(visitor, a_grid(4, 4))
+    before = page.evaluate("document.querySelector('job-map canvas').toDataURL()")
+    page.evaluate("document.querySelector('job-map').setStates(new Map([['tiles[3]', {status: 'FAILED'}]]))")
+    expect(page.locator(".map-legend")).to_contain_text("failed 1")
+    page.wait_for_function("before => document.querySelector('job-map canvas').toDataURL() !== before", arg=before)
+
+
+def test_a_box_and_a_lasso_select_tiles(visitor: Visitor):
+    page = open_map(visitor, a_grid(4, 4))
+    page.get_by_role("button", name="Box").click()
+    drag(page, (0.02, 0.12), (0.98, 0.88))
+    expect(page.locator(".map-count")).to_have_text("16 of 16 selected")
+    assert len(selected(page)) == 16
+    page.get_by_role("button", name="Lasso").click()
+    drag(page, (0.02, 0.09), (0.5, 0.09), (0.5, 0.91), (0.02, 0.91), (0.02, 0.1))
+    expect(page.locator(".map-count")).to_have_text("8 of 16 selected")
+    assert set(selected(page)) == {f"tiles[{number}]" for number in range(8)}
+    page.locator("job-map").press("Escape")
+    expect(page.locator(".map-count")).to_have_text("16 footprints")
+
+
+def test_everything_can_be_done_in_the_table_with_a_keyboard(visitor: Visitor):
+    page = open_map(visitor, a_grid(2, 2))
+    page.get_by_label("Select tiles[1]").focus()
+    page.keyboard.press("Space")
+    assert selected(page) == ["tiles[1]"]
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("window.events.at(-1)") == ["node-open", "tiles[1]"]
+    page.get_by_label("Select all shown").check()
+    assert len(selected(page)) == 4
+
+
+def test_tiles_at_both_sides_of_the_antimeridian_are_close_together(visitor: Visitor):
+    features = [a_feature(number, 176.5 + number, 0) for number in range(8)]
+    page = open_map(visitor, features)
+    page.get_by_role("button", name="Box").click()
+    # A narrow box around the middle has the tile across 180° and its neighbours, not those at the other end of the Earth.
+    drag(page, (0.45, 0.1), (0.55, 0.9))
+    assert set(selected(page)) <= {"tiles[3]", "tiles[4]"}
+    assert selected(page) != []
+
+
+def test_five_thousand_tiles_are_drawn_and_listed_in_part(visitor: Visitor):
+    page = open_map(visitor, a_grid(100, 50))
+    expect(page.locator("tbody tr")).to_have_count(100)
+    page.get_by_role("button", name="Show more").click()
+    expect(page.locator("tbody tr")).to_have_count(600)
+    page.get_by_label("Select all shown").check()
+    expect(page.locator(".map-count")).to_have_text("5,000 of 5,000 selected")
+
+
+def test_the_map_fits_a_narrow_screen(visitor: Visitor):
+    page = open_map(visitor, a_grid(4, 4), viewport={"width": 360, "height": 740})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
