@@ -328,7 +328,7 @@ class LogView extends HTMLElement {
       row.element = drawRow(row);
       block.append(row.element);
     }
-    for (const block of page.element.children) block.style.containIntrinsicBlockSize = `auto ${block.childElementCount * LINE_PIXELS}px`;
+    for (const block of page.element.children) block.style.containIntrinsicBlockSize = `${block.childElementCount * LINE_PIXELS}px`;
     page.count += rows.length;
   }
 
@@ -429,8 +429,13 @@ class LogView extends HTMLElement {
   }
 
   #stickToEnd() {
-    this.#lines.scrollTop = this.#lines.scrollHeight;
-    this.#lastTop = this.#lines.scrollTop;
+    const stick = () => {
+      this.#lines.scrollTop = this.#lines.scrollHeight;
+      this.#lastTop = this.#lines.scrollTop;
+    };
+    stick();
+    // Wrapped lines have their height only when they are drawn.
+    requestAnimationFrame(() => this.#isFollowing && stick());
     this.#setUnread(0);
   }
 
