@@ -86,6 +86,11 @@ async def why_node(app: Application, job_id: str | None, node_id: str) -> NodeWh
     )
 
 
+async def job_reason(app: Application, job_id: str | None) -> ReasonView:
+    """Return the reason that matters most in a job, without those of its nodes."""
+    return _job_reason(await _explain(app, await find_job(app, job_id)))
+
+
 async def explain_job(app: Application, job_id: str | None) -> Why:
     """Return the explanation of a job with the engine's own types, for tests and tools."""
     return (await _explain(app, await find_job(app, job_id))).why

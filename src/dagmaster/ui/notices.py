@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
+    from dagmaster.application.views import CommandResult
+
 COOKIE: Final = "dagmaster_notice"
 SECONDS: Final = 30
 MAX_TEXT: Final = 1_000
@@ -24,6 +26,12 @@ class Notice:
 
     text: str
     tone: str = "ok"
+
+
+def command_notice(result: CommandResult) -> Notice:
+    """Return what became of a command."""
+    text = f"{result.sentence[:1].upper()}{result.sentence[1:]}."
+    return Notice(text, "ok" if result.accepted else "failed")
 
 
 def leave_notice(response: Response, notice: Notice) -> None:

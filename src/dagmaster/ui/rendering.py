@@ -1,7 +1,7 @@
 """Renders pages: Jinja2 with autoescape, where an unknown name is an error, and the headers of every page.
 
-A template reads `page`, `shell` and macros of `partials/`, nothing else. A request with `X-Fragment` gets the content
-of the page without what surrounds it: for drawers, dialogs and lists that are updated.
+A template reads `page`, `shell` and macros of `partials/`, nothing else. A request with `X-Fragment` gets one block of
+the template, by default its content: for drawers, dialogs and lists that are updated.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from dagmaster.ports.api_keys import Caller
+    from dagmaster.ui.assets import Assets
     from dagmaster.ui.pages.shell import Titled
     from dagmaster.ui.site import Site
 
@@ -41,11 +42,11 @@ SECURITY_HEADERS: Final = {
 THEMES: Final = ("light", "dark")
 FRAGMENT: Final = "X-Fragment"
 _BLOCK: Final = "content"
-_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html")
+_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html", "nodes.html", "scripts.html")
 
 
-def make_environment(assets: str) -> Environment:
-    """Return the environment of all templates. `assets`: the path of static files."""
+def make_environment(assets: Assets) -> Environment:
+    """Return the environment of all templates."""
     environment = Environment(
         loader=PackageLoader("dagmaster.ui"),
         autoescape=True,
@@ -56,7 +57,9 @@ def make_environment(assets: str) -> Environment:
     )
     # What macros need and no page has. `ui` has the macros: a fragment is rendered without the imports of its template.
     macros = SimpleNamespace()
-    environment.globals.update(assets=assets, status_look=status_look, ui=macros)
+    environment.globals.update(
+        assets=assets.base, has_asset=assets.files.__contains__, status_look=status_look, ui=macros
+    )
     for name in _MACROS:
         vars(macros).update(vars(environment.get_template(f"partials/{name}").module))
     return environment
@@ -70,7 +73,8 @@ def render(request: Request, template: str, page: Titled, *, status: int = 200) 
     loaded = site.templates.get_template(template)
     headers = {**SECURITY_HEADERS, "Cache-Control": "no-store", "Vary": FRAGMENT}
     if is_fragment(request):
-        content = "".join(loaded.blocks[_BLOCK](loaded.new_context(names)))
+        block = loaded.blocks.get(fragment_of(request)) or loaded.blocks[_BLOCK]
+        content = "".join(block(loaded.new_context(names)))
         return HTMLResponse(content, status, headers)
     response = HTMLResponse(loaded.render(names), status, headers)
     if shell.notice is not None:
@@ -79,8 +83,13 @@ def render(request: Request, template: str, page: Titled, *, status: int = 200) 
 
 
 def is_fragment(request: Request) -> bool:
-    """Return whether a script of a page asks for the content alone."""
+    """Return whether a script of a page asks for a part of it."""
     return FRAGMENT in request.headers
+
+
+def fragment_of(request: Request) -> str:
+    """Return the name of the part that a script asks for: a block of the template, else the whole content."""
+    return request.headers.get(FRAGMENT, "")
 
 
 def make_shell(request: Request, title: str) -> Shell:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
-from dagmaster.ui.routes import jobs, login, overview, static_files
+from dagmaster.ui.routes import job, job_changes, jobs, login, node, overview, static_files
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -20,6 +20,9 @@ GROUPS: Final = (
     login.routes,
     overview.routes,
     jobs.routes,
+    job.routes,
+    job_changes.routes,
+    node.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )
@@ -33,7 +36,7 @@ class Site:
         self.version = version("dagmaster")
         self.scopes = page_scopes()
         self.assets = Assets()
-        self.templates = make_environment(self.assets.base)
+        self.templates = make_environment(self.assets)
 
     def install(self, app: FastAPI) -> None:
         """Add the routes to an application."""

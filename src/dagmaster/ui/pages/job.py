@@ -1,0 +1,347 @@
+"""The page of a job: its head, which says why it is as it is, and the tabs below it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.application.diagnosis import is_failure, is_success
+from dagmaster.application.views import JobStatus, NodeStatus
+from dagmaster.text_format import format_count
+from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row, with_query
+from dagmaster.ui.pages.node_rows import NodeRow, node_path, node_row
+from dagmaster.ui.pages.times import Moment, format_seconds, moment
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.views import (
+        EstimateView,
+        EventView,
+        JobDetailView,
+        JobView,
+        LogView,
+        NodeView,
+        Page,
+        ReasonView,
+    )
+    from dagmaster.application.views.footprints import FootprintsView
+
+TABS: Final = (
+    ("graph", "Graph", "graph"),
+    ("timeline", "Timeline", "timeline"),
+    ("nodes", "Nodes", "list"),
+    ("events", "Events", "event"),
+    ("values", "Inputs and outputs", "braces"),
+    ("logs", "Logs", "log"),
+    ("map", "Map", "map"),
+)
+"""The tabs of a job: the last part of the path, the label, the icon. The first is the page of the job itself."""
+MAX_VALUE: Final = 64 * 1024
+"""The most characters of a value that a page shows; the rest can be downloaded."""
+MAX_NODES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab, which is a page of its own."""
+
+    label: str
+    icon: str
+    href: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Text that leads somewhere."""
+
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobHead:
+    """What every tab of a job has on top. `why`: one sentence; `because`: the nodes that it follows from."""
+
+    job: JobRow
+    why: str
+    tone: str
+    because: tuple[Link, ...]
+    first_failure: Link | None
+    remaining: str
+    counts: tuple[tuple[str, str], ...]
+    owner: str
+    started: Moment | None
+    correlation_id: str
+    priority: int
+    queue: str
+    parent: Link | None
+    can_cancel: bool
+    can_resume: bool
+    pending_commands: tuple[str, ...]
+    tabs: tuple[Tab, ...]
+    api: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPage:
+    """One tab of a job. `template`: the tab's; `body`: what it shows."""
+
+    head: JobHead
+    tab: str
+    template: str
+    body: Any
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesBody:
+    """Nodes of a job in the order in which they can run. `open_id`: the fan-out whose children are shown."""
+
+    rows: tuple[NodeRow, ...]
+    choices: tuple[tuple[str, str, bool], ...]
+    open_id: str
+    children: tuple[NodeRow, ...]
+    children_next: str
+    first: str
+    next: str
+    summary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """An event of the job."""
+
+    seq: int
+    at: Moment | None
+    sentence: str
+    type: str
+    by: str
+    tone: str
+    node: Link | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventsBody:
+    """A page of the audit log of a job."""
+
+    rows: tuple[EventRow, ...]
+    first: str
+    next: str
+    with_children: bool
+    toggle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A JSON value as text. `download`: where all of it is, if it was cut off."""
+
+    text: str
+    is_cut: bool
+    download: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValuesBody:
+    """The inputs and the result of a job."""
+
+    inputs: Value
+    result: Value | None
+    error: Value | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogsBody:
+    """The log of a job, for readers without scripts, and where an element reads it."""
+
+    src: str
+    follows: bool
+    text: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapBody:
+    """Where the children of fan-outs are."""
+
+    src: str
+    rows: tuple[tuple[Link, str, str], ...]
+
+
+def job_head(
+    job: JobDetailView,
+    *,
+    tab: str,
+    reason: ReasonView | None,
+    successor: str,
+    failed: Sequence[NodeView],
+    estimate: EstimateView | None,
+) -> JobHead:
+    """Return the head of a job's pages. `failed`: some nodes that failed."""
+    sentence, tone = _why(job, reason)
+    because = () if reason is None else reason.because[:3]
+    return JobHead(
+        job=job_row(job, {job.job_id: successor} if successor else None),
+        why=sentence,
+        tone=tone,
+        because=tuple(Link(node_id, node_path(job.job_id, node_id)) for node_id in because),
+        first_failure=_first_failure(job, failed),
+        remaining="" if estimate is None else f"about {format_seconds(estimate.remaining_seconds)} left",
+        counts=tuple((status.value, f"{job.counts[status]:,}") for status in NodeStatus if job.counts.get(status)),
+        owner="" if job.owner is None else f"{job.owner.host}:{job.owner.pid}",
+        started=moment(job.started_at, job.read_at),
+        correlation_id=job.correlation_id or "",
+        priority=job.priority,
+        queue=job.queue or "",
+        parent=None if job.parent_job_id is None else Link(job.parent_job_id, job_path(job.parent_job_id)),
+        can_cancel=not job.is_finished and not job.is_cancelling,
+        can_resume=job.is_finished and job.status is not JobStatus.COMPLETED,
+        pending_commands=tuple(f"{command.kind} by {command.sent_by}" for command in job.pending_commands),
+        tabs=tuple(
+            Tab(label, icon, job_path(job.job_id) if name == TABS[0][0] else job_path(job.job_id, name), name == tab)
+            for name, label, icon in TABS
+        ),
+        api=f"/api/v1/jobs/{job.job_id}",
+    )
+
+
+def _why(job: JobDetailView, reason: ReasonView | None) -> tuple[str, str]:
+    if job.status is JobStatus.COMPLETED or reason is None:
+        count = format_count(job.attempts, "attempt")
+        return f"Completed: {format_count(job.nodes_finished, 'node')}, {count}.", "ok"
+    tone = "failed" if is_failure(reason.code) else "ok" if is_success(reason.code) else "running"
+    if job.status in (JobStatus.WAITING, JobStatus.PENDING):
+        tone = "failed" if tone == "failed" else job.status.value.lower()
+    if job.status is JobStatus.CANCELLED:
+        tone = "skipped"
+    text = reason.sentence[:1].upper() + reason.sentence[1:]
+    return (text if text.endswith((".", "?", "!")) else f"{text}."), tone
+
+
+def _first_failure(job: JobView, failed: Sequence[NodeView]) -> Link | None:
+    """Return the node that failed first. A fan-out fails because of a child: then it is that child."""
+    fan_outs = {node.parent_node_id for node in failed}
+    causes = [node for node in failed if node.node_id not in fan_outs]
+    if not causes:
+        return None
+    first = min(causes, key=lambda node: (node.finished_at or float("inf"), node.fan_out_index or 0, node.node_id))
+    return Link(first.node_id, node_path(job.job_id, first.node_id))
+
+
+def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
+    """Return one tab of a job."""
+    label = next(label for name, label, _ in TABS if name == tab)
+    name = head.job.name if tab == TABS[0][0] else f"{label} · {head.job.name}"
+    return JobPage(head=head, tab=tab, template=f"tabs/{tab}.html", body=body, title=name)
+
+
+def nodes_of_graph(
+    job: JobDetailView, after: str, *, open_id: str = "", children: Page[NodeView] | None = None
+) -> NodesBody:
+    """Return the nodes of the workflow in topological order, a page of them, and the children of one fan-out."""
+    order = list(job.dependencies)
+    start = order.index(after) + 1 if after in job.dependencies else 0
+    shown = order[start : start + MAX_NODES]
+    base = job_path(job.job_id, "nodes")
+    has_more = start + MAX_NODES < len(order)
+    return NodesBody(
+        rows=tuple(node_row(job.nodes[node_id], job.read_at, needs=job.dependencies[node_id]) for node_id in shown),
+        choices=_choices(job, ""),
+        open_id=open_id,
+        children=() if children is None else tuple(node_row(child, job.read_at) for child in children.items),
+        children_next=""
+        if children is None or children.next_cursor is None
+        else with_query(base, open=open_id, cursor=children.next_cursor),
+        first=base if start else "",
+        next=with_query(base, after=shown[-1]) if has_more else "",
+        summary=f"{format_count(len(order), 'node')} of the workflow",
+    )
+
+
+def nodes_by_status(job: JobDetailView, status: str, page: Page[NodeView], cursor: str | None) -> NodesBody:
+    """Return nodes with a status, children of fan-outs among them."""
+    base = job_path(job.job_id, "nodes")
+    return NodesBody(
+        rows=tuple(node_row(node, job.read_at) for node in page.items),
+        choices=_choices(job, status),
+        open_id="",
+        children=(),
+        children_next="",
+        first="" if cursor is None else with_query(base, status=status),
+        next="" if page.next_cursor is None else with_query(base, status=status, cursor=page.next_cursor),
+        summary=f"{format_count(len(page.items), 'node')} on this page",
+    )
+
+
+def _choices(job: JobDetailView, chosen: str) -> tuple[tuple[str, str, bool], ...]:
+    return tuple(
+        (status.value, f"{job.counts[status]:,}", status.value.lower() == chosen)
+        for status in NodeStatus
+        if job.counts.get(status)
+    )
+
+
+_EVENT_TONES: Final = {"success": "ok", "failure": "failed", "warning": "warning"}
+
+
+def events_body(job: JobView, page: Page[EventView], *, cursor: str | None, with_children: bool) -> EventsBody:
+    """Return a page of the audit log."""
+    base = job_path(job.job_id, "events")
+    children = "1" if with_children else ""
+    return EventsBody(
+        rows=tuple(
+            EventRow(
+                seq=event.seq,
+                at=moment(event.at, job.read_at),
+                sentence=event.sentence,
+                type=str(event.type),
+                by=event.by,
+                tone=_EVENT_TONES.get(event.event_status, "pending"),
+                node=None if event.node_id is None else Link(event.node_id, node_path(job.job_id, event.node_id)),
+            )
+            for event in page.items
+        ),
+        first="" if cursor is None else with_query(base, children=children),
+        next="" if page.next_cursor is None else with_query(base, children=children, cursor=page.next_cursor),
+        with_children=with_children,
+        toggle=base if with_children else with_query(base, children="1"),
+    )
+
+
+def values_body(job: JobDetailView) -> ValuesBody:
+    """Return inputs, result and error of a job."""
+    download = f"/api/v1/jobs/{job.job_id}"
+    return ValuesBody(
+        inputs=json_value(job.inputs, download),
+        result=None if job.result is None else json_value(job.result, download),
+        error=None if job.error is None else json_value(job.error, download),
+    )
+
+
+def json_value(value: Any, download: str) -> Value:
+    """Return a value as indented JSON, cut off after 64 KB."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return Value(text=text[:MAX_VALUE], is_cut=len(text) > MAX_VALUE, download=download)
+
+
+def logs_body(job: JobView, page: Page[LogView]) -> LogsBody:
+    """Return the first page of the log as text."""
+    return LogsBody(
+        src=f"/api/v1/jobs/{job.job_id}/logs",
+        follows=not job.is_finished,
+        text="".join(chunk.text for chunk in page.items),
+        next="" if page.next_cursor is None else with_query(job_path(job.job_id, "logs"), cursor=page.next_cursor),
+    )
+
+
+def map_body(job: JobView, footprints: FootprintsView) -> MapBody:
+    """Return the footprints of children, some of them as a table."""
+    return MapBody(
+        src=f"/api/v1/jobs/{job.job_id}/footprints",
+        rows=tuple(
+            (Link(item.node_id, node_path(job.job_id, item.node_id)), item.status.value, item.error or "")
+            for item in footprints.features
+        ),
+    )

@@ -1,0 +1,58 @@
+"""Cancel and resume a job, with what it would do shown first."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagmaster.application.commands.control import cancel_job
+from dagmaster.application.commands.resume import ResumeRequest, plan_resume, resume_job
+from dagmaster.application.queries.jobs import show_jobs
+from dagmaster.application.views import SubmitResult
+from dagmaster.http.parameters import MAX_ID, JobId
+from dagmaster.http.services import App, Caller
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ui.notices import Notice, command_notice
+from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
+from dagmaster.ui.pages.changes import cancel_page, plan_page
+from dagmaster.ui.pages.job_rows import job_path
+from dagmaster.ui.rendering import render
+
+routes = PageRoutes()
+Names = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]] | None, Query(max_length=1_000)]
+
+
+@routes.get("/ui/jobs/{job_id}/cancel", Scope.OPERATE)
+async def confirm_cancel(request: Request, app: App, job_id: JobId) -> Response:
+    """Ask whether a job is to be cancelled."""
+    (job,) = await show_jobs(app, [job_id])
+    return render(request, "cancel.html", cancel_page(job))
+
+
+@routes.post("/ui/jobs/{job_id}/cancel", Scope.OPERATE)
+async def cancel(app: App, caller: Caller, job_id: JobId) -> Response:
+    """Cancel a job."""
+    result = await cancel_job(app, job_id, sent_by=caller.name)
+    return see_other(job_path(job_id), command_notice(result))
+
+
+@routes.get("/ui/jobs/{job_id}/resume", Scope.OPERATE)
+async def plan(request: Request, app: App, caller: Caller, job_id: JobId, from_node: Names = None) -> Response:
+    """Show what a resume would reuse, run again, and what is not possible."""
+    nodes = tuple(from_node or ())
+    (job,) = await show_jobs(app, [job_id])
+    planned = await plan_resume(app, job_id, ResumeRequest(sent_by=caller.name, from_nodes=nodes))
+    return render(request, "plan.html", plan_page(planned, job, nodes=nodes))
+
+
+@routes.post("/ui/jobs/{job_id}/resume", Scope.OPERATE)
+async def resume(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
+    """Resume a job."""
+    request = ResumeRequest(sent_by=caller.name, from_nodes=tuple(form.texts("from_node")))
+    result = await resume_job(app, job_id, request)
+    if isinstance(result, SubmitResult):
+        return see_other(job_path(result.job_id or job_id), Notice(f"Resumed as job {result.job_id}."))
+    return see_other(job_path(job_id), command_notice(result))

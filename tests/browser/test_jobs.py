@@ -1,0 +1,146 @@
+"""Jobs in a browser: filter, follow, find the failure, resume, cancel, approve; with keys, and without scripts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from dagmaster.ports.api_keys import Scope
+
+if TYPE_CHECKING:
+    from tests.browser.visitor import Visitor
+
+
+@pytest.fixture
+def broken(visitor: Visitor) -> str:
+    """Return a job of which some children failed."""
+    job_id = visitor.submit("tiles", count=4, fails=True)
+    visitor.until(job_id, "FAILED")
+    return job_id
+
+
+def test_a_failure_is_found_and_resumed_by_keyboard(visitor: Visitor, broken: str):
+    page = visitor.page("/ui/")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page).to_have_url(re.compile("/ui/jobs$"))
+    page.keyboard.press("/")
+    page.keyboard.type(broken)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"text={broken}"))
+    expect(page.locator("tr[data-job]")).to_have_count(1)
+    page.locator("body").press("j")
+    expect(page.locator("tr[data-job] a.title")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-why]")).to_contain_text("tile 1 has no data")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("first failure")
+    page.keyboard.press("Enter")
+    drawer = page.get_by_role("dialog", name="Node")
+    expect(drawer.get_by_role("heading", name="clip__1")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).not_to_be_visible()
+    page.keyboard.press("Control+k")
+    page.keyboard.type("resume")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog", name="Resume tiles")
+    expect(dialog.get_by_text("Run again", exact=True)).to_be_visible()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("status").filter(has_text="run 2 starts")).to_be_visible()
+    assert visitor.until(broken, "FAILED")["run"] == 2
+
+
+def test_without_scripts_a_job_is_found_explained_retried_and_cancelled(visitor: Visitor, broken: str):
+    page = visitor.page(f"/ui/jobs?text={broken}", java_script_enabled=False)
+    page.get_by_role("link", name="tiles", exact=True).click()
+    expect(page.locator("[data-why]")).to_contain_text("tile 1 has no data")
+    for tab in ("Timeline", "Nodes", "Events", "Inputs and outputs", "Logs", "Map"):
+        page.get_by_role("link", name=tab, exact=True).click()
+        expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute("aria-current", "page")
+    page.get_by_role("link", name="First failure").click()
+    page.get_by_role("link", name="Retry this node").click()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("status").first).to_contain_text("Run 2 starts")
+    hanging = visitor.submit("hang")
+    visitor.until(hanging, "RUNNING")
+    page.goto(f"/ui/jobs/{hanging}")
+    page.get_by_role("link", name="Cancel").click()
+    page.get_by_role("button", name="Cancel the job").click()
+    expect(page.get_by_role("status").first).to_contain_text("requested cancellation")
+    visitor.until(hanging, "CANCELLED")
+
+
+def test_several_jobs_are_cancelled_at_once(visitor: Visitor):
+    jobs = [visitor.submit("hang") for _ in range(2)]
+    for job_id in jobs:
+        visitor.until(job_id, "RUNNING")
+    page = visitor.page("/ui/jobs?workflow_id=hang&status=running")
+    cancel = page.get_by_role("button", name="Cancel selected")
+    expect(cancel).to_be_disabled()
+    for job_id in jobs:
+        page.get_by_role("checkbox", name=f"Select hang {job_id}").check()
+    expect(page.get_by_text("2 selected")).to_be_visible()
+    cancel.click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel 2 jobs").click()
+    expect(page.get_by_role("status").filter(has_text="Cancelling 2 jobs")).to_be_visible()
+    for job_id in jobs:
+        visitor.until(job_id, "CANCELLED")
+
+
+def test_an_approval_is_answered_in_the_drawer(visitor: Visitor):
+    job_id = visitor.submit("hello")
+    visitor.until(job_id, "WAITING")
+    page = visitor.page(f"/ui/jobs/{job_id}")
+    page.get_by_role("treegrid").get_by_role("link", name="ask").click()
+    drawer = page.get_by_role("dialog", name="Node")
+    drawer.get_by_label("Comment (optional)").fill("looks good")
+    drawer.get_by_role("button", name="Approve").click()
+    expect(page.get_by_role("status").filter(has_text="approved ask")).to_be_visible()
+    visitor.until(job_id, "COMPLETED")
+
+
+def test_a_row_opens_the_node_and_esc_returns_to_it(visitor: Visitor, broken: str):
+    page = visitor.page(f"/ui/jobs/{broken}/nodes?open=clip")
+    link = page.get_by_role("link", name="clip__3", exact=True)
+    link.focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog", name="Node").get_by_role("heading", name="clip__3")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(link).to_be_focused()
+    assert page.url.endswith("?open=clip")
+
+
+def test_single_keys_can_be_turned_off(visitor: Visitor):
+    page = visitor.page("/ui/")
+    page.keyboard.press("?")
+    page.get_by_role("checkbox", name=re.compile("Single keys")).uncheck()
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(page).to_have_url(f"{visitor.server.url}/ui/")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog", name="Commands")).to_be_visible()
+
+
+def test_a_reader_sees_no_buttons_that_change_something(visitor: Visitor, broken: str):
+    page = visitor.page(f"/ui/jobs/{broken}", scopes=(Scope.READ,))
+    expect(page.get_by_role("link", name="First failure")).to_be_visible()
+    expect(page.get_by_role("link", name="Resume")).to_have_count(0)
+
+
+def test_times_are_relative_with_the_exact_one_on_hover_and_durations_tick(visitor: Visitor):
+    job_id = visitor.submit("hang")
+    visitor.until(job_id, "RUNNING")
+    page = visitor.page(f"/ui/jobs/{job_id}")
+    submitted = page.locator("dl.facts time").first
+    expect(submitted).to_have_attribute("title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$"))
+    duration = page.locator("dl.facts [data-since]").first
+    first = duration.inner_text()
+    expect(duration).not_to_have_text(first)
+    visitor.api.post(f"/api/v1/jobs/{job_id}/cancel")
+    visitor.until(job_id, "CANCELLED")

@@ -1,0 +1,274 @@
+"""The list of jobs, the pages of a job and of its nodes, and what can be done with them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster.authoring.handler_registry import handler
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ui.pages.job import TABS
+from dagmaster.ui.pages.jobs import JobsQuery
+from tests.unit.ui.page_client import opened_pages, text_of
+
+if TYPE_CHECKING:
+    from tests.unit.ui.page_client import Pages
+
+NAME = "<script>alert(1)</script>"
+BROKEN = """
+workflow_id: broken
+version: 1
+inputs: {token: {type: string, secret: true, default: s3cret-canary}}
+nodes:
+  first: {handler: greet, queue: q, params: {name: ada}, next: second}
+  second: {handler: crash, queue: q, params: {text: "{{ inputs.token }}"}, retry: none, next: third}
+  third: {handler: greet, queue: q, params: {name: bob}}
+"""
+SIGNAL = """
+workflow_id: signal
+version: 1
+nodes:
+  gate: {type: wait, signal: go, next: done}
+  done: {handler: greet, queue: q, params: {name: ada}}
+"""
+
+
+@handler("crash", queue="q")
+async def crash(text: str) -> dict[str, Any]:
+    print(f"about to crash with {text}")  # noqa: T201 - the log of the task
+    raise ValueError(f"<b>no</b> {text}")
+
+
+async def submitted(pages: Pages, workflow_id: str, status: str, **body: Any) -> str:
+    """Submit a job and wait until it has a status; return its id."""
+    answer = await pages.api.post("/api/v1/jobs", {"workflow_id": workflow_id, **body})
+    assert answer.status_code == 202, answer.text
+    job_id = str(answer.json()["job_id"])
+    await pages.api.until(job_id, status)
+    return job_id
+
+
+async def broken_job(pages: Pages) -> str:
+    await pages.api.publish(BROKEN)
+    return await submitted(pages, "broken", "FAILED")
+
+
+def test_the_list_is_filtered_by_its_address_and_shows_what_was_typed():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish()
+            one = await submitted(pages, "hello", "WAITING", name=NAME)
+            two = await submitted(pages, "hello", "WAITING", name="other")
+            page = (await pages.get("/ui/jobs?text=oth")).text
+            assert two in page
+            assert one not in page
+            assert 'value="oth"' in page
+            everything = (await pages.get("/ui/jobs?status=waiting&workflow_id=hello&submitted_by=ada&since=1h")).text
+            assert one in everything
+            assert NAME not in everything
+            assert "&lt;script&gt;" in everything
+            wrong = await pages.get("/ui/jobs?since=yesterday&text=abc")
+            assert wrong.status_code == 400
+            assert "is not a time" in wrong.text
+            assert 'value="abc"' in wrong.text
+            assert (await pages.get("/ui/jobs?cursor=nonsense")).status_code == 400
+            assert "No job matches" in (await pages.get("/ui/jobs?status=failed")).text
+
+    asyncio.run(main())
+
+
+def test_a_page_leads_to_the_next_one_with_the_same_filters(monkeypatch):
+    from dagmaster.ui.routes import jobs
+
+    monkeypatch.setattr(jobs, "ROWS", 2)
+
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish()
+            ids = [await submitted(pages, "hello", "WAITING") for _ in range(3)]
+            first = (await pages.get("/ui/jobs?status=waiting")).text
+            (link,) = re.findall(r'rel="next" href="([^"]+)"', first)
+            assert "status=waiting" in link
+            second = (await pages.get(link.replace("&amp;", "&"))).text
+            assert [ids[0] in text for text in (first, second)] == [False, True]
+            assert [ids[2] in text for text in (first, second)] == [True, False]
+
+    asyncio.run(main())
+
+
+def test_an_address_keeps_every_filter():
+    query = JobsQuery(statuses=("failed", "waiting"), text="a&b", since="1h")
+    assert query.path(cursor="x") == "/ui/jobs?status=failed&status=waiting&text=a%26b&since=1h&cursor=x"
+    assert JobsQuery().path() == "/ui/jobs"
+
+
+def test_a_failed_job_says_why_and_leads_to_the_first_failure():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            html = (await pages.get(f"/ui/jobs/{job_id}")).text
+            text = text_of(html)
+            assert "ValueError: &lt;b&gt;no&lt;/b&gt; ***" in text, text[:900]
+            assert f'href="/ui/jobs/{job_id}/nodes/second"' in html
+            assert "First failure" in text
+            assert "Resume" in text
+            assert "s3cret-canary" not in html
+            assert "&lt;b&gt;no&lt;/b&gt;" in html
+
+    asyncio.run(main())
+
+
+def test_every_tab_is_a_page_of_its_own_and_hides_secrets():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            for name, _, _ in TABS[1:]:
+                answer = await pages.get(f"/ui/jobs/{job_id}/{name}")
+                assert answer.status_code == 200, name
+                assert "s3cret-canary" not in answer.text, name
+                assert 'aria-current="page"' in answer.text, name
+            events = text_of((await pages.get(f"/ui/jobs/{job_id}/events")).text)
+            assert "second failed" in events
+            nodes = text_of((await pages.get(f"/ui/jobs/{job_id}/nodes?status=skipped")).text)
+            assert "third" in nodes
+            assert "upstream failed" in nodes
+            assert (await pages.get(f"/ui/jobs/{job_id}/nodes?status=odd")).status_code == 400
+            assert (await pages.get("/ui/jobs/77")).status_code == 404
+            assert (await pages.get(f"/ui/jobs/{job_id}/nodes/sekond")).status_code == 404
+
+    asyncio.run(main())
+
+
+def test_the_page_of_a_node_has_its_attempts_its_error_and_its_cause():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            html = (await pages.get(f"/ui/jobs/{job_id}/nodes/second")).text
+            text = text_of(html)
+            assert "second failed" in text
+            assert "Retry this node" in text
+            assert "Run again from here" in text
+            assert "s3cret-canary" not in html
+            chain = text_of((await pages.get(f"/ui/jobs/{job_id}/nodes/third")).text)
+            assert "second" in chain
+            output = text_of((await pages.get(f"/ui/jobs/{job_id}/nodes/first")).text)
+            assert "hello ada" in output
+
+    asyncio.run(main())
+
+
+def test_a_resume_shows_its_plan_first_and_then_runs_again_what_failed():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            text = text_of((await pages.get(f"/ui/jobs/{job_id}/resume")).text)
+            assert "nothing has changed yet" in text
+            assert "1 reused, 2 nodes run again, 0 not possible" in text
+            answer = await pages.post(f"/ui/jobs/{job_id}/resume")
+            assert (answer.status_code, answer.headers["location"]) == (303, f"/ui/jobs/{job_id}")
+            await pages.api.until(job_id, "FAILED")
+            assert (await pages.api.get(f"/api/v1/jobs/{job_id}")).json()["run"] == 2
+            plan = text_of((await pages.get(f"/ui/jobs/{job_id}/resume?from_node=first")).text)
+            assert "3 nodes run again" in plan
+            retry = text_of((await pages.get(f"/ui/jobs/{job_id}/nodes/second/retry")).text)
+            assert "Retry second" in retry
+            answer = await pages.post(f"/ui/jobs/{job_id}/nodes/second/retry")
+            assert answer.status_code == 303
+
+    asyncio.run(main())
+
+
+def test_an_approval_is_answered_and_a_signal_sent_from_the_page():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish()
+            await pages.api.publish(SIGNAL)
+            job_id = await submitted(pages, "hello", "WAITING")
+            assert "go on?" in (await pages.get(f"/ui/jobs/{job_id}/nodes/ask")).text
+            answer = await pages.post(f"/ui/jobs/{job_id}/nodes/ask/approve", {"comment": "fine"})
+            assert answer.status_code == 303
+            await pages.api.until(job_id, "COMPLETED")
+            again = await pages.post(f"/ui/jobs/{job_id}/nodes/ask/approve")
+            assert again.status_code == 409
+            job_id = await submitted(pages, "signal", "WAITING")
+            assert "Send signal go" in text_of((await pages.get(f"/ui/jobs/{job_id}/nodes/gate")).text)
+            wrong = await pages.post(f"/ui/jobs/{job_id}/signals/go", {"payload": "{"})
+            assert (wrong.status_code, "not valid JSON" in wrong.text) == (400, True)
+            assert (await pages.post(f"/ui/jobs/{job_id}/signals/go", {"payload": '{"a": 1}'})).status_code == 303
+            await pages.api.until(job_id, "COMPLETED")
+
+    asyncio.run(main())
+
+
+def test_several_jobs_are_cancelled_after_a_confirmation():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish()
+            ids = [await submitted(pages, "hello", "WAITING") for _ in range(2)]
+            done = await submitted(pages, "hello", "WAITING")
+            await pages.post(f"/ui/jobs/{done}/nodes/ask/reject")
+            await pages.api.until(done, "FAILED")
+            query = "&".join(f"job_id={job_id}" for job_id in [*ids, done])
+            text = text_of((await pages.get(f"/ui/jobs/bulk?action=cancel&{query}")).text)
+            assert "Cancel 2 jobs" in text
+            assert "1 of the selected jobs stay as they are" in text
+            answer = await pages.post("/ui/jobs/bulk", {"action": "cancel", "job_id": [*ids, done]})
+            assert answer.status_code == 303
+            for job_id in ids:
+                await pages.api.until(job_id, "CANCELLED")
+            notice = (
+                await pages.get(
+                    "/ui/jobs", Cookie=f"{pages.cookies['Cookie']}; {answer.headers['set-cookie'].split(';')[0]}"
+                )
+            ).text
+            assert "Cancelling 2 jobs. 1 job not" in notice
+            assert (await pages.post("/ui/jobs/bulk", {"action": "delete", "job_id": ids})).status_code == 400
+            assert (await pages.post("/ui/jobs/bulk", {"action": "cancel"})).status_code == 400
+
+    asyncio.run(main())
+
+
+def test_a_viewer_who_may_only_read_sees_no_buttons():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            await pages.log_in(Scope.READ)
+            for path in ("/ui/jobs", f"/ui/jobs/{job_id}", f"/ui/jobs/{job_id}/nodes/second"):
+                html = (await pages.get(path)).text
+                buttons = re.findall(
+                    r"Cancel selected|Resume|Retry this node|Run again|type=\"checkbox\" data-select", html
+                )
+                assert buttons == [], path
+            assert (await pages.get(f"/ui/jobs/{job_id}/resume")).status_code == 403
+
+    asyncio.run(main())
+
+
+def test_a_job_that_was_resumed_as_another_one_says_so():
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            body = {"inputs": {"token": "another"}}
+            answer = (await pages.api.post(f"/api/v1/jobs/{job_id}/resume", body)).json()
+            newer = answer["job_id"]
+            assert newer != job_id
+            await pages.api.until(newer, "FAILED")
+            assert f"resumed as {newer}" in text_of((await pages.get("/ui/jobs")).text)
+            assert f"Resumed as {newer}" in text_of((await pages.get(f"/ui/jobs/{job_id}")).text)
+            assert f"Resumed from {job_id}" in text_of((await pages.get(f"/ui/jobs/{newer}")).text)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("name", ["a" * 128, "🌍 地図 ﷽", "مرحبا", "x/../y?z#q"])
+def test_long_and_foreign_names_are_shown_whole(name):
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish()
+            job_id = await submitted(pages, "hello", "WAITING", name=name)
+            assert name in (await pages.get(f"/ui/jobs/{job_id}")).text
+
+    asyncio.run(main())
