@@ -10,10 +10,13 @@ import pytest
 
 from dagmaster.engine.decisions import FinishJob
 from dagmaster.engine.events import ResumeRequested
-from dagmaster.engine.status import JobStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import PermanentError
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.ids import EPOCH_MS
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.metrics import PERIOD_SECONDS
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message
 from dagmaster.store.postgres import metric_reader
@@ -125,6 +128,49 @@ async def test_finished_jobs_are_counted_by_workflow_and_node_once(world):
     assert nodes == {"plan": 3, "tiles": 6, "last": 3}
     assert await reader.nodes("unknown", 0.0) == []
     assert await reader.nodes("\0", 0.0) == []
+
+
+async def run_timed(world: World, orchestrator: OrchestratorStore, name: str, status: AttemptStatus) -> None:
+    """Run a job of one node whose handler takes two seconds."""
+    played = await Played.begin(world, f"{{name: {name}, nodes: {{a: {{handler: h, queue: q}}}}}}", orchestrator)
+    (task,) = await played.worker.claim(10)
+    await played.worker.mark_started({task.task_id: (task.token, 2.0)})
+    error = '{"kind": "error", "message": "no"}' if status is AttemptStatus.FAILED else None
+    output = JsonText("1") if error is None else None
+    report = TaskReport(task.task_id, task.token, status, permanent=error is not None, error=error, output=output)
+    await played.worker.report([report])
+    await played.gather()
+
+
+async def test_durations_of_nodes_are_counted_in_bins_of_all_workflows_or_of_one(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
+    await run_timed(world, orchestrator, "bad", AttemptStatus.FAILED)
+    # Its nodes never started.
+    await played_flow(world, orchestrator, 0)
+    await orchestrator.roll_up_metrics()
+    start = await since(reader)
+    every, of_bad = await reader.node_durations(start), await reader.node_durations(start, workflow_id="bad")
+    assert (sum(one.completed for one in every), sum(one.failed for one in every)) == (1, 1)
+    assert [(one.completed, one.failed) for one in of_bad] == [(0, 1)]
+    assert [one.seconds for one in every] == pytest.approx([2.0] * len(every), abs=1)
+    assert await reader.node_durations(start, workflow_id="\0") == []
+    assert await reader.node_durations(start + 2 * 86_400) == []
+
+
+async def test_the_history_of_a_workflow_has_the_periods_in_which_jobs_finished(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await played_flow(world, orchestrator, 10)
+    await played_flow(world, orchestrator, 30)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+    start = await since(reader)
+    periods = await reader.history("flow", start)
+    assert [period.at % PERIOD_SECONDS for period in periods] == [0] * len(periods)
+    assert (sum(period.completed for period in periods), sum(period.failed for period in periods)) == (2, 0)
+    assert not periods[-1].durations.is_exact
+    assert max(period.durations.p95 for period in periods) == pytest.approx(30, abs=5)
+    assert await reader.history("unknown", start) == await reader.history("\0", start) == []
 
 
 async def test_more_durations_than_the_limit_are_read_from_a_histogram_and_labelled(world, monkeypatch):

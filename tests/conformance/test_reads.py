@@ -238,6 +238,18 @@ async def test_every_field_filters(world):
     assert await ids(reader, name=ONE.workflow_id, text="ad") == []
 
 
+async def test_the_newest_job_of_each_workflow_is_read_without_hidden_ones(world):
+    reader, client = await world.reader(), await world.client()
+    await submitted(world, client, id="100")
+    await submitted(world, client, id="200")
+    await submitted(world, client, id="300", workflow_id="other")
+    await submitted(world, client, id="400", is_hidden=True)
+    newest = await reader.newest_jobs([ONE.workflow_id, "other", "unknown", "\0"])
+    assert [(job.workflow_id, job.id) for job in newest] == [("other", "300"), (ONE.workflow_id, "200")]
+    assert [job.id for job in await reader.newest_jobs(["other"])] == ["300"]
+    assert await reader.newest_jobs([]) == []
+
+
 async def test_a_text_is_a_prefix_of_the_id_the_name_the_submitter_or_the_correlation_id(world):
     reader, client = await world.reader(), await world.client()
     by_id = await submitted(world, client, id="123456")

@@ -35,6 +35,8 @@ OPERATION_IDS: Final = {
     ("post", "/callbacks/task-result"): "report_task_result",
     ("get", "/metrics/workflows"): "get_workflow_metrics",
     ("get", "/metrics/workflows/{workflow_id}/nodes"): "get_node_metrics",
+    ("get", "/metrics/workflows/{workflow_id}/history"): "get_workflow_history",
+    ("get", "/metrics/durations"): "get_node_durations",
     ("get", "/metrics/failures"): "get_failure_metrics",
     ("get", "/metrics/throughput"): "get_throughput",
     ("post", "/handlers/test"): "test_named_handler",

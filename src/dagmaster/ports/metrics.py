@@ -90,6 +90,26 @@ class ThroughputBucket:
     average: float | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodMetrics:
+    """The finished jobs of a workflow in a period of `PERIOD_SECONDS`. Percentiles are read from the histogram."""
+
+    at: float
+    completed: int
+    failed: int
+    cancelled: int
+    durations: DurationMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurationBin:
+    """Finished executions of nodes that took about as long; `seconds` is at most 1 % (or 1 ms) off."""
+
+    seconds: float
+    completed: int
+    failed: int
+
+
 class MetricReader(Protocol):
     """Reads metrics."""
 
@@ -101,6 +121,12 @@ class MetricReader(Protocol):
 
     async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetrics]:
         """Return the metrics of every node of a workflow, by id."""
+
+    async def history(self, workflow_id: str, since: float) -> Sequence[PeriodMetrics]:
+        """Return the periods in which jobs of a workflow finished, oldest first."""
+
+    async def node_durations(self, since: float, *, workflow_id: str | None = None) -> Sequence[DurationBin]:
+        """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
 
     async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> Sequence[FailureGroup]:
         """Return the most frequent failures; with `per_workflow`, that many of each workflow."""

@@ -128,6 +128,9 @@ class ReadStore(Protocol):
     async def newest_job_id(self) -> str | None:
         """Return the id of the newest job that is not a child job."""
 
+    async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
+        """Return the newest job of each of these workflows that has one, newest first."""
+
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
         """Count jobs by displayed status."""
 

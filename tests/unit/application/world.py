@@ -14,10 +14,12 @@ from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.metrics import (
+    DurationBin,
     DurationMetrics,
     FailureGroup,
     MetricWindow,
     NodeMetrics,
+    PeriodMetrics,
     ThroughputBucket,
     WorkflowMetrics,
 )
@@ -121,6 +123,12 @@ class FakeMetrics:
     async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
         counts = {"completed": 3, "failed": 1, "skipped": 0, "cancelled": 0, "retries": 2}
         return [NodeMetrics(node_id="fetch", **counts, durations=self.durations)]
+
+    async def history(self, workflow_id: str, since: float) -> list[PeriodMetrics]:
+        return [PeriodMetrics(at=since, completed=3, failed=1, cancelled=0, durations=self.durations)]
+
+    async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
+        return [DurationBin(seconds=0.02, completed=2, failed=0), DurationBin(seconds=9_000.0, completed=1, failed=1)]
 
     async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> list[FailureGroup]:
         group = {"workflow_id": "flow", "node_id": "fetch", "message": "no", "job_id": "7", "content_hash": "x"}

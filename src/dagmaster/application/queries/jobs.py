@@ -18,7 +18,7 @@ from dagmaster.ports.read_store import JobFilter
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import JobRecord, PendingCommand
@@ -77,6 +77,15 @@ async def show_jobs(app: Application, job_ids: Sequence[str]) -> list[JobView]:
     redactors = RedactorCache(app)
     records = [await find_job(app, job_id) for job_id in job_ids]
     return [job_view(record, await redactors.get(record.id, record.content_hash)) for record in records]
+
+
+async def newest_jobs(app: Application, workflow_ids: Collection[str]) -> Mapping[str, JobView]:
+    """Return the newest job of each of these workflows that has one, by the id of the workflow."""
+    redactors = RedactorCache(app)
+    return {
+        record.workflow_id: job_view(record, await redactors.get(record.id, record.content_hash))
+        for record in await app.read.newest_jobs(workflow_ids)
+    }
 
 
 async def list_pending_commands(

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.secret_inputs import RedactorCache
 from dagmaster.application.views.metrics import (
+    DurationBucketView,
+    DurationReport,
     FailureReport,
     FailureView,
     NodeMetricsReport,
     NodeMetricsView,
     Percentiles,
+    PeriodView,
     ThroughputBucketView,
     ThroughputReport,
+    WorkflowHistoryReport,
     WorkflowMetricsReport,
     WorkflowMetricsView,
 )
 from dagmaster.application.workflow_lookup import workflow_not_found
-from dagmaster.ports.metrics import PERIOD_SECONDS
+from dagmaster.ports.metrics import PERIOD_SECONDS, DurationMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.metrics import FailureGroup, NodeMetrics, ThroughputBucket, WorkflowMetrics
+    from dagmaster.ports.metrics import (
+        FailureGroup,
+        NodeMetrics,
+        PeriodMetrics,
+        ThroughputBucket,
+        WorkflowMetrics,
+    )
 
 MAX_DAYS: Final = 90
 MAX_HOURS: Final = 31 * 24
@@ -31,6 +43,8 @@ MAX_BUCKETS: Final = 2_000
 MAX_FAILURES: Final = 200
 COMMON_FAILURES: Final = 3
 _MAX_COMMON: Final = 1_000
+DURATION_BOUNDS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3_600.0)
+"""The upper bounds, in seconds, of a histogram of durations."""
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
 
@@ -64,6 +78,46 @@ async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> 
         until=window.until,
         pending_jobs=window.pending,
         nodes=tuple(map(_node_view, nodes)),
+    )
+
+
+async def workflow_history(app: Application, workflow_id: str, *, days: int = 7) -> WorkflowHistoryReport:
+    """Return the finished jobs of a workflow by period; raise `WorkflowNotFound` if no such workflow is known."""
+    reader = app.read.metrics
+    window = await reader.window(days * _DAY, PERIOD_SECONDS)
+    periods = {record.at: record for record in await reader.history(workflow_id, window.since)}
+    if not periods and not await app.read.versions(workflow_id, limit=1):
+        raise await workflow_not_found(app, workflow_id)
+    starts = [window.since + number * PERIOD_SECONDS for number in range(math.ceil(days * _DAY / PERIOD_SECONDS) + 1)]
+    return WorkflowHistoryReport(
+        workflow_id=workflow_id,
+        since=window.since,
+        until=window.until,
+        pending_jobs=window.pending,
+        period_seconds=PERIOD_SECONDS,
+        periods=tuple(_period_view(at, periods.get(at)) for at in starts if at < window.until),
+    )
+
+
+async def node_durations(app: Application, *, workflow_id: str | None = None, days: int = 7) -> DurationReport:
+    """Return how long nodes took in jobs that finished within so many days, as a histogram."""
+    reader = app.read.metrics
+    window = await reader.window(days * _DAY, PERIOD_SECONDS)
+    bins = await reader.node_durations(window.since, workflow_id=workflow_id)
+    places = [bisect_left(DURATION_BOUNDS, one.seconds) for one in bins]
+    return DurationReport(
+        workflow_id=workflow_id,
+        since=window.since,
+        until=window.until,
+        pending_jobs=window.pending,
+        buckets=tuple(
+            DurationBucketView(
+                up_to_seconds=bound,
+                completed=sum(one.completed for one, at in zip(bins, places, strict=True) if at == place),
+                failed=sum(one.failed for one, at in zip(bins, places, strict=True) if at == place),
+            )
+            for place, bound in enumerate((*DURATION_BOUNDS, None))
+        ),
     )
 
 
@@ -123,6 +177,19 @@ def _node_view(record: NodeMetrics) -> NodeMetricsView:
         p50_duration=durations.p50,
         p95_duration=durations.p95,
         percentiles=Percentiles.EXACT if durations.is_exact else Percentiles.HISTOGRAM,
+    )
+
+
+def _period_view(at: float, record: PeriodMetrics | None) -> PeriodView:
+    durations = DurationMetrics() if record is None else record.durations
+    return PeriodView(
+        at=at,
+        completed=0 if record is None else record.completed,
+        failed=0 if record is None else record.failed,
+        cancelled=0 if record is None else record.cancelled,
+        avg_duration=durations.average,
+        p50_duration=durations.p50,
+        p95_duration=durations.p95,
     )
 
 

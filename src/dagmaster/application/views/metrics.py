@@ -94,6 +94,51 @@ class NodeMetricsReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PeriodView(View):
+    """The jobs of a workflow that finished within `period_seconds` from `at` on; seconds of the completed ones."""
+
+    at: Timestamp
+    completed: int
+    failed: int
+    cancelled: int
+    avg_duration: float | None
+    p50_duration: float | None
+    p95_duration: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowHistoryReport(View):
+    """The finished jobs of a workflow over time, oldest period first, also those without jobs."""
+
+    workflow_id: str
+    since: Timestamp
+    until: Timestamp
+    pending_jobs: int
+    period_seconds: float
+    periods: tuple[PeriodView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurationBucketView(View):
+    """Executions of nodes that took at most `up_to_seconds` and longer than the bucket before; null: any longer."""
+
+    up_to_seconds: float | None
+    completed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DurationReport(View):
+    """How long nodes took in jobs that finished, of all workflows (`workflow_id` is null) or of one."""
+
+    workflow_id: str | None
+    since: Timestamp
+    until: Timestamp
+    pending_jobs: int
+    buckets: tuple[DurationBucketView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailureReport(View):
     """The most frequent failures. `pending_jobs`: finished jobs that are not counted yet."""
 

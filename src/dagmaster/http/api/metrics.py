@@ -32,6 +32,20 @@ async def nodes(app: App, workflow_id: str, days: Days = 7) -> JSONResponse:
     return JSONResponse((await queries.node_metrics(app, workflow_id, days=days)).to_dict())
 
 
+@routes.get("/metrics/workflows/{workflow_id}/history", Scope.READ, "WorkflowHistoryReport")
+async def history(app: App, workflow_id: str, days: Days = 7) -> JSONResponse:
+    """Show how many jobs of a workflow finished over time, and how long they took."""
+    return JSONResponse((await queries.workflow_history(app, workflow_id, days=days)).to_dict())
+
+
+@routes.get("/metrics/durations", Scope.READ, "DurationReport")
+async def durations(
+    app: App, workflow_id: Annotated[str | None, Query(max_length=64)] = None, days: Days = 7
+) -> JSONResponse:
+    """Show how long nodes took, as a histogram: of all workflows, or of one."""
+    return JSONResponse((await queries.node_durations(app, workflow_id=workflow_id, days=days)).to_dict())
+
+
 @routes.get("/metrics/failures", Scope.READ, "FailureReport")
 async def failures(app: App, days: Days = 7, limit: Failures = 20) -> JSONResponse:
     """Show the most frequent failures, grouped by their message."""

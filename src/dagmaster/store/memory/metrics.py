@@ -13,10 +13,12 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.metrics import (
     MAX_EXACT,
     PERIOD_SECONDS,
+    DurationBin,
     DurationMetrics,
     FailureGroup,
     MetricWindow,
     NodeMetrics,
+    PeriodMetrics,
     ThroughputBucket,
     WorkflowMetrics,
 )
@@ -159,6 +161,43 @@ class MemoryMetricReader:
                 )
             )
         return metrics
+
+    async def history(self, workflow_id: str, since: float) -> Sequence[PeriodMetrics]:
+        """Return the periods in which jobs of a workflow finished, oldest first."""
+        samples = [sample for sample in self._samples(since) if sample.workflow_id == workflow_id]
+        periods = []
+        for at in sorted({sample.period for sample in samples}):
+            of_period = [sample for sample in samples if sample.period == at]
+            count = Counter(sample.status for sample in of_period)
+            completed = (sample.seconds for sample in of_period if sample.status is JobStatus.COMPLETED)
+            periods.append(
+                PeriodMetrics(
+                    at=at,
+                    completed=count[JobStatus.COMPLETED],
+                    failed=count[JobStatus.FAILED],
+                    cancelled=count[JobStatus.CANCELLED],
+                    durations=_durations(completed, is_exact=False),
+                )
+            )
+        return periods
+
+    async def node_durations(self, since: float, *, workflow_id: str | None = None) -> Sequence[DurationBin]:
+        """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
+        counts = Counter(
+            (duration_bin(node.seconds), node.status)
+            for sample in self._samples(since)
+            if workflow_id is None or sample.workflow_id == workflow_id
+            for node in sample.nodes
+            if node.seconds is not None and node.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)
+        )
+        return [
+            DurationBin(
+                seconds=bin_seconds(number),
+                completed=counts[number, NodeStatus.COMPLETED],
+                failed=counts[number, NodeStatus.FAILED],
+            )
+            for number in sorted({number for number, _ in counts})
+        ]
 
     async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> Sequence[FailureGroup]:
         """Return the most frequent failures."""

@@ -117,6 +117,14 @@ class MemoryReadStore:
         """Return the id of the newest job that is not a child job."""
         return next((job.new.id for job in self._visible_jobs() if job.new.parent is None), None)
 
+    async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
+        """Return the newest job of each of these workflows that has one."""
+        newest: dict[str, StoredJob] = {}
+        for job in self._visible_jobs():
+            if job.new.workflow_id in workflow_ids:
+                newest.setdefault(job.new.workflow_id, job)
+        return [job_record(self._database, job) for job in newest.values()]
+
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
         """Count jobs by displayed status."""
         counts: dict[JobStatus, int] = {}

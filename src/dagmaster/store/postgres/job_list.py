@@ -125,6 +125,12 @@ def jobs_query() -> Query:
 
 
 @cache
+def newest_jobs_query() -> Query:
+    """Return the query for the newest job of each of some workflows."""
+    return compile_query("job_list.newest", _fill("newest", records=_fill("records", values="")))
+
+
+@cache
 def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
     matches = _matches((*conditions, "visible"), alternatives)
     branches = [branch for match in matches for branch in _branches(match, statuses)]

@@ -8,10 +8,12 @@ from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.metrics import (
     MAX_EXACT,
     MAX_EXACT_NODES,
+    DurationBin,
     DurationMetrics,
     FailureGroup,
     MetricWindow,
     NodeMetrics,
+    PeriodMetrics,
     ThroughputBucket,
     WorkflowMetrics,
 )
@@ -75,6 +77,32 @@ class PostgresMetricReader:
                 retries=row["retries"],
                 durations=_durations(row, row["timed"], exact.get(row["node_id"])),
             )
+            for row in rows
+        ]
+
+    async def history(self, workflow_id: str, since: float) -> list[PeriodMetrics]:
+        """Return the periods in which jobs of a workflow finished, oldest first."""
+        if not is_storable(workflow_id):
+            return []
+        rows = await self._pool.fetch(_SQL["history"], {"workflow_id": workflow_id, "since": since})
+        return [
+            PeriodMetrics(
+                at=row["at"],
+                completed=row["completed"],
+                failed=row["failed"],
+                cancelled=row["cancelled"],
+                durations=_durations(row, row["completed"], None),
+            )
+            for row in rows
+        ]
+
+    async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
+        """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
+        if workflow_id is not None and not is_storable(workflow_id):
+            return []
+        rows = await self._pool.fetch(_SQL["node_durations"], {"workflow_id": workflow_id, "since": since})
+        return [
+            DurationBin(seconds=bin_seconds(row["bin"]), completed=row["completed"], failed=row["failed"])
             for row in rows
         ]
 

@@ -33,6 +33,7 @@ from dagmaster.store.postgres.job_list import (
     clamp_time,
     is_storable,
     job_query,
+    newest_jobs_query,
 )
 from dagmaster.store.postgres.job_subscriptions import JobSubscriptions
 from dagmaster.store.postgres.log_list import log_params
@@ -140,6 +141,11 @@ class PostgresReadStore:
         """Return the id of the newest job that is not a child job."""
         row = await self.pool.row(_SQL["newest_job"], {})
         return None if row is None else str(row["id"])
+
+    async def newest_jobs(self, workflow_ids: Collection[str]) -> list[JobRecord]:
+        """Return the newest job of each of these workflows that has one."""
+        params = {"workflow_ids": [*filter(is_storable, workflow_ids)]}
+        return [job_record(row) for row in await self.pool.fetch(newest_jobs_query(), params)]
 
     async def job_counts(self, job_filter: JobFilter) -> Mapping[JobStatus, int]:
         """Count jobs by displayed status."""

@@ -186,6 +186,8 @@ QUERIES: dict[str, Any] = {
     "AuditEntryViewPage": lambda _app: some_changes(),
     "WorkflowMetricsReport": metrics.workflow_metrics,
     "NodeMetricsReport": lambda app: metrics.node_metrics(app, "flow"),
+    "WorkflowHistoryReport": lambda app: metrics.workflow_history(app, "flow"),
+    "DurationReport": metrics.node_durations,
     "FailureReport": metrics.failure_metrics,
     "ThroughputReport": metrics.throughput,
     "HandlerViewPage": handlers.list_handlers,

@@ -11,6 +11,16 @@ WITH page AS (SELECT :job_id::bigint AS id),
 WITH page AS (SELECT n.id FROM unnest(:job_ids::bigint[]) AS n (id)),
 {records}
 
+-- name: newest
+-- The page of the newest job of each workflow that has one.
+WITH page AS (SELECT n.id
+              FROM unnest(:workflow_ids::text[]) AS w (workflow_id)
+              CROSS JOIN LATERAL (SELECT j.id FROM dag_jobs j
+                                  -- "C": the collation of the index.
+                                  WHERE j.workflow_id = w.workflow_id COLLATE "C" AND NOT j.is_hidden
+                                  ORDER BY j.id DESC LIMIT 1) AS n),
+{records}
+
 -- name: page
 -- A page of jobs, newest first, out of branches that are limited each.
 WITH page AS (SELECT m.id FROM ({branches}) AS m ORDER BY m.id DESC LIMIT :limit),

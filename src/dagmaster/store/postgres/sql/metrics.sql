@@ -218,6 +218,40 @@ FROM (SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
         AND n.started_at IS NOT NULL
       GROUP BY 1) AS p
 
+-- name: history
+-- The sums of a workflow by period, with the bins of its percentiles by nearest rank.
+WITH bins AS (
+    SELECT period, status, bin, count, seconds
+    FROM dag_metric_jobs WHERE period >= to_timestamp(:since) AND workflow_id = :workflow_id COLLATE "C"
+),
+ranks AS (
+    SELECT period, bin, sum(count) OVER (PARTITION BY period ORDER BY bin) AS rank,
+           sum(count) OVER (PARTITION BY period) AS total
+    FROM bins WHERE status = 'COMPLETED'
+),
+percentiles AS (
+    SELECT period, min(bin) FILTER (WHERE rank >= 0.5 * total) AS p50, min(bin) FILTER (WHERE rank >= 0.95 * total) AS p95
+    FROM ranks GROUP BY period
+),
+sums AS (
+    SELECT period, coalesce(sum(count) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS completed,
+           coalesce(sum(count) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed,
+           coalesce(sum(count) FILTER (WHERE status = 'CANCELLED'), 0)::bigint AS cancelled,
+           sum(seconds) FILTER (WHERE status = 'COMPLETED') AS seconds
+    FROM bins GROUP BY period
+)
+SELECT extract(epoch FROM s.period)::float8 AS at, s.completed, s.failed, s.cancelled, s.seconds, p.p50, p.p95
+FROM sums s LEFT JOIN percentiles p USING (period) ORDER BY s.period
+
+-- name: node_durations
+-- How many executions of nodes are in each bin, of all workflows or of one. The sums of all are few thousand rows.
+SELECT bin, coalesce(sum(count) FILTER (WHERE status = 'COMPLETED'), 0)::bigint AS completed,
+       coalesce(sum(count) FILTER (WHERE status = 'FAILED'), 0)::bigint AS failed
+FROM dag_metric_nodes
+WHERE period >= to_timestamp(:since) AND status IN ('COMPLETED', 'FAILED') AND bin >= 0
+  AND (:workflow_id::text IS NULL OR workflow_id = :workflow_id::text COLLATE "C")
+GROUP BY bin ORDER BY bin
+
 -- name: failures
 -- The most frequent failures: some of each workflow, and a number in all.
 SELECT f.workflow_id, f.node_id, f.message, f.count, f.job_id, f.last_at, j.content_hash
