@@ -42,7 +42,15 @@ SECURITY_HEADERS: Final = {
 THEMES: Final = ("light", "dark")
 FRAGMENT: Final = "X-Fragment"
 _BLOCK: Final = "content"
-_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html", "nodes.html", "scripts.html")
+_MACROS: Final = (
+    "icon.html",
+    "status_badge.html",
+    "times.html",
+    "lists.html",
+    "nodes.html",
+    "charts.html",
+    "scripts.html",
+)
 
 
 def make_environment(assets: Assets) -> Environment:
@@ -106,6 +114,7 @@ def make_shell(request: Request, title: str) -> Shell:
         token="" if key is None or viewer is None else token_of(key),
         can_operate=allows(scopes, Scope.OPERATE),
         can_submit=allows(scopes, Scope.SUBMIT),
+        can_administer=allows(scopes, Scope.ADMIN),
         navigation=() if viewer is None else navigation_for(scopes, site.scopes),
         mode=site.mode,
         terms=TERMS[site.mode],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
-from dagmaster.ui.routes import job, job_changes, jobs, login, node, overview, static_files
+from dagmaster.ui.routes import job, job_changes, jobs, login, node, overview, static_files, workflows
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -23,6 +23,7 @@ GROUPS: Final = (
     job.routes,
     job_changes.routes,
     node.routes,
+    workflows.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )

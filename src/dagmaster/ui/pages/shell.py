@@ -28,6 +28,7 @@ class Shell:
     token: str
     can_operate: bool
     can_submit: bool
+    can_administer: bool
     navigation: tuple[NavigationSection, ...]
     mode: Mode
     terms: Terms

@@ -11,6 +11,8 @@ from dagmaster.text_format import age, format_rfc3339
 _MINUTE: Final = 60
 _HOUR: Final = 3_600
 _DAY: Final = 86_400
+NOTHING: Final = "\N{EN DASH}"
+"""What stands where there is no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +64,8 @@ def format_seconds(seconds: float) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
     return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def format_optional(seconds: float | None) -> str:
+    """Format a duration, a dash if there is none."""
+    return NOTHING if seconds is None else format_seconds(seconds)

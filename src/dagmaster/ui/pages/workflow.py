@@ -1,0 +1,346 @@
+"""A workflow: how its jobs do, its graph, its definition, its versions and what differs between two of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlencode
+
+import yaml
+
+from dagmaster.text_format import format_count
+from dagmaster.ui.pages.charts import BarChart, duration_chart, history_chart
+from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
+from dagmaster.ui.pages.times import Moment, format_optional, moment
+from dagmaster.ui.pages.workflow_rows import SuccessRate, success_rate, workflow_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dagmaster.application.views import (
+        FailureView,
+        JobView,
+        NodeMetricsReport,
+        NodeMetricsView,
+        VersionDiffView,
+        WorkflowDetailView,
+        WorkflowHistoryReport,
+        WorkflowMetricsView,
+    )
+
+MAX_LINES: Final = 5_000
+"""How many lines of a definition are shown; the rest is downloaded."""
+MAX_VALUE: Final = 4_000
+"""How many characters of a changed value are shown."""
+_HEAD_KEYS: Final = ("workflow_id", "version", "name", "description", "tags", "inputs")
+_TABS: Final = (
+    ("", "Summary", "pulse"),
+    ("graph", "Graph", "graph"),
+    ("definition", "Definition", "braces"),
+    ("versions", "Versions", "stack"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A view of the workflow."""
+
+    label: str
+    icon: str
+    href: str
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowHead:
+    """What all views of a workflow begin with. `version`: the one that is shown."""
+
+    workflow_id: str
+    name: str
+    description: str
+    tags: tuple[str, ...]
+    version: int
+    is_active: bool
+    active_version: int | None
+    active_href: str
+    published: Moment | None
+    content_hash: str
+    tabs: tuple[Tab, ...]
+    submit: str
+    edit: str
+    diagram: str
+    graph: str
+    document: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """How a node did in finished jobs. `share`: its p95 of the longest one, in percent."""
+
+    node_id: str
+    executions: str
+    success: SuccessRate | None
+    retries: str
+    p50: str
+    p95: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """Failed jobs with the same message."""
+
+    message: str
+    node_id: str
+    count: str
+    href: str
+    last: Moment | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """The finished jobs of a workflow in a few numbers."""
+
+    jobs: str
+    success: SuccessRate | None
+    p50: str
+    p95: str
+    counting: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowSummaryPage:
+    """How the jobs of a workflow do."""
+
+    title: str
+    head: WorkflowHead
+    days: int
+    numbers: Numbers
+    finished: BarChart
+    durations: BarChart
+    nodes: tuple[NodeLine, ...]
+    failures: tuple[FailureLine, ...]
+    recent: tuple[JobRow, ...]
+    all_jobs: str
+    template: str = "workflow/summary.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowGraphPage:
+    """The graph of a version."""
+
+    title: str
+    head: WorkflowHead
+    template: str = "workflow/graph.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowDefinitionPage:
+    """The text of a version. `left_out`: how many lines are not shown."""
+
+    title: str
+    head: WorkflowHead
+    lines: tuple[str, ...]
+    left_out: int
+    template: str = "workflow/definition.html"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionLine:
+    """A published version. `compare`: where it is compared with the one before."""
+
+    version: int
+    href: str
+    is_active: bool
+    published: Moment | None
+    content_hash: str
+    compare: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeLine:
+    """A part of the definition that differs. `kind`: added, removed or changed."""
+
+    path: str
+    kind: str
+    tone: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkflowVersionsPage:
+    """All versions, newest first, and what differs between two of them."""
+
+    title: str
+    head: WorkflowHead
+    versions: tuple[VersionLine, ...]
+    before: int | None
+    after: int | None
+    changes: tuple[ChangeLine, ...]
+    summary: str
+    template: str = "workflow/versions.html"
+
+
+def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowHead:
+    """Return what all views of a workflow begin with."""
+    name, version = detail.workflow_id, detail.version
+    active = next((one.version for one in detail.versions if one.is_active), None)
+    shown = None if detail.is_active else version
+    api = f"/api/v1{workflow_path(name).removeprefix('/ui')}"
+    return WorkflowHead(
+        workflow_id=name,
+        name=_text(detail.definition.get("name")),
+        description=_text(detail.definition.get("description")),
+        tags=tuple(map(str, detail.definition.get("tags") or ())),
+        version=version,
+        is_active=detail.is_active,
+        active_version=active,
+        active_href=workflow_path(name, *filter(None, [tab])),
+        published=moment(detail.published_at, now),
+        content_hash=detail.content_hash,
+        tabs=tuple(
+            Tab(label, icon, workflow_path(name, *filter(None, [path]), version=shown), path == tab)
+            for path, label, icon in _TABS
+        ),
+        submit=f"/ui/submit?{urlencode({'workflow_id': name})}",
+        edit=f"/ui/editor?{urlencode({'workflow_id': name, 'version': version})}",
+        diagram=f"{api}/diagram.svg?version={version}",
+        graph=f"{api}/graph?version={version}",
+        document=f"{api}?version={version}",
+    )
+
+
+def summary_page(
+    head: WorkflowHead,
+    *,
+    days: int,
+    metrics: WorkflowMetricsView | None,
+    nodes: NodeMetricsReport,
+    history: WorkflowHistoryReport,
+    recent: Sequence[JobView],
+) -> WorkflowSummaryPage:
+    """Return how the jobs of a workflow do."""
+    longest = max((node.p95_duration or 0.0 for node in nodes.nodes), default=0.0)
+    pending = history.pending_jobs
+    return WorkflowSummaryPage(
+        title=head.workflow_id,
+        head=head,
+        days=days,
+        numbers=Numbers(
+            jobs="0" if metrics is None else f"{metrics.total_jobs:,}",
+            success=None if metrics is None else success_rate(metrics.success_rate),
+            p50=format_optional(None if metrics is None else metrics.p50_duration),
+            p95=format_optional(None if metrics is None else metrics.p95_duration),
+            counting=f"{format_count(pending, 'finished job is', 'finished jobs are')} counted within a minute."
+            if pending
+            else "",
+        ),
+        finished=history_chart(history),
+        durations=duration_chart(history),
+        nodes=tuple(_node_line(node, longest) for node in nodes.nodes),
+        failures=()
+        if metrics is None
+        else tuple(_failure_line(failure, history.until) for failure in metrics.common_failures),
+        recent=tuple(map(job_row, recent)),
+        all_jobs=f"/ui/jobs?{urlencode({'workflow_id': head.workflow_id})}",
+    )
+
+
+def definition_page(head: WorkflowHead, text: str) -> WorkflowDefinitionPage:
+    """Return the text of a version, by lines."""
+    lines = text.splitlines()
+    return WorkflowDefinitionPage(
+        title=head.workflow_id,
+        head=head,
+        lines=tuple(lines[:MAX_LINES]),
+        left_out=max(len(lines) - MAX_LINES, 0),
+    )
+
+
+def versions_page(
+    head: WorkflowHead, detail: WorkflowDetailView, diff: VersionDiffView | None, now: float
+) -> WorkflowVersionsPage:
+    """Return all versions, and what differs between two of them."""
+    changes = () if diff is None else tuple(map(_change_line, diff.changes))
+    lines = []
+    previous = None
+    for one in detail.versions:
+        compare = workflow_path(one.workflow_id, "versions", before=previous, after=one.version)
+        lines.append(
+            VersionLine(
+                one.version,
+                workflow_path(one.workflow_id, "definition", version=one.version),
+                one.is_active,
+                moment(one.published_at, now),
+                one.content_hash,
+                "" if previous is None else f"{compare}#difference",
+            )
+        )
+        previous = one.version
+    return WorkflowVersionsPage(
+        title=head.workflow_id,
+        head=head,
+        versions=tuple(reversed(lines)),
+        before=None if diff is None else diff.before,
+        after=None if diff is None else diff.after,
+        changes=changes,
+        summary=format_count(len(changes), "change"),
+    )
+
+
+def choose_versions(detail: WorkflowDetailView, before: int | None, after: int | None) -> tuple[int | None, int | None]:
+    """Return the two versions to compare: those that are named, else the last two; None if there is only one."""
+    numbers = [one.version for one in detail.versions]
+    if after is None:
+        after = numbers[-1]
+    if before is None:
+        before = max((number for number in numbers if number < after), default=None)
+    return (None, None) if before is None else (before, after)
+
+
+def format_definition(definition: dict[str, Any]) -> str:
+    """Return a definition as YAML, its head first: what is stored has its keys in order of the alphabet."""
+    head = {key: definition[key] for key in _HEAD_KEYS if key in definition}
+    return _format_yaml({**head, **definition})
+
+
+def _format_yaml(value: Any) -> str:
+    # The C library is several times as quick, and is there in usual installations.
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=True, width=110)
+    return text
+
+
+def _node_line(node: NodeMetricsView, longest: float) -> NodeLine:
+    return NodeLine(
+        node.node_id,
+        f"{node.total_executions:,}",
+        success_rate(node.success_rate),
+        f"{node.total_retries:,}",
+        format_optional(node.p50_duration),
+        format_optional(node.p95_duration),
+        round((node.p95_duration or 0.0) / longest * 100, 1) if longest else 0.0,
+    )
+
+
+def _failure_line(failure: FailureView, now: float) -> FailureLine:
+    href, last = job_path(failure.job_id), moment(failure.last_at, now)
+    return FailureLine(failure.message, failure.node_id or "", f"{failure.count:,}", href, last)
+
+
+def _change_line(change: Any) -> ChangeLine:
+    kind = change.kind.value
+    tone = {"added": "ok", "removed": "failed", "changed": "warning"}[kind]
+    return ChangeLine(change.path or "everything", kind, tone, _value(change.before), _value(change.after))
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else _format_yaml(value).strip().removesuffix("\n...")
+    return f"{text[:MAX_VALUE]}…" if len(text) > MAX_VALUE else text
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
