@@ -19,6 +19,8 @@ from rasterio._path import _UnparsedPath as UnparsedPath
 from rasterio.io import DatasetReader
 
 from dagmaster.errors import PermanentError, invalid_input
+from dagmaster.handlers.formats.netcdf_content import is_netcdf4
+from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.raster_files import names_of_parts
 from dagmaster.handlers.gdal import (
     GDAL_ERRORS,
@@ -160,7 +162,8 @@ def stage_raster(
     ranges instead of links.
     """
     folder = _Folder(ctx, raster.name, is_remote=options is not None)
-    path = folder.add(raster.name, raster.path, raster.size)
+    name = raster.name if options is not None else _name_for_gdal(raster)
+    path = folder.add(name, raster.path, raster.size)
     used, ignored = [], []
     with gdal_env(ctx.share, **(options or {})):
         for sidecar in sidecars:
@@ -168,12 +171,21 @@ def stage_raster(
             if reason:
                 ignored.append(f"{sidecar.name}: {reason}")
             else:
-                folder.add(sidecar.name, sidecar.path, sidecar.size)
+                after_name = sidecar.name.removeprefix(raster.name)
+                folder.add(
+                    sidecar.name if after_name == sidecar.name else f"{name}{after_name}", sidecar.path, sidecar.size
+                )
                 used.append(sidecar)
     all_options = {**(options or {}), **SIDECAR_OPTIONS}
     with gdal_env(ctx.share, **all_options):
         ignored += supply_crs(path, ctx.share, used, partial(write_beside, ctx))
     return StagedRaster(path=path, sidecars=used, ignored=ignored, options=all_options)
+
+
+def _name_for_gdal(raster: RasterPart) -> str:
+    """Return the name by which GDAL chooses the driver that reads all of a raster."""
+    is_named = raster.name.lower().endswith(RASTER_DRIVERS["netCDF"].suffixes)
+    return f"{raster.name}.nc" if not is_named and is_netcdf4(Path(raster.path)) else raster.name
 
 
 class _Folder:

@@ -129,6 +129,13 @@ def write_hdf5(path: Path, *, names: tuple[str, ...] = VARIABLES) -> None:
             dataset.dims[1].attach_scale(file["lon"])
 
 
+def write_plain_hdf5(path: Path) -> None:
+    """Write HDF5 with datasets, and without coordinates."""
+    with h5py.File(path, "w") as file:
+        for number, name in enumerate(VARIABLES):
+            file[name] = pixels("float32", len(VARIABLES))[number]
+
+
 def write_zarr(path: Path) -> None:
     """Write a Zarr group of two arrays."""
     path.mkdir()
@@ -182,7 +189,8 @@ SAMPLES: Final = [
     gdal("SGI", "x.sgi", has_crs=False),
     gdal("netCDF", "x.nc", FLOATS),
     Sample(driver="netCDF", name="two.nc", make=write_hdf5, subdatasets=VARIABLES),
-    Sample(driver="HDF5", name="x.h5", make=write_hdf5, subdatasets=VARIABLES, has_crs=False),
+    Sample(driver="netCDF", name="cf.h5", make=write_hdf5, subdatasets=VARIABLES),
+    Sample(driver="HDF5", name="x.h5", make=write_plain_hdf5, subdatasets=VARIABLES, has_crs=False),
     gdal("BAG", "x.bag", FLOATS, exact=False, crs="EPSG:32632", transform=Affine(10, 0, 500_000, 0, -10, 5_500_000)),
     gdal("GRIB", "x.grib2", exact=False),
     gdal("Zarr", "x.zarr"),

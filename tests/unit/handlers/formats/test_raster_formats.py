@@ -324,8 +324,8 @@ def test_links_within_an_hdf5_file_are_no_references(bed: Bed):
 
 def test_hdf5_with_too_many_objects_is_refused(bed: Bed, monkeypatch):
     monkeypatch.setattr(hdf5_references, "MAX_OBJECTS", 3)
-    make(bed, named("x.h5"))
-    refuse(bed, "x.h5", "the HDF5 file has more than 3 objects: split it")
+    make(bed, named("cf.h5"))
+    refuse(bed, "cf.h5", "the HDF5 file has more than 3 objects: split it")
 
 
 def test_an_img_file_whose_pixels_are_elsewhere_is_refused(bed: Bed):

@@ -40,9 +40,10 @@ def write_climate(path: Path, *names: str, x: Any = LONGITUDES, y: Any = LATITUD
     return path.name
 
 
+@pytest.mark.parametrize("name", ["era5.nc", "era5.h5", "era5.he5"])
 @pytest.mark.parametrize("names", [["t2m"], ["t2m", "tp"]])
-def test_netcdf_in_degrees_without_a_grid_mapping_is_wgs_84(bed: Bed, names: list[str]):
-    href = write_climate(bed.folder / "bronze" / "era5.nc", *names)
+def test_netcdf_in_degrees_without_a_grid_mapping_is_wgs_84(bed: Bed, name: str, names: list[str]):
+    href = write_climate(bed.folder / "bronze" / name, *names)
     subdataset = None if len(names) == 1 else names[-1]
     assert bed.run("raster.validate", href=href, subdataset=subdataset).crs == "EPSG:4326"
     made = bed.run("raster.create_cog", href=href, subdataset=subdataset)
@@ -95,3 +96,11 @@ def test_metadata_that_gdal_cannot_read_is_named(bed: Bed, content: str):
     assert (made.sidecars, made.not_carried) == ([], ["a.tif.aux.xml: it is not metadata of GDAL, or truncated"])
     write_pam(metadata, "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>")
     assert bed.run("raster.create_cog", href="a.tif").metadata["nodata"] == 7
+
+
+def test_metadata_beside_an_hdf5_file_with_coordinates_is_used(bed: Bed):
+    href = write_climate(bed.folder / "bronze" / "era5.h5", "t2m", x_units="m", y_units="m")
+    with pytest.raises(PermanentError, match="has no CRS"):
+        bed.run("raster.create_cog", href=href)
+    write_prj(bed.folder / "bronze" / "era5.prj", UTM_25S)
+    assert bed.run("raster.create_cog", href=href).crs == UTM_25S
