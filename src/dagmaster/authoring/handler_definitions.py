@@ -18,10 +18,11 @@ from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.ports.handler_definitions import HandlerDefinition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pydantic import BaseModel
 
+    from dagmaster.authoring.handler_catalog import HandlerCatalog, HandlerFacts
     from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.json_types import JsonObject
 
@@ -143,6 +144,34 @@ class PublishedHandlers:
     def names(self) -> list[str]:
         """Return the names of all handlers, in order, without aliases."""
         return self._names
+
+
+class KnownHandlers:
+    """Handlers of this machine, and those that workers have published where it has none of that name."""
+
+    missing_hint = "no worker has published it, and --handlers names no module or file that has it"
+
+    def __init__(self, own: HandlerCatalog, load: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
+        self._own = own
+        self._load = load
+
+    @property
+    def default_queue(self) -> str | None:
+        """Return the queue of handlers that name none."""
+        return self._own.default_queue
+
+    def find(self, name: str) -> HandlerFacts | None:
+        """Return the handler with this name or alias, or None."""
+        return self._own.find(name) or self._published.find(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all handlers, in order, without aliases."""
+        return sorted({*self._own.names(), *self._published.names()})
+
+    @cached_property
+    def _published(self) -> PublishedHandlers:
+        # Only when a name is not known here: most workflows need no question.
+        return PublishedHandlers(self._load(), self.default_queue)
 
 
 def _output_schema(spec: HandlerSpec) -> dict[str, Any] | None:

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.authoring.compiler.compile import Compiled
-    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.engine.graph import Graph, Spec
 
 
 def compile_with_children(
-    path: pathlib.Path, handlers: Registry, *, allow_missing_handlers: bool = False
+    path: pathlib.Path, handlers: HandlerCatalog, *, allow_missing_handlers: bool = False
 ) -> tuple[Compiled, list[Graph]]:
     """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
     compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
@@ -49,7 +49,7 @@ def _child_workflows(graph: Graph) -> Iterator[tuple[str, int | None]]:
 class _Siblings:
     """The workflow files of a directory, read on first use."""
 
-    def __init__(self, directory: pathlib.Path, handlers: Registry) -> None:
+    def __init__(self, directory: pathlib.Path, handlers: HandlerCatalog) -> None:
         self._directory = directory
         self._handlers = handlers
         self._files: dict[str, list[pathlib.Path]] | None = None

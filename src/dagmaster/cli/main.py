@@ -32,10 +32,10 @@ INTERRUPTED: Final = 130
 REMOTE: Final = frozenset({"changes", "fleet", "handlers", "jobs", "keys", "metrics", "submit", "workflows"})
 """The commands that can ask a server instead of a database."""
 LOCAL_REASONS: Final = {
-    "blobs": "it reads and writes storage itself: a server passes no data through. Set DAGMASTER_BRONZE_URL,"
+    "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
     " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
-    "stac": "it asks the catalog itself, which the settings of this machine name",
-    "config": "it shows the settings of this machine: those of a server are where the server runs",
+    "stac": "It asks the catalog itself, which the settings of this machine name",
+    "config": "It shows the settings of this machine. Those of a server are where the server runs",
 }
 """Why commands about data and settings ask no server; the others run services, or work on files of this machine."""
 
@@ -164,9 +164,9 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
     """
     command = context.invoked_subcommand
     if (url is not None or key is not None) and command not in REMOTE:
-        reason = LOCAL_REASONS.get(command or "", "run it where its database or its files are")
+        reason = LOCAL_REASONS.get(command or "", "Run it where its database or its files are")
         raise click.UsageError(
-            f"`dagmaster {command}` works on this machine, and takes no --url and no --key: {reason}. A server is asked"
+            f"`dagmaster {command}` works on this machine, and takes no --url and no --key. {reason}. A server is asked"
             f" by: {', '.join(sorted(REMOTE))}"
         )
     if url is not None or key is not None:

@@ -138,8 +138,8 @@ class Connection:
         if isinstance(error, httpx.TimeoutException) and not isinstance(error, _NOT_SENT):
             return ServerUnavailable(f"the server at {self.url} did not answer in time")
         return ServerUnavailable(
-            f"cannot reach the server at {self.url}: {_reason(error)}. Is it running? `dagmaster dev` and `dagmaster"
-            " server` print its address"
+            f"cannot reach the server at {self.url}: {_reason(error)}. Is it running, and is this its address?"
+            " `dagmaster dev` and `dagmaster server` print it"
         )
 
 
@@ -191,7 +191,7 @@ def _reason(error: httpx.TransportError) -> str:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not valid ({cause.verify_message})"
         if isinstance(cause, ssl.SSLError):
-            return "it does not answer with TLS; is the address http:// instead of https://?"
+            return "it does not answer with TLS, so its address may begin with http://"
         if isinstance(cause, socket.gaierror):
             return "no host has this name"
         if isinstance(cause, OSError) and cause.errno:

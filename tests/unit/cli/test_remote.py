@@ -362,6 +362,21 @@ def test_a_file_is_submitted_with_the_workflows_beside_it(terminal):
     assert terminal.remote("workflows", "show", "parent")[0] == 2
 
 
+def test_handlers_that_only_workers_have_are_checked_as_they_have_published_them(terminal, files):
+    flow, commands = files / "far.yaml", (("workflows", "validate"), ("workflows", "push"), ("submit",))
+    text = "{workflow_id: far, version: 1, nodes: {greet: {handler: remote.greet, params: {name: far}}}}"
+    for content, expected, message in (
+        # This machine does not have the handler: no --handlers names it.
+        (text, 0, ""),
+        (text.replace("name:", "nam:"), 2, "'nam'"),
+        (text.replace("remote.greet", "far.away"), 2, "no worker has published it"),
+    ):
+        flow.write_text(content)
+        for command in commands:
+            code, _, err = terminal.remote(*command, "far.yaml")
+            assert (code, message in err) == (expected, True), err
+
+
 def test_files_are_published_all_or_none_and_activated(terminal, files):
     push = ("workflows", "push", ".", "--handlers", "./tasks.py", "--json")
     code, out, err = terminal.remote(*push)
@@ -457,7 +472,7 @@ def test_a_server_that_is_not_there_is_exit_code_3(terminal, monkeypatch):
     monkeypatch.setattr(connection, "Retries", lambda: Retries(base_seconds=0.0))
     code, _, err = terminal.local("--url", "http://127.0.0.1:9", "jobs", "list")
     assert code == 3
-    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: connection refused. Is it running?")
+    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: connection refused. Is it running")
     assert "Traceback" not in err
     assert terminal.server.key not in err
 
@@ -477,7 +492,7 @@ def test_a_command_of_this_machine_refuses_a_server_by_name(terminal, command):
     assert code == 2
     sentence = " ".join(err.split())
     assert f"`dagmaster {command}` works on this machine" in sentence
-    assert LOCAL_REASONS.get(command, "run it where its database or its files are") in sentence
+    assert LOCAL_REASONS.get(command, "Run it where its database or its files are") in sentence
 
 
 def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ from dagmaster.application.views import NodeStatus
 from dagmaster.authoring.handler_definitions import describe_handler
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import CommandError, command_errors
+from dagmaster.cli.known_handlers import list_all_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
     handlers_option,
@@ -31,7 +32,7 @@ from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.application.views import HandlerView, NodeDetailView
+    from dagmaster.application.views import NodeDetailView
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.cli.system import System
     from dagmaster.json_types import JsonObject, JsonValue
@@ -60,7 +61,7 @@ def list_handlers(*, as_json: bool, modules: tuple[str, ...]) -> int:
         specs = sorted(load_registry(modules), key=lambda spec: spec.name)
         documents = [describe_handler(spec) for spec in specs]
     else:
-        documents = [view.to_dict() for view in server.run(_all_handlers)]
+        documents = [view.to_dict() for view in server.run(list_all_handlers)]
     if as_json:
         click.echo(json.dumps(documents, ensure_ascii=False))
     else:
@@ -167,19 +168,6 @@ def find_session(modules: tuple[str, ...]) -> RemoteSession | None:
 
 
 # ── Handlers of a server's workers ──
-
-
-async def _all_handlers(system: System) -> list[HandlerView]:
-    from dagmaster.application.queries import handlers as queries
-
-    views: list[HandlerView] = []
-    cursor: str | None = None
-    while True:
-        page = await system.call(queries.list_handlers, cursor=cursor, limit=1_000)
-        views += page.items
-        cursor = page.next_cursor
-        if cursor is None:
-            return views
 
 
 def _test_on_worker(

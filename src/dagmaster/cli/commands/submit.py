@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.commands.jobs_control import sender
+from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
     data_dir_option,
@@ -18,7 +19,6 @@ from dagmaster.cli.options import (
     inputs_options,
     inputs_remedy,
     json_option,
-    load_registry,
     print_problems,
     print_rejection,
     read_json_file,
@@ -109,7 +109,7 @@ def submit(
     lines = None if batch is None else _read_lines(batch)
     json_out = sys.stdout if as_json else None
     try:
-        request = _with_file(request, pathlib.Path(workflow), modules)
+        request = _with_file(request, pathlib.Path(workflow), modules, data_dir)
     except WorkflowInvalid as error:
         print_rejection(error, "nothing was submitted: the workflow is not valid", json_out)
         return BAD_INPUT
@@ -123,7 +123,9 @@ def submit(
             return BAD_INPUT
 
 
-def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]) -> JobRequest:
+def _with_file(
+    request: JobRequest, path: pathlib.Path, modules: tuple[str, ...], data_dir: pathlib.Path | None
+) -> JobRequest:
     """Return the request with the graphs of a workflow file, if it names one."""
     if path.suffix not in (".yaml", ".yml") and not path.is_file():
         if modules:
@@ -135,7 +137,7 @@ def _with_file(request: JobRequest, path: pathlib.Path, modules: tuple[str, ...]
         raise click.UsageError("--version goes with the id of a published workflow: a file has its own version")
     from dagmaster.authoring.sibling_workflows import compile_with_children
 
-    compiled, children = compile_with_children(path, load_registry(modules))
+    compiled, children = compile_with_children(path, known_handlers(modules, data_dir))
     print_problems(compiled.warnings)
     return replace(request, graph=compiled.graph, child_graphs=tuple(children))
 

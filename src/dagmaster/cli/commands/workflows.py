@@ -7,8 +7,10 @@ import pathlib
 
 import click
 
+from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
 from dagmaster.cli.options import handlers_option, json_option, load_registry, print_problems
+from dagmaster.cli.system import find_server
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.text_format import format_count
 
@@ -43,7 +45,8 @@ def validate(
     """Validate workflow files: report everything that can be known before they run.
 
     All problems of all files are printed, each with its line, the text there, and the most similar valid name. A folder
-    stands for the .yaml and .yml files in it. No database is needed.
+    stands for the .yaml and .yml files in it. No database is needed. With --url or DAGMASTER_URL, handlers that this
+    machine does not have are checked as the workers of the server have published them.
 
     \b
     Examples:
@@ -52,7 +55,8 @@ def validate(
     """
     from dagmaster.application.commands.validation import validate_files
 
-    results = validate_files(files, load_registry(modules), allow_missing_handlers=allow_missing_handlers)
+    handlers = load_registry(modules) if find_server(None) is None else known_handlers(modules, None)
+    results = validate_files(files, handlers, allow_missing_handlers=allow_missing_handlers)
     invalid = sum(not result.is_valid for result in results)
     if as_json:
         click.echo(json.dumps([result.to_dict() for result in results], ensure_ascii=False))

@@ -9,12 +9,12 @@ import sys
 import click
 
 from dagmaster.cli.errors import command_errors
+from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED
 from dagmaster.cli.options import (
     data_dir_option,
     handlers_option,
     json_option,
-    load_registry,
     print_problems,
     print_rejection,
 )
@@ -43,9 +43,10 @@ def push(
 ) -> int:
     """Publish workflow files, so that jobs can be submitted by workflow id.
 
-    All files are validated first, as `workflows validate` does; if one is not valid, none is published. A published
-    version does not change: raise `version:` in the file. Jobs keep the content that they were submitted with. A folder
-    stands for the .yaml and .yml files in it.
+    All files are validated first, as `workflows validate` does; if one is not valid, none is published. Handlers that
+    this machine does not have are checked as workers have published them. A published version does not change: raise
+    `version:` in the file. Jobs keep the content that they were submitted with. A folder stands for the .yaml and .yml
+    files in it.
 
     \b
     Examples:
@@ -57,7 +58,8 @@ def push(
     from dagmaster.application.commands.validation import to_sources, validate_files
 
     with command_errors():
-        results = validate_files(files, load_registry(modules), allow_missing_handlers=allow_missing_handlers)
+        handlers = known_handlers(modules, data_dir)
+        results = validate_files(files, handlers, allow_missing_handlers=allow_missing_handlers)
     try:
         sources = to_sources(results)
     except WorkflowInvalid as error:

@@ -21,7 +21,8 @@ def jobs_table(jobs: Sequence[JobView]) -> Table:
     """Draw a list of jobs. It has a column of names if a job has another name than its workflow."""
     has_names = any(job.name != job.workflow_id for job in jobs)
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    table.add_column("job", no_wrap=True)
+    # An id that is cut off is of no use.
+    table.add_column("job", no_wrap=True, min_width=max((len(job.job_id) for job in jobs), default=0))
     table.add_column("status", no_wrap=True)
     table.add_column("workflow", overflow="ellipsis", no_wrap=True)
     if has_names:

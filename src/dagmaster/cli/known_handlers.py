@@ -1,0 +1,54 @@
+"""The handlers that workflow files are checked with: those of this machine, and those that workers have published."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handler_definitions import KnownHandlers, define_handler
+from dagmaster.cli.options import load_registry
+from dagmaster.cli.system import open_session
+
+if TYPE_CHECKING:
+    import pathlib
+    from collections.abc import Iterable
+
+    from dagmaster.application.views import HandlerView
+    from dagmaster.authoring.handler_catalog import HandlerCatalog
+    from dagmaster.cli.system import System
+
+
+def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> HandlerCatalog:
+    """Return the handlers of this machine, and of the workers of the server or database, which is asked if needed."""
+
+    def load() -> list[dict[str, Any]]:
+        with open_session(data_dir) as session:
+            return [_definition(view) for view in session.run(list_all_handlers, migrate=True)]
+
+    return KnownHandlers(load_registry(modules), load)
+
+
+async def list_all_handlers(system: System) -> list[HandlerView]:
+    """Return all handlers that workers have published, by name."""
+    from dagmaster.application.queries import handlers as queries
+
+    views: list[HandlerView] = []
+    cursor: str | None = None
+    while True:
+        page = await system.call(queries.list_handlers, cursor=cursor, limit=1_000)
+        views += page.items
+        cursor = page.next_cursor
+        if cursor is None:
+            return views
+
+
+def _definition(view: HandlerView) -> dict[str, Any]:
+    definition = define_handler(
+        name=view.name,
+        version=view.version,
+        queue=view.queue,
+        timeout_seconds=view.timeout_seconds,
+        params=view.params,
+        output=view.output,
+    )
+    return {**json.loads(definition.document), "aliases": list(view.aliases), "retry": view.retry}
