@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 from typing import Final
 
@@ -25,7 +27,15 @@ def bind(host: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise click.ClickException(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        raise click.ClickException(f"cannot listen on {host}:{port}: {_reason(error)}") from error
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "another program has this port. Stop it, or choose another port"
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address"
+    return os.strerror(error.errno).lower() if error.errno else str(error)
 
 
 def url_of(listener: socket.socket, *, has_tls: bool = False) -> str:

@@ -446,7 +446,7 @@ def test_keys_are_made_rotated_and_revoked(terminal):
     # The text of a key names it, and is not sent.
     assert terminal.remote("keys", "revoke", json.loads(out)["key"])[0] == 0
     code, out, _ = terminal.remote("changes", "--kind", "key", "--limit", "3")
-    assert re.findall(r"ada +[0-9a-f]{12} +(key\.\w+)", out) == ["key.revoke", "key.rotate", "key.create"]
+    assert re.findall(r"ada +(key\.\w+)", out) == ["key.revoke", "key.rotate", "key.create"]
 
 
 def test_a_key_is_missing_unknown_or_has_not_the_scope(terminal, monkeypatch):

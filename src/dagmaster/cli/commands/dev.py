@@ -86,13 +86,15 @@ def dev(
     worker = ["worker", "--queue=*", *(f"--handlers={module}" for module in modules)]
     if concurrency is not None:
         worker.append(f"--concurrency={concurrency}")
-    port = find_port(port)
-    commands = [["orchestrator"]] * orchestrators + [worker] * workers + [["server", f"--port={port}"]]
+    free_port = find_port(port)
+    commands = [["orchestrator"]] * orchestrators + [worker] * workers + [["server", f"--port={free_port}"]]
     common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
     with database_session(data_dir) as session:
         settings = load_settings()
         click.echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
+        if free_port != port:
+            print_status("API", f"port {port} is taken by another program: the API gets {free_port}")
         supervisor = ServiceSupervisor(
             [Service(command[0], [*command, *common]) for command in commands],
             partial(_expire_process, session),
@@ -100,7 +102,7 @@ def dev(
             stop_seconds=settings.drain_seconds + STOP_SECONDS,
         )
         sources = compile_folder(folder, registry)
-        return asyncio.run(_run(supervisor, session, folder, sources, started=started, port=port))
+        return asyncio.run(_run(supervisor, session, folder, sources, started=started, port=free_port))
 
 
 async def _run(

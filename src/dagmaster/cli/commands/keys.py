@@ -15,10 +15,10 @@ from dagmaster.application.cursors import MAX_LIMIT
 from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
+from dagmaster.cli.render.text import local_time
 from dagmaster.cli.system import open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
-from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     import pathlib
@@ -83,12 +83,18 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     for column in ("key", "name", "scopes", "created", "last used", "state"):
         table.add_column(column)
     for view in views:
-        state = "valid" if view.expires_at is None else f"until {format_rfc3339(view.expires_at)}"
-        state = state if view.revoked_at is None else "revoked"
-        used = "never" if view.last_used_at is None else format_rfc3339(view.last_used_at)
-        table.add_row(view.key_id, view.name, ", ".join(view.scopes), format_rfc3339(view.created_at), used, state)
+        used = "never" if view.last_used_at is None else local_time(view.last_used_at)
+        table.add_row(view.key_id, view.name, ", ".join(view.scopes), local_time(view.created_at), used, _state(view))
     Console().print(table)
     return COMPLETED
+
+
+def _state(view: ApiKeyView) -> str:
+    if view.revoked_at is not None:
+        return "revoked"
+    if view.expires_at is None:
+        return "valid"
+    return f"until {local_time(view.expires_at)}" if time.time() < view.expires_at else "expired"
 
 
 async def _list_all(system: System) -> list[ApiKeyView]:

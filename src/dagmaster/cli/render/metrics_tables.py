@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagmaster.application.views.metrics import Percentiles
-from dagmaster.cli.render.text import DIM, duration
+from dagmaster.cli.render.text import DIM, duration, local_time
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _failures(views: Iterable[FailureView]) -> Table:
             f"{view.count:,}",
             Text(view.workflow_id, style="bold"),
             Text(view.node_id or ""),
-            format_rfc3339(view.last_at),
+            local_time(view.last_at),
             view.job_id,
             Text(view.message),
         )
