@@ -55,7 +55,8 @@ class HttpServices:
         compiler = CompilerThreads()
         object.__setattr__(self, "compiler", compiler)
         # Stored graphs, too: the first request about a job of a large workflow must not stop the others.
-        self.application.graphs.run = self.application.outlines.run = compiler.run
+        for cache in (self.application.graphs, self.application.outlines, self.application.explained_outlines):
+            cache.run = compiler.run
 
 
 async def services(request: Request) -> HttpServices:

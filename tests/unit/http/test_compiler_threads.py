@@ -92,6 +92,7 @@ def test_a_server_answers_while_it_compiles_a_stored_graph(monkeypatch):
             for method, path, body in REQUESTS:
                 api.application.graphs._graphs.clear()
                 api.application.outlines._graphs.clear()
+                api.application.explained_outlines._graphs.clear()
                 compiling.clear()
                 answered.clear()
                 request = asyncio.create_task(api.http.request(method, path, json=body, headers=api.headers))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dagmaster.application.views import (
     DurationBucketView,
     DurationReport,
@@ -12,7 +14,7 @@ from dagmaster.application.views import (
 )
 from dagmaster.ui.pages.charts import HEIGHT, WIDTH, duration_chart, histogram_chart, history_chart, throughput_chart
 
-WINDOW = {"since": 0.0, "until": 7200.0, "pending_jobs": 0}
+WINDOW: dict[str, Any] = {"since": 0.0, "until": 7200.0, "pending_jobs": 0}
 
 
 def a_history(*percentiles: tuple[float, float] | None) -> WorkflowHistoryReport:

@@ -126,7 +126,9 @@ def test_the_path_of_a_workflow_is_escaped():
 def test_a_long_definition_is_cut_and_downloaded():
     async def main() -> None:
         async with opened_pages() as pages:
-            await pages.api.publish(SLOW + "".join(f"  n{number}: {{handler: greet, params: {{name: x}}}}\n" for number in range(2_600)))
+            await pages.api.publish(
+                SLOW + "".join(f"  n{number}: {{handler: greet, params: {{name: x}}}}\n" for number in range(2_600))
+            )
             html = (await pages.get("/ui/workflows/slow/definition")).text
             assert html.count('class="line"') == MAX_LINES
             assert "Download all of it" in html

@@ -84,18 +84,9 @@ class MemoryReadStore:
         self._database = database
         self.metrics = MemoryMetricReader(database)
         self.timelines = MemoryTimelineReader(database)
-        self._lease_seconds = lease_seconds
-        self._worker_lease_seconds = worker_lease_seconds
-
-    @property
-    def lease_seconds(self) -> float:
-        """Return the lease of orchestrators."""
-        return self._lease_seconds
-
-    @property
-    def worker_lease_seconds(self) -> float:
-        """Return the lease of workers."""
-        return self._worker_lease_seconds
+        # The leases of orchestrators and of workers.
+        self.lease_seconds = lease_seconds
+        self.worker_lease_seconds = worker_lease_seconds
 
     # ── Jobs ──
 
@@ -251,7 +242,7 @@ class MemoryReadStore:
             if task is not None and task.worker_id is None and task.stop_requested_at is None:
                 is_exclusive = task.isolation is Isolation.EXCLUSIVE
                 dispatched.setdefault((task.queue, is_exclusive), []).append(task.dispatched_at)
-        workers = fleet_reader.workers(self._database, self._worker_lease_seconds).values()
+        workers = fleet_reader.workers(self._database, self.worker_lease_seconds).values()
         states = {queue: queue_state(workers, queue) for queue, _ in dispatched}
         return [
             QueueBacklog(
@@ -391,14 +382,14 @@ class MemoryReadStore:
 
     async def fleet_counts(self) -> FleetCounts:
         """Count live orchestrators and workers."""
-        orchestrators = fleet_reader.orchestrators(self._database, self._lease_seconds).values()
-        workers = fleet_reader.workers(self._database, self._worker_lease_seconds).values()
+        orchestrators = fleet_reader.orchestrators(self._database, self.lease_seconds).values()
+        workers = fleet_reader.workers(self._database, self.worker_lease_seconds).values()
         return FleetCounts(sum(row.is_alive for row in orchestrators), sum(row.is_alive for row in workers))
 
     async def fleet(self) -> FleetRecord:
         """Return orchestrators, workers and queues."""
         return fleet_reader.read_fleet(
-            self._database, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+            self._database, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
 
     # ── Diagnosis ──
@@ -409,7 +400,7 @@ class MemoryReadStore:
         if job is None:
             return None
         return fleet_reader.read_diagnosis(
-            self._database, job, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+            self._database, job, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:

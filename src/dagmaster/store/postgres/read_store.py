@@ -103,24 +103,15 @@ class PostgresReadStore:
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1
         )
         self.subscriptions = JobSubscriptions(config, name)
-        self._lease_seconds = lease_seconds
-        self._worker_lease_seconds = worker_lease_seconds
+        # The leases of orchestrators and of workers.
+        self.lease_seconds = lease_seconds
+        self.worker_lease_seconds = worker_lease_seconds
 
     async def close(self) -> None:
         """Close every connection."""
         await self.subscriptions.close()
         await self.pool.close()
         await self.feed_pool.close()
-
-    @property
-    def lease_seconds(self) -> float:
-        """Return the lease of orchestrators."""
-        return self._lease_seconds
-
-    @property
-    def worker_lease_seconds(self) -> float:
-        """Return the lease of workers."""
-        return self._worker_lease_seconds
 
     # ── Jobs ──
 
@@ -263,7 +254,7 @@ class PostgresReadStore:
         rows = await self._fetch(_SQL["backlog"], job_id)
         if not rows:
             return []
-        workers = await read_workers(self.pool, (), self._worker_lease_seconds)
+        workers = await read_workers(self.pool, (), self.worker_lease_seconds)
         states = {row["queue"]: queue_state(workers.values(), row["queue"]) for row in rows}
         return [
             QueueBacklog(
@@ -400,20 +391,20 @@ class PostgresReadStore:
 
     async def handlers(self, *, after: Position | None = None, limit: int = 100) -> list[HandlerRecord]:
         """Return the published handlers by name."""
-        return await read_handlers(self.pool, after, limit, self._worker_lease_seconds)
+        return await read_handlers(self.pool, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
         """Count live orchestrators and workers."""
         row = await self.pool.row(
             _SQL["fleet_counts"],
-            {"lease_seconds": self._lease_seconds, "worker_lease_seconds": self._worker_lease_seconds},
+            {"lease_seconds": self.lease_seconds, "worker_lease_seconds": self.worker_lease_seconds},
         )
         return FleetCounts(0, 0) if row is None else FleetCounts(*row.values())
 
     async def fleet(self) -> FleetRecord:
         """Return orchestrators, workers and queues."""
         return await read_fleet(
-            self.pool, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+            self.pool, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
 
     # ── Diagnosis ──
@@ -424,7 +415,7 @@ class PostgresReadStore:
         if number is None:
             return None
         return await read_diagnosis(
-            self.pool, number, lease_seconds=self._lease_seconds, worker_lease_seconds=self._worker_lease_seconds
+            self.pool, number, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:

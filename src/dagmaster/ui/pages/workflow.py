@@ -192,7 +192,7 @@ def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowH
         workflow_id=name,
         name=_text(detail.definition.get("name")),
         description=_text(detail.definition.get("description")),
-        tags=tuple(map(str, detail.definition.get("tags") or ())),
+        tags=_texts(detail.definition.get("tags")),
         version=version,
         is_active=detail.is_active,
         active_version=active,
@@ -344,3 +344,7 @@ def _value(value: Any) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
