@@ -42,15 +42,7 @@ SECURITY_HEADERS: Final = {
 THEMES: Final = ("light", "dark")
 FRAGMENT: Final = "X-Fragment"
 _BLOCK: Final = "content"
-_MACROS: Final = (
-    "icon.html",
-    "status_badge.html",
-    "times.html",
-    "lists.html",
-    "nodes.html",
-    "charts.html",
-    "scripts.html",
-)
+_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html", "nodes.html", "charts.html")
 
 
 def make_environment(assets: Assets) -> Environment:
@@ -65,9 +57,7 @@ def make_environment(assets: Assets) -> Environment:
     )
     # What macros need and no page has. `ui` has the macros: a fragment is rendered without the imports of its template.
     macros = SimpleNamespace()
-    environment.globals.update(
-        assets=assets.base, has_asset=assets.files.__contains__, status_look=status_look, ui=macros
-    )
+    environment.globals.update(assets=assets.base, status_look=status_look, ui=macros)
     for name in _MACROS:
         vars(macros).update(vars(environment.get_template(f"partials/{name}").module))
     return environment

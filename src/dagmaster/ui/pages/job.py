@@ -38,6 +38,8 @@ TABS: Final = (
     ("map", "Map", "map"),
 )
 """The tabs of a job: the last part of the path, the label, the icon. The first is the page of the job itself."""
+_ELEMENTS: Final = {"graph": "dag-graph", "timeline": "job-timeline", "logs": "log-view", "map": "job-map"}
+"""The custom element of a tab; its module has the same name."""
 MAX_VALUE: Final = 64 * 1024
 """The most characters of a value that a page shows; the rest can be downloaded."""
 MAX_NODES: Final = 200
@@ -87,11 +89,12 @@ class JobHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """One tab of a job. `template`: the tab's; `body`: what it shows."""
+    """One tab of a job. `template`: the tab's; `element`: its custom element; `body`: what it shows."""
 
     head: JobHead
     tab: str
     template: str
+    element: str
     body: Any
     title: str
 
@@ -234,7 +237,9 @@ def job_page(head: JobHead, tab: str, body: Any) -> JobPage:
     """Return one tab of a job."""
     label = next(label for name, label, _ in TABS if name == tab)
     name = head.job.name if tab == TABS[0][0] else f"{label} · {head.job.name}"
-    return JobPage(head=head, tab=tab, template=f"tabs/{tab}.html", body=body, title=name)
+    return JobPage(
+        head=head, tab=tab, template=f"tabs/{tab}.html", element=_ELEMENTS.get(tab, ""), body=body, title=name
+    )
 
 
 def nodes_of_graph(

@@ -55,7 +55,9 @@ def node_row(node: NodeView, now: float, *, needs: Sequence[str] = ()) -> NodeRo
         action=node.action or "",
         attempt=node.attempt,
         started=moment(node.started_at, now),
-        duration=duration(node.started_at, node.finished_at if is_over else None, now),
+        duration=None
+        if node.status is NodeStatus.SKIPPED
+        else duration(node.started_at, node.finished_at if is_over else None, now),
         percent=_percent(node),
         detail=_detail(node, now),
         error="" if node.error is None else format_error(node.error),

@@ -92,7 +92,7 @@ function focusSearch() {
 
 /** Follow the log, or show the whole graph: what the page has. */
 function toggleFollow() {
-  document.querySelector("log-view")?.toggleAttribute("follow");
+  document.querySelector(".log-follow")?.click();
   document.querySelector("dag-graph")?.fit?.();
 }
 

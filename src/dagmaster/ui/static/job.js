@@ -1,19 +1,41 @@
 /**
  * The pages of a job: follows its stream, refreshes what the server renders, and opens nodes beside the page.
- * It touches regions with data-refresh, and the drawer; the graph, timeline, map and log listen to the stream themselves.
+ * It touches regions with data-refresh, the drawer, and the actions below the map. Graph and timeline listen to the
+ * stream themselves; a job that has finished is followed, too, where one of them has to know its states.
  */
 
-import { connectJob } from "./live.js";
 import { openDrawer } from "./drawer.js";
+import { connectJob } from "./live.js";
 import { refreshSoon } from "./refresh.js";
 
-const region = document.querySelector("[data-refresh='summary']");
+const MAX_CHOSEN = 200;
+const summary = document.querySelector("[data-refresh='summary']");
+const base = `/ui/jobs/${summary.dataset.job}`;
+const isOpen = "open" in summary.dataset;
 
-document.addEventListener("node-open", ({ detail }) => {
-  openDrawer(`${location.pathname.split("/").slice(0, 4).join("/")}/nodes/${encodeURIComponent(detail.nodeId)}`);
-});
+document.addEventListener("node-open", ({ detail }) => openDrawer(`${base}/nodes/${encodeURIComponent(detail.nodeId)}`));
+document.addEventListener("nodes-selected", ({ detail }) => offerActions(detail.nodeIds));
 
-if (region && "open" in region.dataset) {
-  connectJob(region.dataset.job);
+if (isOpen || document.querySelector("dag-graph, job-timeline")) connectJob(summary.dataset.job);
+if (isOpen) {
   for (const type of ["job-delta", "job-tasks", "job-end"]) document.addEventListener(type, () => refreshSoon());
+  document.addEventListener("job-delta", ({ detail }) => colourMap(detail.events));
+}
+
+/** Tell the map which children changed: events are about children, where deltas have the counts of their fan-out. */
+function colourMap(events) {
+  const statuses = { NodeDispatched: "DISPATCHED", AttemptStarted: "RUNNING", NodeCompleted: "COMPLETED", NodeFailed: "FAILED", NodeCancelled: "CANCELLED" };
+  const changed = events.filter(({ node_id: id, type }) => id && type in statuses);
+  document.querySelector("job-map")?.setStates(new Map(changed.map(({ node_id: id, type }) => [id, { status: statuses[type] }])));
+}
+
+/** Offer what can be done with the nodes that are selected on the map. */
+function offerActions(nodeIds) {
+  const bar = document.querySelector("[data-map-actions]");
+  if (!bar) return;
+  bar.hidden = nodeIds.length === 0;
+  bar.querySelector("[data-count]").textContent = `${nodeIds.length.toLocaleString()} selected`;
+  const query = new URLSearchParams(nodeIds.slice(0, MAX_CHOSEN).map((id) => ["from_node", id]));
+  for (const link of bar.querySelectorAll("a[data-resume]")) link.href = `${base}/resume?${query}`;
+  for (const link of bar.querySelectorAll("a[data-log]")) link.href = `${base}/nodes/${encodeURIComponent(nodeIds[0] ?? "")}`;
 }

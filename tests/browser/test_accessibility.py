@@ -1,0 +1,93 @@
+"""Every page of a job for everyone: axe-core in light and dark, a narrow screen, 400 % zoom, forced colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+    from tests.browser.visitor import Visitor
+
+RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
+AXE = Axe()
+
+
+@pytest.fixture(scope="module")
+def paths(server) -> list[str]:
+    """Return the pages to look at: of jobs that failed, wait and completed, and those without any."""
+    from tests.browser.visitor import Visitor
+
+    visitor = Visitor(None, server)  # type: ignore[arg-type]
+    bad = visitor.submit("tiles", count=4, fails=True)
+    waiting = visitor.submit("hello", name="ada")
+    visitor.until(bad, "FAILED")
+    visitor.until(waiting, "WAITING")
+    visitor.close(None)
+    tabs = ["", "/timeline", "/nodes?open=clip", "/events", "/values", "/logs", "/map", "/resume", "/nodes/clip__1"]
+    return [
+        "/ui/",
+        "/ui/jobs",
+        "/ui/jobs?text=nothing-matches",
+        "/ui/login",
+        "/ui/nowhere",
+        f"/ui/jobs/{waiting}/nodes/ask",
+        f"/ui/jobs/{waiting}/cancel",
+        *[f"/ui/jobs/{bad}{tab}" for tab in tabs],
+    ]
+
+
+def violations(page: Page) -> list[str]:
+    results = AXE.run(page, options=RULES).response["violations"]
+    return [
+        f"{page.url} {violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in results
+        for node in violation["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_violates_a_rule_of_wcag(visitor: Visitor, paths: list[str], scheme):
+    page = visitor.page(None, color_scheme=scheme, reduced_motion="reduce")
+    problems = []
+    for path in paths:
+        page.goto(path)
+        page.wait_for_load_state("load")
+        problems += violations(page)
+    assert problems == []
+    visitor.problems.clear()  # 404 is one of the pages
+
+
+def test_dialog_drawer_and_palette_violate_no_rule(visitor: Visitor, paths: list[str]):
+    page = visitor.page(paths[-1].rsplit("/nodes/", 1)[0])
+    page.get_by_role("link", name="First failure").click()
+    expect(page.get_by_role("dialog", name="Node").get_by_role("heading", name="clip__1")).to_be_visible()
+    problems = violations(page)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    expect(page.get_by_role("dialog", name="Commands")).to_be_visible()
+    problems += violations(page)
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
+    assert problems + violations(page) == []
+
+
+@pytest.mark.parametrize("width", [360, 320])
+def test_nothing_is_cut_off_on_a_narrow_screen_or_at_400_percent(visitor: Visitor, paths: list[str], width):
+    """A window of 1280 pixels at 400 % is 320 pixels wide."""
+    page = visitor.page(None, viewport={"width": width, "height": 740})
+    for path in paths:
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    visitor.problems.clear()  # 404 is one of the pages
+
+
+def test_statuses_have_words_in_forced_colours(visitor: Visitor, paths: list[str]):
+    page = visitor.page("/ui/jobs", forced_colors="active")
+    expect(page.locator("tr .status").first).to_be_visible()
+    assert page.locator("tr .status").first.inner_text().strip() != ""
