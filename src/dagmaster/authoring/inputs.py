@@ -115,7 +115,11 @@ def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
 
 def parse_input(graph: Graph, name: str, text: str) -> Any:
     """Parse an input from a command line by its type: JSON unless it is text."""
-    kind = graph.inputs.get(name, {}).get("type", "string")
+    return parse_input_text(str(graph.inputs.get(name, {}).get("type", "string")), text)
+
+
+def parse_input_text(kind: str, text: str) -> Any:
+    """Parse the text of an input of a type: JSON unless it is text. What is not JSON stays text, and does not fit."""
     if kind in ("string", "uri", "date-time"):
         return text
     try:

@@ -38,6 +38,20 @@ def add_node(text: str, node_id: str, node: JsonObject) -> str:
     return edit.finish()
 
 
+def set_version(text: str, version: int) -> str:
+    """Set the version of the workflow."""
+    edit = _Edit(text)
+    edit.set_value(("version",), version)
+    return edit.finish()
+
+
+def outline_nodes(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Return the nodes as they are written, and the edges between them: source (perhaps `node.branch`) and target."""
+    edit = _Edit(text)
+    edges = dict.fromkeys((reference.source, reference.target) for reference in edit.references())
+    return edit.nodes, list(edges)
+
+
 def set_field(text: str, node_id: str, key: str, value: JsonValue) -> str:
     """Set a key of a node; None removes it."""
     edit = _Edit(text)

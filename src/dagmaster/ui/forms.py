@@ -26,6 +26,10 @@ class Form:
             raise QueryInvalid(f"{name}: at most {max_length:,} characters, not {len(value):,}")
         return value
 
+    def names(self, prefix: str) -> list[str]:
+        """Return the names that begin with a prefix, each once."""
+        return list(dict.fromkeys(name for name, _ in self._pairs if name.startswith(prefix)))
+
     def texts(self, name: str) -> list[str]:
         """Return all values of a field."""
         return [value for key, value in self._pairs if key == name]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
-from dagmaster.ui.routes import job, job_changes, jobs, login, node, overview, static_files, workflows
+from dagmaster.ui.routes import editor, job, job_changes, jobs, login, node, overview, static_files, submit, workflows
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -24,6 +24,8 @@ GROUPS: Final = (
     job_changes.routes,
     node.routes,
     workflows.routes,
+    submit.routes,
+    editor.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )

@@ -130,8 +130,13 @@ class CodeEditor extends HTMLElement {
     const at = Math.min(start + column - 1, this.#area.value.length);
     this.#area.focus();
     this.#area.setSelectionRange(at, at);
-    this.#area.scrollTop = Math.max(0, (line - 1) * this.#lineHeight - this.#area.clientHeight / 3);
     this.#area.scrollLeft = 0;
+    this.reveal(line);
+  }
+
+  /** Show a line, and leave the focus where it is. */
+  reveal(line) {
+    this.#area.scrollTop = Math.max(0, (line - 1) * this.#lineHeight - this.#area.clientHeight / 3);
     this.#paint();
   }
 

@@ -102,6 +102,14 @@ class DagGraph extends HTMLElement {
     this.#setCurrent(i);
   }
 
+  /** Show a graph that the page has, instead of one that is read from `src`. */
+  async show(graph) {
+    const asked = (this.asked = {});
+    const model = new GraphModel(graph);
+    const layout = await computeLayout(model);
+    if (asked === this.asked) this.#show(model, layout);
+  }
+
   /** Where every node is, by id. */
   get positions() {
     return new Map(this.#model?.ids.map((id, i) => [id, { x: this.#layout.x[i], y: this.#layout.y[i] }]) ?? []);

@@ -1,0 +1,242 @@
+"""The editor of workflows: the text, its problems, and its graph, which is drawn while the text is still wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.application.queries.graphs import graph_view
+from dagmaster.authoring import schema
+from dagmaster.authoring.node_edits import outline_nodes
+from dagmaster.authoring.yaml.writer import write_yaml
+from dagmaster.errors import DagmasterError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.application.views import HandlerView, ValidationResult, WorkflowView
+    from dagmaster.json_types import JsonObject
+
+NEW: Final = """\
+# A workflow: its nodes run handlers, and come after each other by `next` or `depends_on`.
+workflow_id: my_workflow
+name: My workflow
+version: 1
+
+inputs:
+  count:
+    type: integer
+    default: 3
+
+nodes:
+  first:
+    handler: echo
+    queue: default
+    params:
+      value: "{{ inputs.count }}"
+    next: second
+
+  second:
+    handler: echo
+    queue: default
+    params:
+      value: "{{ nodes.first.output }}"
+"""
+KINDS: Final = ("task", "conditional", "fan_out", "fan_in", "workflow", "approval", "wait")
+_MODELS: Final = (
+    schema.TaskModel,
+    schema.ConditionalModel,
+    schema.BranchModel,
+    schema.FanOutModel,
+    schema.FanInModel,
+    schema.WorkflowNodeModel,
+    schema.ApprovalModel,
+    schema.WaitModel,
+    schema.RetryModel,
+    schema.InputModel,
+    schema.WorkflowModel,
+)
+_EXPRESSIONS: Final = {
+    "item": "the item of a fan-out",
+    "index": "the position of the item",
+    "job.id": "the id of the job",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditorPage:
+    """The page. `problems` are those of the text, for the editor and as lines for people."""
+
+    title: str
+    text: str
+    workflow_id: str = ""
+    version: int | None = None
+    workflows: tuple[str, ...] = ()
+    handlers: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = KINDS
+    problems: tuple[str, ...] = ()
+    text_problems: str = "[]"
+    message: str = ""
+    """What stands in the way of publishing, beside the problems of the text."""
+    is_valid: bool = False
+    can_publish: bool = False
+
+
+def editor_page(
+    text: str,
+    workflows: Sequence[WorkflowView],
+    handlers: Sequence[HandlerView],
+    *,
+    workflow_id: str = "",
+    version: int | None = None,
+    result: ValidationResult | None = None,
+    message: str = "",
+    can_publish: bool = False,
+) -> EditorPage:
+    """Return the editor with a text, and what a check of it found."""
+    problems = () if result is None else result.problems
+    return EditorPage(
+        title=f"Edit {workflow_id}" if workflow_id else "Editor",
+        text=text,
+        workflow_id=workflow_id,
+        version=version,
+        workflows=tuple(view.workflow_id for view in workflows),
+        handlers=tuple(view.name for view in handlers),
+        problems=tuple(map(str, problems)),
+        text_problems=json.dumps([problem.to_dict() for problem in problems]),
+        message=message,
+        is_valid=result is not None and result.is_valid,
+        can_publish=can_publish,
+    )
+
+
+def definition_text(definition: JsonObject) -> str:
+    """Return a stored definition as a file: its keys in the order in which people write them."""
+    workflow = _in_order(definition, schema.WorkflowModel)
+    nodes: Any = definition.get("nodes") or {}
+    workflow["nodes"] = {
+        node_id: {
+            key: value for key, value in _in_order(node, schema.TaskModel).items() if (key, value) != ("type", "task")
+        }
+        for node_id, node in nodes.items()
+    }
+    return write_yaml(workflow)
+
+
+def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:
+    """Return what the editor shows of a text: problems, graph, nodes as they are written, names for completions."""
+    try:
+        nodes, edges = outline_nodes(text)
+    except DagmasterError:
+        # Its problems say why.
+        nodes, edges = {}, []
+    graph = draw_draft(nodes, edges) if result.graph is None else graph_view(result.graph).to_dict()
+    return {
+        "is_valid": result.is_valid,
+        "problems": [problem.to_dict() for problem in result.problems],
+        "graph": graph if graph["nodes"] else None,
+        "nodes": {node_id: node if isinstance(node, dict) else {} for node_id, node in nodes.items()},
+        "edges": edges,
+    }
+
+
+def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Return a graph, as the API sends it, of nodes that need not be valid. Edges of a cycle are left out."""
+    parts = [(*source.partition(".")[::2], target) for source, target in edges]
+    known = [(source, branch, target) for source, branch, target in parts if source in nodes and target in nodes]
+    while (cycle := _cycle([(source, target) for source, _, target in known])) is not None:
+        known = [edge for edge in known if (edge[0], edge[2]) != cycle]
+    content = json.dumps([[(node_id, _kind(node)) for node_id, node in nodes.items()], known])
+    return {
+        "workflow_id": "",
+        "version": 0,
+        "name": "the draft",
+        "content_hash": f"draft-{hashlib.sha256(content.encode()).hexdigest()}",
+        "nodes": [
+            {
+                "node_id": node_id,
+                "kind": _kind(node),
+                "action": str(_field(node, "handler") or _kind(node).replace("_", "-")),
+                "handler": _field(node, "handler"),
+                "description": str(_field(node, "description") or ""),
+            }
+            for node_id, node in nodes.items()
+        ],
+        "edges": [
+            {"source": source, "target": target, "branches": [branch] if branch else [], "is_alternative": False}
+            for source, branch, target in known
+        ],
+    }
+
+
+def completions(handlers: Sequence[HandlerView]) -> dict[str, Any]:
+    """Return what the editor offers, whatever the text: keys of the file, handlers, expressions."""
+    keys: dict[str, str] = {}
+    for model in _MODELS:
+        for name, declared in model.model_fields.items():
+            keys.setdefault(name, declared.description or "")
+    return {
+        "items": [
+            *({"label": name, "kind": "key", "detail": detail} for name, detail in sorted(keys.items())),
+            *({"label": view.name, "kind": "handler", "detail": view.description} for view in handlers),
+            *({"label": kind, "kind": "value", "after": "type", "detail": "kind of node"} for kind in KINDS),
+            *({"label": name, "kind": "expression", "detail": detail} for name, detail in _EXPRESSIONS.items()),
+        ]
+    }
+
+
+def new_node(kind: str, handler: str, handlers: Sequence[HandlerView] = ()) -> JsonObject:
+    """Return the keys that a new node of a kind starts with. A handler without a queue of its own gets one."""
+    has_queue = any(view.queue for view in handlers if view.name == handler)
+    run: JsonObject = {"handler": handler or "echo", **({} if has_queue else {"queue": "default"})}
+    match kind:
+        case "conditional":
+            return {
+                "type": kind,
+                "condition_field": "{{ inputs.count }}",
+                "branches": [{"name": "default", "default": True}],
+            }
+        case "fan_out":
+            return {"type": kind, "source": [1, 2, 3], "task": {**run, "params": {"value": "{{ item }}"}}}
+        case "fan_in" | "approval":
+            return {"type": kind}
+        case "wait":
+            return {"type": kind, "seconds": 60}
+        case "workflow":
+            return {"type": kind, "workflow_id": handler or "another_workflow"}
+        case _:
+            return run
+
+
+def _in_order(values: Mapping[str, Any], model: type[schema.FileModel]) -> dict[str, Any]:
+    """Return values with the keys of a model in its order, those of its base at the end, others before them."""
+    ends = ("depends_on", "next")
+    first = [name for name in ("workflow_id", "name", "type", *model.model_fields) if name not in ends]
+    names = [*first, *(name for name in values if name not in first and name not in ends), *ends]
+    return {name: values[name] for name in dict.fromkeys(names) if name in values}
+
+
+def _cycle(edges: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """Return an edge of a cycle, if there is one."""
+    sorter: TopologicalSorter[str] = TopologicalSorter()
+    for source, target in edges:
+        sorter.add(target, source)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        first, second = error.args[1][:2]
+        return first, second
+    return None
+
+
+def _kind(node: Any) -> str:
+    kind = _field(node, "type")
+    return kind if kind in (*KINDS, "start", "end") else "task"
+
+
+def _field(node: Any, key: str) -> Any:
+    value = node.get(key) if isinstance(node, dict) else None
+    return value if isinstance(value, str) else None

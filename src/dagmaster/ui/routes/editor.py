@@ -1,0 +1,155 @@
+"""The editor of workflows: check a text, edit its nodes from the graph, publish it as a version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from dagmaster.application.api_keys import allows
+from dagmaster.application.commands.publication import publish_workflows
+from dagmaster.application.commands.validation import to_sources, validate_text
+from dagmaster.application.context import Application
+from dagmaster.application.queries.handlers import list_handlers, published_handlers
+from dagmaster.application.queries.workflows import list_workflows, workflow_detail
+from dagmaster.application.views import HandlerView, ValidationResult
+from dagmaster.authoring import node_edits
+from dagmaster.errors import (
+    QueryInvalid,
+    WorkflowEditRejected,
+    WorkflowInvalid,
+    WorkflowNotFound,
+    WorkflowVersionConflict,
+)
+from dagmaster.http.compiler_threads import CompilerThreads
+from dagmaster.http.parameters import Version
+from dagmaster.http.services import App, Caller, Compiler
+from dagmaster.ports.api_keys import Scope
+from dagmaster.ui.forms import Form
+from dagmaster.ui.notices import Notice
+from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
+from dagmaster.ui.pages.editor import NEW, completions, definition_text, draft_document, editor_page, new_node
+from dagmaster.ui.rendering import render
+
+routes = PageRoutes()
+MAX_TEXT: Final = 1_000_000
+WORKFLOWS: Final = 1_000
+HANDLERS: Final = 1_000
+SETTABLE: Final = ("handler", "description", "queue")
+WorkflowName = Annotated[str, Query(max_length=64)]
+
+
+@routes.get("/ui/editor", Scope.READ)
+async def show(
+    request: Request, app: App, caller: Caller, workflow_id: WorkflowName = "", version: Version = None
+) -> Response:
+    """Show a published version as a text, or a new workflow."""
+    if not workflow_id:
+        return await _render(request, app, caller, NEW)
+    detail = await workflow_detail(app, workflow_id, version)
+    text = definition_text(detail.definition)
+    return await _render(request, app, caller, text, workflow_id=workflow_id, version=detail.version)
+
+
+@routes.get("/ui/editor/completions", Scope.READ)
+async def show_completions(app: App) -> Response:
+    """Return keys, handlers and expressions to complete."""
+    return JSONResponse(completions((await list_handlers(app, limit=HANDLERS)).items))
+
+
+@routes.post("/ui/editor/check", Scope.READ)
+async def check(app: App, compiler: Compiler, form: FormFields) -> Response:
+    """Return the problems and the graph of a text."""
+    return JSONResponse(await _draft(app, compiler, _text(form)))
+
+
+@routes.post("/ui/editor/edit", Scope.READ)
+async def edit(app: App, compiler: Compiler, form: FormFields) -> Response:
+    """Change a node of a text; return the text, or why that is not possible."""
+    text = _text(form)
+    try:
+        edited = await compiler.run(_edit, text, form, (await list_handlers(app, limit=HANDLERS)).items)
+    except WorkflowInvalid:
+        return JSONResponse({"error": "correct the problems of the text first: it cannot be read"}, 422)
+    except (WorkflowEditRejected, QueryInvalid) as error:
+        return JSONResponse({"error": str(error)}, 422)
+    return JSONResponse({"text": edited, **await _draft(app, compiler, edited)})
+
+
+@routes.post("/ui/editor", Scope.ADMIN)
+async def publish(request: Request, app: App, caller: Caller, compiler: Compiler, form: FormFields) -> Response:
+    """Check or publish a text. What stands in the way is shown with the text as it is."""
+    text, is_next = _text(form), form.text("next_version") == "yes"
+    result = await _validate(app, compiler, text)
+    options: dict[str, Any] = {"workflow_id": form.text("workflow_id"), "result": result}
+    if form.text("action") != "publish" or not result.is_valid:
+        return await _render(request, app, caller, text, **options, status=200 if result.is_valid else 422)
+    try:
+        if is_next:
+            text = await _raise_version(app, compiler, text, result)
+            result = await _validate(app, compiler, text)
+        (published,) = await publish_workflows(app, to_sources([result]), activate=form.text("activate") == "yes")
+    except (WorkflowVersionConflict, WorkflowEditRejected, WorkflowInvalid) as error:
+        return await _render(request, app, caller, text, **options, message=str(error), status=409)
+    notice = Notice(f"{published.workflow_id} v{published.version}: {published.outcome.value}.")
+    return see_other(f"/ui/editor?workflow_id={published.workflow_id}&version={published.version}", notice)
+
+
+def _text(form: Form) -> str:
+    return form.text("text", max_length=MAX_TEXT).replace("\r\n", "\n")
+
+
+def _edit(text: str, form: Form, handlers: Sequence[HandlerView]) -> str:
+    node_id, source, target = form.text("node_id"), form.text("source"), form.text("target")
+    match form.text("edit"):
+        case "add":
+            added = node_edits.add_node(text, node_id, new_node(form.text("kind"), form.text("handler"), handlers))
+            return node_edits.connect_nodes(added, source, node_id) if source else added
+        case "remove":
+            return node_edits.remove_node(text, node_id)
+        case "rename":
+            return node_edits.rename_node(text, node_id, form.text("new_id"))
+        case "connect":
+            return node_edits.connect_nodes(text, source, target)
+        case "disconnect":
+            return node_edits.disconnect_nodes(text, source, target)
+        case "set" if form.text("key") in SETTABLE:
+            return node_edits.set_field(text, node_id, form.text("key"), form.text("value") or None)
+    raise QueryInvalid("edit: add, remove, rename, connect, disconnect or set")
+
+
+async def _draft(app: Application, compiler: CompilerThreads, text: str) -> dict[str, Any]:
+    return await compiler.run(draft_document, text, await _validate(app, compiler, text))
+
+
+async def _validate(app: Application, compiler: CompilerThreads, text: str) -> ValidationResult:
+    handlers = await published_handlers(app)
+    return await compiler.run(validate_text, text, handlers, allow_missing_handlers=True)
+
+
+async def _raise_version(app: Application, compiler: CompilerThreads, text: str, result: ValidationResult) -> str:
+    """Return the text with the version after the newest one, unless it is new or published as it is."""
+    graph = result.graph
+    if graph is None:
+        return text
+    try:
+        versions = (await workflow_detail(app, graph.workflow_id)).versions
+    except WorkflowNotFound:
+        return text
+    if any(view.content_hash == graph.content_hash for view in versions):
+        return text
+    newest = max(view.version for view in versions)
+    return text if graph.version > newest else await compiler.run(node_edits.set_version, text, newest + 1)
+
+
+async def _render(
+    request: Request, app: Application, caller: Any, text: str, *, status: int = 200, **options: Any
+) -> Response:
+    workflows = await list_workflows(app, limit=WORKFLOWS)
+    handlers = await list_handlers(app, limit=HANDLERS)
+    can_publish = allows(caller.scopes, Scope.ADMIN)
+    page = editor_page(text, workflows.items, handlers.items, can_publish=can_publish, **options)
+    return render(request, "editor.html", page, status=status)
