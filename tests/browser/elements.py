@@ -6,6 +6,8 @@ import random
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from axe_playwright_python.sync_playwright import Axe
+
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
@@ -131,3 +133,14 @@ _MOUNT_WITH_TEXT = """async ([tag, attributes, content]) => {
 def mount(page: Page, tag: str, content: str | None = None, **attributes: str) -> None:
     """Replace the content of a page by an element; `content`: the text of a textarea inside of it."""
     page.evaluate(_MOUNT_WITH_TEXT, [tag, attributes, content])
+
+
+def axe_violations(page: Page, selector: str) -> list[str]:
+    """Return what axe-core finds wrong in an element, by the rules of WCAG 2.2 AA."""
+    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+    results = Axe().run(page, context=selector, options={"runOnly": {"type": "tag", "values": tags}})
+    return [
+        f"{violation['id']}: {node['html'][:200]}"
+        for violation in results.response["violations"]
+        for node in violation["nodes"]
+    ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.elements import a_graph, a_large_graph, mount_graph, next_frame
+from tests.browser.elements import a_graph, a_large_graph, axe_violations, mount_graph, next_frame
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -255,3 +255,40 @@ def test_a_picture_follows_the_theme_and_forced_colours(visitor: Visitor):
     page.emulate_media(forced_colors="active")
     next_frame(page)
     assert page.evaluate(read) not in (light, dark)
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_graph_and_list_of_children_have_no_accessibility_violations(visitor: Visitor, color_scheme: str):
+    graph = a_graph({**DIAMOND, "tiles": "end", "ask": "tiles"}, kinds={"tiles": "fan_out", "ask": "approval"})
+    page = mount_graph(visitor, graph, color_scheme=color_scheme, reduced_motion="reduce")
+    page.route("**/children*", lambda route: route.fulfill(json={"items": [a_child(1)], "next_cursor": None}))
+    counts = {"total": 3, "counts": {"COMPLETED": 1, "RUNNING": 1, "FAILED": 1}}
+    set_states(
+        page,
+        start="COMPLETED",
+        left="FAILED",
+        right="SKIPPED",
+        end="RUNNING",
+        tiles={"status": "RUNNING", "counts": counts},
+        ask="WAITING",
+    )
+    assert axe_violations(page, "dag-graph") == []
+    page.get_by_role("button", name="List the children of tiles").click()
+    expect(page.locator(".dag-child")).to_have_count(1)
+    assert axe_violations(page, "dag-graph") == []
+
+
+@pytest.mark.parametrize(("reduced_motion", "moves"), [("no-preference", True), ("reduce", False)])
+def test_active_edges_move_only_where_motion_is_allowed(visitor: Visitor, reduced_motion: str, moves: bool):
+    page = mount_graph(visitor, a_graph(DIAMOND), reduced_motion=reduced_motion)
+    set_states(page, start="COMPLETED", left="RUNNING")
+    next_frame(page)
+    next_frame(page)
+    painted = page.evaluate("""() => {
+        const canvas = document.querySelector(".dag-canvas-motion");
+        const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
+        return data.some((value) => value > 0);
+    }""")
+    assert painted is moves
+    running = page.locator(".dag-node.tone-running .icon")
+    assert (running.evaluate("(icon) => getComputedStyle(icon).animationName") != "none") is moves

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.elements import TIMELINE, a_timeline, mount_timeline, next_frame
+from tests.browser.elements import TIMELINE, a_timeline, axe_violations, mount_timeline, next_frame
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -189,3 +189,11 @@ def test_10000_rows_are_shown_and_scrolled_on_one_canvas(visitor: Visitor):
 def test_a_job_of_which_nothing_has_run_says_so(visitor: Visitor):
     page = mount_timeline(visitor, a_timeline([]))
     expect(page.get_by_text("Nothing has run yet.")).to_be_visible()
+
+
+@pytest.mark.parametrize("color_scheme", ["light", "dark"])
+def test_timeline_and_table_have_no_accessibility_violations(visitor: Visitor, color_scheme: str):
+    page = mount_timeline(visitor, a_timeline(ROWS, critical_path=CRITICAL), color_scheme=color_scheme)
+    assert axe_violations(page, "job-timeline") == []
+    page.get_by_role("button", name="Table").click()
+    assert axe_violations(page, "job-timeline") == []

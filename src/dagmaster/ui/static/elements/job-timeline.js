@@ -44,7 +44,7 @@ class JobTimeline extends HTMLElement {
     this.themeObserver.observe(document.documentElement, { attributes: true });
     this.sizeObserver = new ResizeObserver(() => this.#invalidate());
     this.sizeObserver.observe(this.body);
-    this.ticker = setInterval(() => this.#isOpen() && this.#arrange(), TICK_MS);
+    this.ticker = setInterval(() => this.#isOpen() && this.#arrangeSoon(), TICK_MS);
     if (this.hasAttribute("src") && !this.#model) this.#load();
   }
 
@@ -54,8 +54,9 @@ class JobTimeline extends HTMLElement {
     this.sizeObserver.disconnect();
     clearInterval(this.ticker);
     clearTimeout(this.refreshTimer);
+    clearTimeout(this.arrangeTimer);
     cancelAnimationFrame(this.frame);
-    this.frame = this.refreshTimer = 0;
+    this.frame = this.refreshTimer = this.arrangeTimer = 0;
   }
 
   attributeChangedCallback(name, before, after) {
@@ -68,7 +69,7 @@ class JobTimeline extends HTMLElement {
     this.#model.applyEvents(events);
     const isFinished = job.finished_at !== null;
     if (isFinished) this.#model.finished = Date.parse(job.finished_at) / 1000 - this.#model.origin;
-    this.#arrange();
+    this.#arrangeSoon();
     if (isFinished) clearTimeout(this.refreshTimer);
     if (isFinished || !this.refreshTimer) this.refreshTimer = setTimeout(() => this.#load(), isFinished ? 0 : REFRESH_MS);
   }
@@ -120,7 +121,7 @@ class JobTimeline extends HTMLElement {
   #applyTasks(tasks) {
     if (!this.#model || !tasks.every((task) => task.job_id === this.#model.jobId)) return;
     this.#model.applyTasks(tasks);
-    this.#arrange();
+    this.#arrangeSoon();
   }
 
   #isOpen() {
@@ -131,15 +132,28 @@ class JobTimeline extends HTMLElement {
     return this.#model.finished ?? this.nowSeconds + (performance.now() - this.readAt) / 1000;
   }
 
+  /** Arrange again: at once if that is quick, else so seldom that nine tenths of the time are left for others. */
+  #arrangeSoon() {
+    this.arrangeTimer ||= setTimeout(
+      () => {
+        this.arrangeTimer = 0;
+        this.#arrange();
+      },
+      this.arrangeCost > 4 ? this.arrangeCost * 10 : 0,
+    );
+  }
+
   /** Decide lanes and axis again; the zoom stays. */
   #arrange() {
     if (!this.#model) return;
+    const began = performance.now();
     this.#lanes = this.#model.lanes(this.#by, this.#now, this.criticalOnly.checked);
     const before = this.#axis;
     this.#axis = new Axis(this.#lanes);
     if (!before || this.range[1] >= before.length) this.range = [before ? Math.min(this.range[0], this.#axis.length) : 0, this.#axis.length];
     this.space.style.height = `${HEAD + this.#lanes.length * LANE}px`;
     if (!this.table.hidden) this.#fillTable();
+    this.arrangeCost = performance.now() - began;
     this.#invalidate();
   }
 
@@ -147,7 +161,7 @@ class JobTimeline extends HTMLElement {
 
   #build() {
     this.range = [0, 1];
-    this.bodyWidth = 0;
+    this.bodyWidth = this.arrangeCost = 0;
     this.byChoice = make("select", { className: "timeline-by" });
     this.byChoice.setAttribute("aria-label", "Lanes");
     this.byChoice.append(new Option("by node", "node"), new Option("by worker", "worker"));
