@@ -149,6 +149,7 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
     ("variable", "value", "problem"),
     [
         ("DAGMASTER_LOG_FORMAT", "xml", "must be text or json, not 'xml'."),
+        ("DAGMASTER_ADMIN_KEY", "short", "must have at least 32 characters."),
         ("DAGMASTER_LOG_LEVEL", "loud", "must be debug, info, warning or error, not 'loud'."),
         ("RUN_MODE", "gateway", "must be orchestrator or worker, not 'gateway'."),
         ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),

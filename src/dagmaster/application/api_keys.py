@@ -16,6 +16,7 @@ from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.application.views.page import Page
 from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
 from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -148,7 +149,8 @@ def id_of(text: str) -> str:
 
 
 def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
-    return {"name": record.name, "scopes": [*sorted(record.scopes)], "expires_at": record.expires_at}
+    expires_at = None if record.expires_at is None else format_rfc3339(record.expires_at)
+    return {"name": record.name, "scopes": [*sorted(record.scopes)], "expires_at": expires_at}
 
 
 def _new_view(record: ApiKeyRecord, key: str) -> NewApiKeyView:

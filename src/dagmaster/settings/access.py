@@ -11,6 +11,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.settings.name_lists import Names
 
 _ISSUER: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^\s?#@]*)?")
+MIN_ADMIN_KEY: Final = 32
 _MAPPING: Final = re.compile(rf"[^=]+=({'|'.join(Scope)})(\+({'|'.join(Scope)}))*")
 
 
@@ -19,7 +20,6 @@ class AccessSettings(BaseModel):
 
     admin_key: SecretStr | None = Field(
         default=None,
-        min_length=32,
         description="A key of the HTTP API with the scope admin that needs no database: to migrate a new one, and to "
         "create the first keys. At least 32 characters.",
     )
@@ -67,6 +67,13 @@ class AccessSettings(BaseModel):
     oidc_leeway_seconds: float = Field(
         default=30.0, ge=0, le=300, description="How far the clocks of the issuer and of a server may differ."
     )
+
+    @field_validator("admin_key")
+    @classmethod
+    def _check_admin_key(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value) < MIN_ADMIN_KEY:
+            raise ValueError(f"must have at least {MIN_ADMIN_KEY} characters")
+        return value
 
     @field_validator("oidc_issuer")
     @classmethod

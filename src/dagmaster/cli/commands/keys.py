@@ -19,6 +19,7 @@ from dagmaster.cli.render.text import local_time
 from dagmaster.cli.system import open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.text_format import age
 
 if TYPE_CHECKING:
     import pathlib
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.system import System
 
 T = TypeVar("T")
+_DATE, _MINUTE = len("2026-11-17"), len("2026-11-17 18:00")
 
 
 @click.group()
@@ -79,22 +81,25 @@ def list_command(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     if not views:
         click.echo("no keys yet: dagmaster keys create NAME --scope read", err=True)
         return COMPLETED
-    table = Table(box=None, pad_edge=False)
+    table, now = Table(box=None, pad_edge=False), time.time()
     for column in ("key", "name", "scopes", "created", "last used", "state"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column not in ("name", "scopes"))
     for view in views:
-        used = "never" if view.last_used_at is None else local_time(view.last_used_at)
-        table.add_row(view.key_id, view.name, ", ".join(view.scopes), local_time(view.created_at), used, _state(view))
+        used = "never" if view.last_used_at is None else f"{age(now - view.last_used_at)} ago"
+        created = local_time(view.created_at)[:_DATE]
+        table.add_row(view.key_id, view.name, ", ".join(view.scopes), created, used, _state(view, now))
     Console().print(table)
     return COMPLETED
 
 
-def _state(view: ApiKeyView) -> str:
+def _state(view: ApiKeyView, now: float) -> str:
     if view.revoked_at is not None:
         return "revoked"
     if view.expires_at is None:
         return "valid"
-    return f"until {local_time(view.expires_at)}" if time.time() < view.expires_at else "expired"
+    # A rotated key has some hours left.
+    text = local_time(view.expires_at)[: _DATE if view.expires_at > now + 2 * 86_400 else _MINUTE]
+    return f"until {text}" if now < view.expires_at else "expired"
 
 
 async def _list_all(system: System) -> list[ApiKeyView]:

@@ -11,6 +11,7 @@ from dagmaster.application.queries.metrics import MAX_DAYS, MAX_FAILURES, MAX_HO
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import database_session, find_server, on_system
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     import pathlib
@@ -146,5 +147,5 @@ def _show(
 
     Console().print(draw(view))
     if view.pending_jobs:
-        click.echo(f"{view.pending_jobs:,} finished jobs are not counted yet", err=True)
+        click.echo(f"not counted yet: {format_count(view.pending_jobs, 'finished job')}", err=True)
     return COMPLETED
