@@ -134,6 +134,7 @@ def test_without_jobs_the_overview_teaches_and_with_jobs_it_lists_them():
             await pages.api.until(job_id, "WAITING")
             text = text_of((await pages.get("/ui/")).text)
             assert "Nothing runs" in text
+            assert "Recent jobs" in text
             assert job_id in text
 
     asyncio.run(main())

@@ -82,6 +82,8 @@ class OverviewPage:
     tone: str
     tiles: tuple[StatusTile, ...]
     active: tuple[JobRow, ...]
+    newest: tuple[JobRow, ...]
+    """Of every status, for when nothing runs."""
     failing: tuple[JobRow, ...]
     waiting: tuple[JobRow, ...]
     failures: tuple[FailureRow, ...]
@@ -103,11 +105,11 @@ def overview_page(
     running: Sequence[JobView],
     failing: Sequence[JobView],
     waiting: Sequence[JobView],
+    newest: Sequence[JobView],
     failures: FailureReport,
     throughput: ThroughputReport,
     fleet: FleetView,
     workflows: Sequence[WorkflowView],
-    is_first_run: bool,
 ) -> OverviewPage:
     """Return the overview. `active`: open jobs of all times; `recent`: those that finished within 24 hours."""
     members = [*_orchestrators(fleet), *_workers(fleet)]
@@ -118,6 +120,7 @@ def overview_page(
         tone=tone,
         tiles=tuple(_tile(status, active, recent) for status in _TILES),
         active=tuple(map(job_row, running)),
+        newest=tuple(map(job_row, newest)),
         failing=tuple(map(job_row, failing)),
         waiting=tuple(map(job_row, waiting)),
         failures=tuple(
@@ -136,7 +139,7 @@ def overview_page(
         members=tuple(members[:MAX_MEMBERS]),
         members_left_out=max(len(members) - MAX_MEMBERS, 0),
         counting=_counting(throughput.pending_jobs),
-        is_first_run=is_first_run,
+        is_first_run=not newest,
         workflows=tuple(workflow.workflow_id for workflow in workflows),
     )
 

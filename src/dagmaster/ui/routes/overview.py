@@ -42,7 +42,7 @@ async def overview(request: Request, app: App) -> Response:
         newest(JobStatus.RUNNING, JobStatus.PENDING),
         newest(JobStatus.FAILED, finished_after=since),
         newest(JobStatus.WAITING),
-        list_jobs(app, limit=1),
+        newest(),
     )
     failures, finished, members, workflows = await asyncio.gather(
         failure_metrics(app, days=1, limit=5),
@@ -56,10 +56,10 @@ async def overview(request: Request, app: App) -> Response:
         running=running,
         failing=failing,
         waiting=waiting,
+        newest=anything,
         failures=failures,
         throughput=finished,
         fleet=members,
         workflows=workflows.items,
-        is_first_run=not anything.items,
     )
     return render(request, "overview.html", page)
