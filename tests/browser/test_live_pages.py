@@ -70,3 +70,17 @@ def test_a_key_that_is_revoked_leads_to_the_login_and_back_to_the_same_place(vis
     page.get_by_role("button", name="Log in").click()
     expect(page).to_have_url(re.compile(f"/ui/jobs/{job_id}/nodes"))
     visitor.problems.clear()  # 401 is in the console
+
+
+def test_a_page_that_is_opened_while_the_server_is_gone_says_so_and_is_shown_when_it_is_back(visitor: Visitor):
+    page = visitor.page("/ui/", service_workers="allow")
+    page.evaluate("navigator.serviceWorker.ready")
+    page.reload()
+    page.context.set_offline(offline=True)
+    page.goto("/ui/jobs?status=failed")
+    expect(page.get_by_role("heading", name="The server cannot be reached")).to_be_visible()
+    assert page.evaluate("getComputedStyle(document.body).fontFamily").startswith("system-ui")
+    page.context.set_offline(offline=False)
+    expect(page.get_by_role("search", name="Filter jobs")).to_be_visible()
+    expect(page).to_have_url(re.compile("status=failed"))
+    visitor.problems.clear()  # requests that failed while there was no server

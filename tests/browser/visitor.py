@@ -38,6 +38,8 @@ class Visitor:
     ) -> Page:
         """Open a page as a caller with some scopes, else with admin; with `key=None` without a session."""
         options.setdefault("viewport", {"width": 1280, "height": 900})
+        # Requests of a page with a service worker cannot be intercepted by a test.
+        options.setdefault("service_workers", "block")
         context = self._browser.new_context(base_url=self.server.url, **options)
         context.set_default_timeout(SECONDS * 1000)
         self._contexts.append(context)

@@ -20,6 +20,7 @@ OPEN = {
     ("GET", "/"),
     ("GET", "/ui"),
     ("GET", "/ui/static/{version}/{path:path}"),
+    ("GET", "/ui/offline"),
     ("GET", "/ui/login"),
     ("POST", "/ui/login"),
     ("POST", "/ui/logout"),

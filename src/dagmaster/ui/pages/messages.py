@@ -83,6 +83,18 @@ def unexpected_page(request_id: str) -> MessagePage:
     )
 
 
+def offline_page() -> MessagePage:
+    """Return the page that a browser keeps for when the server cannot be reached."""
+    return MessagePage(
+        title="The server cannot be reached",
+        icon="cloud-off",
+        status=200,
+        sentence="Jobs continue without it: orchestrators and workers do not need this page.",
+        advice="As soon as the server is back, the page that you opened is shown.",
+        request_id="",
+    )
+
+
 def cross_site_page(path: str, query: str) -> CrossSitePage:
     """Return the page that a link on another site leads to first."""
     return CrossSitePage(title="dagmaster", target=f"{path}?{query}" if query else path)

@@ -11,7 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from dagmaster.errors import PageNotFound
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.page_routes import PageRoutes
-from dagmaster.ui.rendering import SECURITY_HEADERS
+from dagmaster.ui.pages.messages import offline_page
+from dagmaster.ui.rendering import SECURITY_HEADERS, render
 from dagmaster.ui.sessions import HOME
 
 if TYPE_CHECKING:
@@ -44,11 +45,19 @@ async def static_file(request: Request, version: str, path: str) -> Response:
     headers = {
         **SECURITY_HEADERS,
         "ETag": asset.etag,
+        # The service worker is for all pages, not only for the folder that it is in.
+        "Service-Worker-Allowed": "/ui/",
         "Cache-Control": "public, max-age=31536000, immutable" if is_exact else "no-cache",
     }
     if request.headers.get("if-none-match") == asset.etag:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
     return Response(asset.content, media_type=asset.media_type, headers=headers)
+
+
+@routes.get("/ui/offline", None)
+async def offline(request: Request) -> Response:
+    """Show what a browser shows while the server cannot be reached; its service worker keeps it."""
+    return render(request, "offline.html", offline_page())
 
 
 @unknown.get("/ui/{path:path}", Scope.READ)

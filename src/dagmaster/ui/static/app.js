@@ -35,6 +35,8 @@ function start() {
     keys: { r: ACTIONS.refresh, t: toggleTheme, "/": focusSearch, f: toggleFollow },
   });
   showNotice();
+  // It exists on https and on this machine only. What it is for works at the next visit.
+  navigator.serviceWorker?.register(new URL("offline-worker.js", import.meta.url), { scope: "/ui/" }).catch(() => {});
   if (document.querySelector("[data-retry]")) setTimeout(() => location.reload(), RETRY_SECONDS * 1000);
   if (location.hash.startsWith("#key=")) location.replace(`/ui/login${location.hash}`);
 }

@@ -9,7 +9,7 @@ export function toggleTheme() {
   document.documentElement.dataset.theme = theme;
   // The same as the system's: follow the system again.
   document.cookie = `${COOKIE}=${isSystems ? "" : theme}; path=/ui; max-age=${isSystems ? 0 : 31536000}; samesite=strict`;
-  document.dispatchEvent(new CustomEvent("theme-change", { detail: { theme } }));
+  document.dispatchEvent(new CustomEvent("theme-changed", { detail: { theme } }));
 }
 
 function isDark() {
