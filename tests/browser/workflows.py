@@ -36,6 +36,11 @@ async def hang() -> dict[str, Any]:
     return {}
 
 
+@handler("crash", queue="q")
+async def crash(text: str) -> dict[str, Any]:
+    raise ValueError(text)
+
+
 @handler("talk", queue="q")
 async def talk(lines: int) -> dict[str, Any]:
     """Write a log with levels, a traceback, colours and markup."""
@@ -49,7 +54,7 @@ async def talk(lines: int) -> dict[str, Any]:
     return {}
 
 
-HANDLERS: list[Callable[..., Any]] = [echo, numbers, break_odd, hang, talk]
+HANDLERS: list[Callable[..., Any]] = [echo, numbers, break_odd, hang, crash, talk]
 
 HELLO = """
 workflow_id: hello
@@ -79,4 +84,17 @@ version: 1
 nodes:
   wait: {handler: hang}
 """
-WORKFLOWS = [HELLO, TILES, HANG]
+TEXT = """
+workflow_id: text
+version: 1
+inputs: {text: {type: string}, fails: {type: boolean, default: false}}
+nodes:
+  say: {handler: echo, params: {value: "{{ inputs.text }}"}, next: choose}
+  choose:
+    type: conditional
+    condition_field: "{{ inputs.fails }}"
+    branches: [{name: bad, condition: "== true", next: crash}, {name: good, default: true, next: end}]
+  crash: {handler: crash, params: {text: "{{ inputs.text }}"}, retry: none}
+  end: {handler: echo}
+"""
+WORKFLOWS = [HELLO, TILES, HANG, TEXT]

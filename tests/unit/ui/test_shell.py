@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import re
 from pathlib import Path
 
@@ -184,3 +185,28 @@ def test_a_moment_is_relative_and_exact():
     later = moment(90.0, 0.0)
     assert later is not None
     assert later.relative == "in 1 min"
+
+
+def modules_of(name: str) -> set[str]:
+    """Return a module, and all that it imports."""
+    static, known, pending = FOLDER / "static", set[str](), [name]
+    while pending:
+        module = pending.pop()
+        if module in known:
+            continue
+        known.add(module)
+        if module.endswith(".js"):
+            text = (static / module).read_text(encoding="utf-8")
+            paths = re.findall(r"""(?:from\s+|new URL\()["'](\.[^"']+)["']""", text)
+            pending += [
+                str((static / module).parent.joinpath(path).resolve().relative_to(static.resolve())) for path in paths
+            ]
+    return known
+
+
+@pytest.mark.parametrize("element", ["dag-graph", "job-timeline", "log-view"])
+def test_the_page_of_a_job_is_light(element):
+    modules = modules_of("app.js") | modules_of("job.js") | modules_of(f"elements/{element}.js")
+    sizes = {name: len(gzip.compress((FOLDER / "static" / name).read_bytes(), 6)) for name in modules}
+    assert sum(sizes.values()) <= 60_000, sizes
+    assert len(gzip.compress((FOLDER / "static" / "style.css").read_bytes(), 6)) <= 20_000
