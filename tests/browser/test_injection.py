@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Dialog
+    from playwright.sync_api import Dialog, Page
 
     from tests.browser.visitor import Visitor
 
@@ -66,8 +66,13 @@ def test_no_payload_is_more_than_text_on_any_page(visitor: Visitor):
     paths += [f"/ui/jobs/{bad}/nodes/{node}" for node in ("say", "crash")]
     paths += ["/ui/", f"/ui/jobs?text={RUN}", "/ui/jobs?correlation_id=%3Cscript%3E", "/ui/%3Cscript%3E"]
     page = visitor.page("/ui/jobs?workflow_id=text")
-    dialogs: list[Dialog] = []
-    page.on("dialog", lambda dialog: (dialogs.append(dialog), dialog.dismiss()))
+    dialogs: list[str] = []
+
+    def on_dialog(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", on_dialog)
     while True:
         _check(page)
         following = page.get_by_role("link", name="Next page")
@@ -88,7 +93,7 @@ def test_no_payload_is_more_than_text_on_any_page(visitor: Visitor):
     visitor.problems[:] = [problem for problem in visitor.problems if "404" not in problem]
 
 
-def _check(page) -> None:
+def _check(page: Page) -> None:
     page.wait_for_load_state("load")
     nodes = page.evaluate(
         "[...document.querySelectorAll('script:not([src]), iframe, math, style, [onerror], [onload], [onfocus], [ontoggle],"
