@@ -163,6 +163,9 @@ class LogsBody:
     follows: bool
     text: str
     next: str
+    node_id: str
+    """The node whose log it is; empty: all of them."""
+    all_href: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,13 +334,17 @@ def json_value(value: Any, download: str) -> Value:
     return Value(text=text[:MAX_VALUE], is_cut=len(text) > MAX_VALUE, download=download)
 
 
-def logs_body(job: JobView, page: Page[LogView]) -> LogsBody:
-    """Return the first page of the log as text."""
+def logs_body(job: JobView, page: Page[LogView], *, node_id: str = "", attempt: int | None = None) -> LogsBody:
+    """Return a page of the log as text: of all nodes, or of one of them."""
+    names = {"node_id": node_id, "attempt": "" if attempt is None else str(attempt)}
+    path = job_path(job.job_id, "logs")
     return LogsBody(
-        src=f"/api/v1/jobs/{job.job_id}/logs",
+        src=with_query(f"/api/v1/jobs/{job.job_id}/logs", **names),
+        node_id=node_id,
+        all_href=path,
         follows=not job.is_finished,
         text="".join(chunk.text for chunk in page.items),
-        next="" if page.next_cursor is None else with_query(job_path(job.job_id, "logs"), cursor=page.next_cursor),
+        next="" if page.next_cursor is None else with_query(path, **names, cursor=page.next_cursor),
     )
 
 

@@ -95,11 +95,19 @@ async def values(request: Request, app: App, job_id: JobId) -> Response:
 
 
 @routes.get("/ui/jobs/{job_id}/logs", Scope.READ)
-async def logs(request: Request, app: App, job_id: JobId, cursor: Cursor = None) -> Response:
-    """Show what the tasks of a job wrote."""
+async def logs(
+    request: Request,
+    app: App,
+    job_id: JobId,
+    node_id: NodeName = "",
+    attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    cursor: Cursor = None,
+) -> Response:
+    """Show what the tasks of a job wrote, or those of one node."""
     job = await job_detail(app, job_id)
-    page = await list_logs(app, job.job_id, cursor=cursor, limit=LOG_CHUNKS)
-    return await _render(request, app, job, "logs", logs_body(job, page))
+    node = node_id or None
+    page = await list_logs(app, job.job_id, node_id=node, attempt=attempt, cursor=cursor, limit=LOG_CHUNKS)
+    return await _render(request, app, job, "logs", logs_body(job, page, node_id=node_id, attempt=attempt))
 
 
 @routes.get("/ui/jobs/{job_id}/map", Scope.READ)

@@ -3,13 +3,15 @@
  *
  * Beside the map is a table of the same features: everything that the map does can be done there with a keyboard.
  * Drag pans, the wheel and + - zoom; with Shift (or in the mode Box) a drag selects a box, with Alt (or Lasso) an area.
- * It reads `src` and `../land.json`, and touches its own children only. It dispatches `node-open` {nodeId} and
+ * It reads `src` (again after a `job-delta` of its job, see live.js) and `../land.json`, and touches its own children
+ * only. It dispatches `node-open` {nodeId} and
  * `nodes-selected` {nodeIds}; the page offers what can be done with them.
  */
 import { make } from '../dom.js';
 import { statusBadge, statusColor } from '../status.js';
 
 const ROWS = 100;
+const REFRESH_MS = 1500;
 const MAX_FEATURES = 50000;
 // Room for the tools above and the legend below.
 const PAD = { x: 24, top: 52, bottom: 64 };
@@ -82,12 +84,15 @@ class JobMap extends HTMLElement {
   #observer = new ResizeObserver(() => this.#resize());
   #scheme = matchMedia('(prefers-color-scheme: dark)');
   #onScheme = () => this.#repaint();
+  #timer = 0;
+  #onDelta = ({ detail }) => detail.job?.job_id === this.getAttribute('job-id') && this.#refreshSoon();
 
   connectedCallback() {
     if (!this.querySelector('canvas')) this.#build();
     this.#observer.observe(this.#canvas.parentElement);
     this.#scheme.addEventListener('change', this.#onScheme);
     document.addEventListener('theme-changed', this.#onScheme);
+    document.addEventListener('job-delta', this.#onDelta);
     this.load();
   }
 
@@ -95,6 +100,8 @@ class JobMap extends HTMLElement {
     this.#observer.disconnect();
     this.#scheme.removeEventListener('change', this.#onScheme);
     document.removeEventListener('theme-changed', this.#onScheme);
+    document.removeEventListener('job-delta', this.#onDelta);
+    clearTimeout(this.#timer);
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
   }
@@ -152,7 +159,21 @@ class JobMap extends HTMLElement {
     this.removeAttribute('aria-busy');
   }
 
+  /** Read the footprints again: a delta counts the children of a fan-out, and does not name them. */
+  #refreshSoon() {
+    this.#timer ||= setTimeout(async () => {
+      await this.load();
+      this.#timer = 0;
+    }, REFRESH_MS);
+  }
+
   setFeatures(features) {
+    const isSame = features.length > 0 && features.length === this.#features.length && features.every(({ id }) => this.#byId.has(id));
+    if (isSame) {
+      this.setStates(new Map(features.map(({ id, properties }) => [id, properties])));
+      return;
+    }
+    const isFirst = !this.#features.length;
     const parts = features.map(({ id, geometry, properties }) => ({ id, properties, status: properties.status, rings: ringsOf(geometry).map(unwrap).filter((ring) => ring.length) })).filter(({ rings }) => rings.length);
     const spans = parts.flatMap(({ rings }) => rings.map((ring) => { const xs = ring.map(([x]) => x); return [Math.min(...xs), Math.max(...xs)]; }));
     const center = centerOf(spans);
@@ -172,7 +193,8 @@ class JobMap extends HTMLElement {
     this.#byId = new Map(parts.map((part) => [part.id, part]));
     this.#selected = new Set([...this.#selected].filter((id) => this.#byId.has(id)));
     this.#paths = null;
-    this.fit();
+    if (isFirst) this.fit();
+    else this.#paint();
     this.#drawTable();
   }
 
@@ -184,6 +206,7 @@ class JobMap extends HTMLElement {
       const status = state?.status ?? state;
       if (!part || part.status === status) continue;
       part.status = status;
+      if (state?.node_id) part.properties = state;
       hasChanged = true;
     }
     if (!hasChanged) return;
