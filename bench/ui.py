@@ -197,7 +197,7 @@ def _page(stack: Stack) -> Iterator[Page]:
         context.set_default_timeout(120_000)
         context.add_cookies([{"name": SESSION_COOKIE, "value": stack.key, "url": stack.api, "sameSite": "Strict"}])
         page = context.new_page()
-        page.goto(f"{stack.api}/ui/")
+        page.goto(f"{stack.api}/ui/workflows")
         try:
             yield page
         finally:

@@ -69,7 +69,7 @@ def a_large_graph(count: int, width: int) -> dict[str, Any]:
 
 def mount_graph(visitor: Visitor, graph: dict[str, Any], **options: Any) -> Page:
     """Show a graph as that of job 7."""
-    page = visitor.page("/ui/", **options)
+    page = visitor.page("/ui/workflows", **options)
     page.route(f"**{GRAPH}", lambda route: route.fulfill(json=graph))
     page.evaluate(MOUNT, ["dag-graph", {"src": GRAPH, "job-id": "7"}, "graph-ready"])
     return page
@@ -77,7 +77,7 @@ def mount_graph(visitor: Visitor, graph: dict[str, Any], **options: Any) -> Page
 
 def mount_timeline(visitor: Visitor, *pages: dict[str, Any], **options: Any) -> Page:
     """Show a timeline as that of job 7."""
-    page = visitor.page("/ui/", **options)
+    page = visitor.page("/ui/workflows", **options)
     by_cursor = {"": pages[0]} | {before["next_cursor"]: page for before, page in pairwise(pages)}
     page.route(
         f"**{TIMELINE}*",

@@ -58,7 +58,7 @@ def positions(page: Page) -> list[Any]:
 
 
 def test_boxes_do_not_overlap_edges_point_down_and_the_layout_is_deterministic(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     assert page.evaluate(CHECK_LAYOUT, list(range(1, 60))) == []
 
 

@@ -62,7 +62,7 @@ def approve(visitor: Visitor, job_id: str) -> None:
 def test_a_job_comes_as_a_snapshot_and_deltas_until_it_has_finished(visitor: Visitor):
     job_id = visitor.submit("hello")
     visitor.until(job_id, "WAITING")
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectJob", job_id)
     wait_for(page, "job-snapshot")
     (snapshot,) = messages(page, "job-snapshot")
@@ -81,7 +81,7 @@ def test_a_job_comes_as_a_snapshot_and_deltas_until_it_has_finished(visitor: Vis
 def test_a_hidden_tab_has_no_connection_and_misses_nothing(visitor: Visitor):
     job_id = visitor.submit("hello")
     visitor.until(job_id, "WAITING")
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectJob", job_id)
     wait_for(page, "job-snapshot")
     page.evaluate(HIDE, True)
@@ -99,7 +99,7 @@ def test_a_hidden_tab_has_no_connection_and_misses_nothing(visitor: Visitor):
 def test_a_server_that_comes_back_continues_where_it_was(visitor: Visitor):
     job_id = visitor.submit("hello")
     visitor.until(job_id, "WAITING")
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectJob", job_id)
     wait_for(page, "job-snapshot")
     visitor.server.restart()
@@ -114,7 +114,7 @@ def test_a_server_that_comes_back_continues_where_it_was(visitor: Visitor):
 
 def test_a_network_that_is_cut_off_shows_since_when_the_page_is_stale(visitor: Visitor):
     job_id = visitor.submit("hang")
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectJob", job_id)
     wait_for(page, "job-snapshot")
     page.context.set_offline(True)
@@ -127,7 +127,7 @@ def test_a_network_that_is_cut_off_shows_since_when_the_page_is_stale(visitor: V
 
 
 def test_a_key_that_is_not_valid_any_more_ends_the_connection(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     page.route("**/api/v1/jobs/7/stream", lambda route: route.fulfill(status=401))
     page.route("**/api/v1/jobs/7", lambda route: route.fulfill(status=401))
     connect(page, "connectJob", "7")
@@ -136,14 +136,14 @@ def test_a_key_that_is_not_valid_any_more_ends_the_connection(visitor: Visitor):
 
 
 def test_a_job_that_is_deleted_ends_the_connection(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectJob", "123456")
     wait_for(page, "live-state", "detail.state === 'closed' && detail.reason === 'removed'")
     visitor.problems.clear()  # 404 is in the console
 
 
 def test_deltas_of_one_frame_are_one_event(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     page.evaluate(FAKE_SOURCE)
     connect(page, "connectJob", "7")
     page.evaluate("""() => {
@@ -163,7 +163,7 @@ def test_deltas_of_one_frame_are_one_event(visitor: Visitor):
 
 
 def test_a_tab_has_one_connection(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     page.evaluate(FAKE_SOURCE)
     connect(page, "connectJob", "7")
     connect(page, "connectList", "status=running")
@@ -173,7 +173,7 @@ def test_a_tab_has_one_connection(visitor: Visitor):
 
 
 def test_a_list_comes_as_a_snapshot_and_what_changes(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     connect(page, "connectList")
     wait_for(page, "list-snapshot")
     job_id = visitor.submit("tiles")
@@ -186,7 +186,7 @@ def test_a_list_comes_as_a_snapshot_and_what_changes(visitor: Visitor):
 
 def test_a_change_of_a_job_reaches_its_graph_and_its_timeline(visitor: Visitor):
     job_id = visitor.submit("tiles", count=6)
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     source = f"/api/v1/jobs/{job_id}/graph"
     page.evaluate(MOUNT, ["dag-graph", {"src": source, "job-id": job_id}, "graph-ready"])
     connect(page, "connectJob", job_id)

@@ -41,7 +41,7 @@ def evaluate(page: Page, pages: list[dict[str, Any]], body: str) -> Any:
 
 
 def test_lanes_by_node_are_in_the_order_of_time_with_children_below_their_fan_out(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     view = a_timeline(ROWS, critical_path=CRITICAL)
     names = evaluate(page, [view], "lanes('node').map((lane) => lane.label)")
     assert names == ["fetch", "tiles", "tiles__0", "tiles__1", "tiles__2", "tiles__10", "release"]
@@ -56,7 +56,7 @@ def test_lanes_by_node_are_in_the_order_of_time_with_children_below_their_fan_ou
 
 
 def test_lanes_by_worker_never_overlap(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     view = a_timeline([*ROWS, ("late", 1, "DISPATCHED", None, 50.0, None, None)])
     lanes = evaluate(
         page,
@@ -72,7 +72,7 @@ def test_lanes_by_worker_never_overlap(visitor: Visitor):
 
 
 def test_idle_time_is_short_and_everything_else_keeps_its_length(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     rows = [("a", 1, "COMPLETED", "h:1", 0.0, 0.0, 10.0), ("b", 1, "COMPLETED", "h:1", 3600.0, 3600.0, 3610.0)]
     view = a_timeline(rows, finished_seconds=3610.0)
     axis = "new Axis(lanes('node'))"
@@ -83,7 +83,7 @@ def test_idle_time_is_short_and_everything_else_keeps_its_length(visitor: Visito
 
 
 def test_durations_are_for_people(visitor: Visitor):
-    page = visitor.page("/ui/")
+    page = visitor.page("/ui/workflows")
     seconds = [0, 0.35, 1.24, 59.9, 64, 3600, 7500, 90061]
     texts = evaluate(page, [a_timeline([])], f"{seconds}.map(formatDuration)")
     assert texts == ["0 ms", "350 ms", "1.2 s", "59 s", "1 min 4 s", "1 h", "2 h 5 min", "1 d 1 h"]

@@ -28,7 +28,7 @@ export function connectList(query = "") {
 }
 
 function connect(connection) {
-  current?.close();
+  current?.giveWay();
   current = connection;
   connection.open();
   return connection;
@@ -71,6 +71,12 @@ class Connection {
   /** End the connection for good. */
   close() {
     this.#finish("closed by the page");
+  }
+
+  /** End the connection because another takes its place: the page stays live. */
+  giveWay() {
+    this.state = "closed";
+    this.#finish("replaced");
   }
 
   #finish(reason) {

@@ -23,7 +23,7 @@ const REPAINT_MS = 160;
 const MOTION_MS = 50;
 const MINIMAP_MS = 250;
 const MINIMAP = { width: 168, height: 112 };
-const LAYOUT_VERSION = 1;
+const LAYOUT_VERSION = 2;
 
 class DagGraph extends HTMLElement {
   static observedAttributes = ["src"];

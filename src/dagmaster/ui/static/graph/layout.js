@@ -12,6 +12,7 @@ const LANE = 16;
 const SWEEPS = 6;
 const MIN_ROW = 24;
 const ASPECT = 2.4;
+const BOX_WEIGHT = 4;
 /** The most lanes of edges that cross several layers. They can grow with the square of a graph. */
 const MAX_LANES = 12000;
 
@@ -88,6 +89,7 @@ function addLanes(count, edges, layerOf) {
     if (lanes.length) lanesOf.set(e / 2, lanes);
   }
   return {
+    boxCount: count,
     layerOf: layers,
     lanesOf,
     up: lists(layers.length, segments, 1, 0),
@@ -124,7 +126,7 @@ function order(graph) {
   layers.forEach(number);
   const key = new Float64Array(size);
   let best = layers.map((layer) => layer.slice());
-  let fewest = countCrossings(layers, down, place);
+  let fewest = countCrossings(layers, graph, place);
   for (let sweep = 0; sweep < SWEEPS && fewest; sweep++) {
     const isDown = sweep % 2 === 0;
     const near = isDown ? up : down;
@@ -138,7 +140,7 @@ function order(graph) {
       layer.sort((a, b) => key[a] - key[b] || place[a] - place[b]);
       number(layer);
     }
-    const crossings = countCrossings(layers, down, place);
+    const crossings = countCrossings(layers, graph, place);
     if (crossings < fewest) {
       fewest = crossings;
       best = layers.map((layer) => layer.slice());
@@ -147,21 +149,25 @@ function order(graph) {
   return best;
 }
 
-function countCrossings(layers, down, place) {
+/** Count crossings. Those of edges between two boxes weigh more than those of lanes: they are what one looks at. */
+function countCrossings(layers, { down, boxCount }, place) {
   let total = 0;
   for (let l = 0; l + 1 < layers.length; l++) {
     const size = layers[l + 1].length;
     const tree = new Int32Array(size + 1);
     let inserted = 0;
     for (const v of layers[l]) {
-      const ends = down[v].map((w) => place[w]);
-      for (const end of ends) {
+      const ends = down[v];
+      const weigh = (w) => (v < boxCount && w < boxCount ? BOX_WEIGHT : 1);
+      for (const w of ends) {
         let before = 0;
-        for (let i = end + 1; i > 0; i -= i & -i) before += tree[i];
-        total += inserted - before;
+        for (let i = place[w] + 1; i > 0; i -= i & -i) before += tree[i];
+        total += (inserted - before) * weigh(w);
       }
-      for (const end of ends) for (let i = end + 1; i <= size; i += i & -i) tree[i]++;
-      inserted += ends.length;
+      for (const w of ends) {
+        for (let i = place[w] + 1; i <= size; i += i & -i) tree[i] += weigh(w);
+        inserted += weigh(w);
+      }
     }
   }
   return total;
@@ -204,6 +210,8 @@ function placeAcross(graph, layers, rows, widths, count) {
   rows.forEach((layerRows, l) =>
     layerRows.forEach((row, r) => row.forEach((v, i) => (center[v] = offsets[l][r][i] - offsets[l][r][row.length - 1] / 2))),
   );
+  // Without a bound a random graph of 50 layers drifts to four times the width of its widest row.
+  const half = 0.6 * Math.max(0, ...offsets.map((layerOffsets) => Math.max(...layerOffsets.map((at) => at[at.length - 1] ?? 0))));
   const align = (l, near) => {
     if (rows[l].length > 1) {
       // A block of rows moves as one.
@@ -237,7 +245,10 @@ function placeAcross(graph, layers, rows, widths, count) {
       blocks.push(block);
     }
     let i = 0;
-    for (const { sum, weight, size } of blocks) for (let end = i + size; i < end; i++) center[row[i]] = sum / weight + at[i];
+    for (const { sum, weight, size } of blocks) {
+      const shift = Math.min(Math.max(sum / weight, -half), half - at[row.length - 1]);
+      for (let end = i + size; i < end; i++) center[row[i]] = shift + at[i];
+    }
   };
   for (let round = 0; round < 4; round++) {
     for (let l = 1; l < layers.length; l++) align(l, up);

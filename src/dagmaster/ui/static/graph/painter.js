@@ -240,7 +240,8 @@ function outline(context, i, model, layout, view, isRound) {
 
 function paintNames(context, group, model, layout, palette, view, tone) {
   const { scale } = view;
-  const size = Math.max(8.5, 13 * scale);
+  // Larger than the box is scaled: a name is read before anything else.
+  const size = Math.min(13, Math.max(8.5, 20 * scale));
   const icon = new Path2D(ICONS[tone]);
   context.font = `500 ${size}px ${palette.font}`;
   context.textBaseline = "middle";
