@@ -27,7 +27,7 @@ async def test_a_claimed_task_is_what_was_dispatched(world):
     (claimed,) = await worker.claim(10)
     assert (claimed.task_id, claimed.job_id, claimed.node_id, claimed.attempt) == (task.task_id, scene.job_id, "a", 1)
     assert (claimed.handler, claimed.params, claimed.secrets) == ("h", '{"z": 1, "a": [2]}', '{"places": []}')
-    assert (claimed.timeout_seconds, claimed.checkpoint) == (1.5, None)
+    assert (claimed.timeout_seconds, claimed.checkpoint, claimed.queue) == (1.5, None, "q")
     assert claimed.workflow.endswith(" v1")
     assert not claimed.workflow.startswith(" ")
     assert claimed.dispatched_at == pytest.approx(scene.orchestrator.clock.now(), abs=60)

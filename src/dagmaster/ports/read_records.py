@@ -412,6 +412,8 @@ class WorkerRecord:
     processes: int
     processes_busy: int
     counters: Mapping[str, Any]
+    finished_last_minute: Mapping[str, int] = field(default_factory=dict)
+    """By queue, as of its last heartbeat."""
     left: Mapping[str, Any] | None = None
 
 

@@ -43,6 +43,7 @@ class ClaimedTask:
     """By the clock of the store, which orders the claims of all workers."""
     isolation: Isolation = Isolation.SHARED
     trace_parent: str | None = None
+    queue: str = ""
 
     @property
     def fencing_token(self) -> int:

@@ -171,7 +171,17 @@ def orchestrator_record(registration: Registration, jobs: int, left_statuses: Ma
 
 # `begun` is of workers before version 0003 of the schema.
 _WORKER_KEYS: Final = frozenset(
-    {"last_heartbeat_at", "left", "left_tasks", "running", "begun", "processes", "processes_busy", "draining"}
+    {
+        "last_heartbeat_at",
+        "left",
+        "left_tasks",
+        "running",
+        "begun",
+        "processes",
+        "processes_busy",
+        "draining",
+        "finished_last_minute",
+    }
 )
 
 
@@ -209,6 +219,7 @@ def worker_record(registration: Registration, claimed: int, left_statuses: Mappi
         prefetched=claimed - running,
         processes=int(counters.get("processes", 0)),
         processes_busy=int(counters.get("processes_busy", 0)),
+        finished_last_minute=dict(counters.get("finished_last_minute") or {}) if registration.is_alive else {},
         counters={name: value for name, value in counters.items() if name not in _WORKER_KEYS},
         left=left,
     )

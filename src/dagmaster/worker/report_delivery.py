@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.telemetry.logs import task_fields
+from dagmaster.worker.queue_throughput import QueueThroughput
 from dagmaster.worker.task_lines import log_dropped, log_task
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class ReportDelivery:
     ) -> None:
         self._ledger, self._held, self._telemetry, self._flush = ledger, held, telemetry, flush
         self._counters = counters
+        self.throughput = QueueThroughput()
         self._back_off = back_off
         self._enqueue = enqueue
         self._on_delivery = on_delivery
@@ -112,6 +114,8 @@ class ReportDelivery:
             if held is not None:
                 self._held.remove(report)
                 log_crash(held, report)
+                if is_reported:
+                    self.throughput.add(held.queue)
                 if self._held.observer is not None:
                     self._held.observer.ended(held, report, is_accepted=report.task_id in accepted)
             self._telemetry.end(report.task_id)
@@ -124,11 +128,26 @@ class ReportDelivery:
 
 
 def heartbeat_counters(
-    counters: Mapping[str, int], running: int, processes: int, busy: int, *, draining: bool
+    counters: Mapping[str, int],
+    running: int,
+    processes: int,
+    busy: int,
+    *,
+    draining: bool,
+    last_minute: Mapping[str, int],
 ) -> JsonObject:
-    """Return the counters of a heartbeat, with the number of running tasks and of busy processes."""
+    """Return the counters of a heartbeat, with the number of running tasks and of busy processes.
+
+    `last_minute`: how many tasks of each queue finished.
+    """
     of_processes = {"processes": processes, "processes_busy": min(busy, processes)} if processes else {}
-    return {**counters, "running": running, "draining": draining, **of_processes}
+    return {
+        **counters,
+        "running": running,
+        "draining": draining,
+        "finished_last_minute": dict(last_minute),
+        **of_processes,
+    }
 
 
 async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[str]:

@@ -424,7 +424,12 @@ class Worker:
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit
         return heartbeat_counters(
-            self.counters, len(self._running_seconds()), limit, self.held.in_processes, draining=self._stopping.is_set()
+            self.counters,
+            len(self._running_seconds()),
+            limit,
+            self.held.in_processes,
+            draining=self._stopping.is_set(),
+            last_minute=self._delivery.throughput.last_minute(loop_time()),
         )
 
     async def _back_off(self, error: DagmasterError) -> None:

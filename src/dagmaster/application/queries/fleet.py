@@ -107,7 +107,8 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
         )
     elif record.waiting:
         note = _process_shortage(queue, alive)
-    return _from_record(QueueView, record, workers=claiming, note=note)
+    finished = sum(worker.finished_last_minute.get(queue, 0) for worker in workers)
+    return _from_record(QueueView, record, workers=claiming, note=note, finished_last_minute=finished)
 
 
 def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None:

@@ -77,7 +77,10 @@ class OrchestratorStatusView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerView(View):
-    """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died."""
+    """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died.
+
+    `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat.
+    """
 
     worker_id: str
     host: str
@@ -96,6 +99,7 @@ class WorkerView(View):
     prefetched: int
     processes: int
     processes_busy: int
+    finished_last_minute: Mapping[str, int]
     counters: JsonObject
     left: LeftTasksView | None
 
@@ -104,7 +108,8 @@ class WorkerView(View):
 class QueueView(View):
     """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known.
 
-    `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks.
+    `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks. `finished_last_minute`: by
+    live workers, as of their last heartbeats.
     """
 
     queue: str
@@ -112,6 +117,7 @@ class QueueView(View):
     waiting_exclusive: int
     claimed: int
     oldest_seconds: float | None
+    finished_last_minute: int
     workers: int
     note: str | None
 

@@ -160,7 +160,7 @@ class MemoryWorkerStore:
                     task.task_id, token, task.job_id, task.node_id, task.attempt, task.handler, task.params,
                     task.secrets, task.timeout_seconds, task.dispatched_at, _as_json(checkpoint),
                     "" if job is None else f"{job.new.workflow_id} v{job.new.version}", now, task.isolation,
-                    None if job is None else job.new.trace_parent,
+                    None if job is None else job.new.trace_parent, task.queue,
                 )
             ]  # fmt: skip
         return claimed

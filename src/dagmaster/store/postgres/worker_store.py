@@ -301,9 +301,9 @@ class PostgresWorkerStore:
 
 
 def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedTask:
-    *columns, isolation, trace_parent = rest
+    *columns, isolation, trace_parent, queue = rest
     task = ClaimedTask(str(task_id), token, str(job_id), *columns)
-    task.trace_parent = trace_parent
+    task.trace_parent, task.queue = trace_parent, queue
     if isolation:
         task.isolation = Isolation(isolation)
     return task

@@ -31,6 +31,12 @@ def test_a_queue_that_no_live_worker_serves_says_so():
     assert (queue.workers, queue.note) == (0, "no live worker serves light")
 
 
+def test_a_queue_sums_what_its_workers_finished_in_the_last_minute():
+    workers = a_worker(finished_last_minute={"light": 30, "heavy": 2}), a_worker(finished_last_minute={"light": 12})
+    (queue,) = queues_of(*workers)
+    assert queue.finished_last_minute == 42
+
+
 def test_a_worker_without_queues_serves_all_but_those_of_a_run():
     both = (A_QUEUE, replace(A_QUEUE, queue="run:1"))
     runs = a_worker("run:1", is_alive=False)

@@ -336,7 +336,7 @@ def test_every_view_is_validated_by_some_query():
 
 def test_every_number_has_its_unit_and_every_time_its_name():
     counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
-    counts |= {"lost_attempts", "shared_losses", "waiting_exclusive"}
+    counts |= {"lost_attempts", "shared_losses", "waiting_exclusive", "finished_last_minute"}
     counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
     counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
     counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}

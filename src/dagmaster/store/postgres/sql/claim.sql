@@ -50,7 +50,7 @@ claimed AS (
     WHERE q.task_id = ANY(ARRAY(SELECT task_id FROM ready))
       AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL){condition}
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
-              q.dispatched_at, q.claimed_at, q.isolation
+              q.dispatched_at, q.claimed_at, q.isolation, q.queue
 )
 SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds,
        extract(epoch FROM q.dispatched_at)::float8 AS dispatched_at,
@@ -58,7 +58,8 @@ SELECT q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets
             THEN (SELECT json_build_object('phase', c.phase, 'data', c.data, 'artifacts', c.artifacts)
                   FROM dag_checkpoints c WHERE c.job_id = q.job_id AND c.node_id = q.node_id) END AS checkpoint,
        coalesce(j.workflow_id || ' v' || j.version, '') AS workflow,
-       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, coalesce(q.isolation, 0) AS isolation, j.trace_parent
+       extract(epoch FROM q.claimed_at)::float8 AS claimed_at, coalesce(q.isolation, 0) AS isolation, j.trace_parent,
+       q.queue
 FROM claimed q
 LEFT JOIN LATERAL (SELECT j.workflow_id, j.version, j.trace_parent FROM dag_jobs j WHERE j.id = q.job_id LIMIT 1) j ON true
 ORDER BY q.priority DESC, q.task_id
