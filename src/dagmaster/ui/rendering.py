@@ -42,7 +42,15 @@ SECURITY_HEADERS: Final = {
 THEMES: Final = ("light", "dark")
 FRAGMENT: Final = "X-Fragment"
 _BLOCK: Final = "content"
-_MACROS: Final = ("icon.html", "status_badge.html", "times.html", "lists.html", "nodes.html", "charts.html")
+_MACROS: Final = (
+    "icon.html",
+    "status_badge.html",
+    "times.html",
+    "lists.html",
+    "nodes.html",
+    "charts.html",
+    "members.html",
+)
 
 
 def make_environment(assets: Assets) -> Environment:

@@ -8,7 +8,19 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
-from dagmaster.ui.routes import editor, job, job_changes, jobs, login, node, overview, static_files, submit, workflows
+from dagmaster.ui.routes import (
+    editor,
+    fleet,
+    job,
+    job_changes,
+    jobs,
+    login,
+    node,
+    overview,
+    static_files,
+    submit,
+    workflows,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -26,6 +38,7 @@ GROUPS: Final = (
     workflows.routes,
     submit.routes,
     editor.routes,
+    fleet.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )

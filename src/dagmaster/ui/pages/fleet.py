@@ -1,0 +1,278 @@
+"""Orchestrators and workers, and queues: who is alive, what they hold, and what waits for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from dagmaster.application.views import QueueView
+from dagmaster.text_format import age, format_count
+from dagmaster.ui.pages.job_rows import job_path
+from dagmaster.ui.pages.times import NOTHING, format_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.application.views import FleetView, OrchestratorView, WorkerView
+
+LOOKS: Final = {
+    "alive": ("check", "ok"),
+    "busy": ("progress", "running"),
+    "draining": ("pause", "waiting"),
+    "stopped": ("slash", "skipped"),
+    "died": ("cross", "failed"),
+}
+"""The icon and the tone of the state of a member."""
+_LATE: Final = 0.5
+"""A heartbeat is late after this part of the lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """The state of an orchestrator or a worker."""
+
+    word: str
+    icon: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """An orchestrator or a worker. `lease`: how much of it is left, in percent; `left`: what became of what it held."""
+
+    member_id: str
+    place: str
+    version: str
+    state: MemberState
+    heartbeat: str
+    lease: int
+    lease_tone: str
+    uptime: str
+    held: str
+    held_percent: int
+    holds: str
+    queues: tuple[str, ...]
+    counts: tuple[tuple[str, str], ...]
+    left: str
+    left_href: str
+    tasks_href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetPage:
+    """All members. `headline`: how many are alive; `versions`: how many members run which version."""
+
+    headline: str
+    tone: str
+    orchestrators: tuple[MemberRow, ...]
+    workers: tuple[MemberRow, ...]
+    slots: str
+    slots_percent: int
+    versions: tuple[tuple[str, str], ...]
+    unowned: str
+    title: str = "Fleet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRow:
+    """A queue. `age`: how long its oldest task waits; `rate`: tasks that finished in the last minute."""
+
+    queue: str
+    waiting: str
+    claimed: str
+    age: str
+    age_percent: int
+    rate: str
+    drained: str
+    workers: str
+    note: str
+    is_stuck: bool
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuesPage:
+    """All queues with tasks, and those that live workers serve, the longest waiting one first."""
+
+    headline: str
+    tone: str
+    rows: tuple[QueueRow, ...]
+    waiting: str
+    claimed: str
+    rate: str
+    oldest: str
+    title: str = "Queues"
+
+
+def fleet_page(view: FleetView) -> FleetPage:
+    """Return the fleet."""
+    alive = [*filter(_is_alive, view.orchestrators), *filter(_is_alive, view.workers)]
+    versions = dict.fromkeys(sorted(one.version for one in alive))
+    workers = [one for one in view.workers if one.is_alive]
+    slots, busy = sum(one.concurrency for one in workers), sum(one.running for one in workers)
+    orchestrators = sum(one.is_alive for one in view.orchestrators)
+    return FleetPage(
+        headline=f"{format_count(orchestrators, 'orchestrator')} and {format_count(len(workers), 'worker')} alive",
+        tone="ok" if orchestrators and workers else "failed",
+        orchestrators=tuple(map(_orchestrator_row, view.orchestrators)),
+        workers=tuple(map(_worker_row, view.workers)),
+        slots=f"{busy:,} of {slots:,}",
+        slots_percent=_percent(busy, slots),
+        versions=tuple((name, f"{sum(one.version == name for one in alive):,}") for name in versions),
+        unowned=f"{view.unowned_jobs:,}",
+    )
+
+
+def queues_page(view: FleetView) -> QueuesPage:
+    """Return the queues. `age_percent`: the age beside the oldest task of all queues."""
+    served = [*view.queues, *_idle_queues(view)]
+    ordered = sorted(served, key=lambda queue: (-(queue.oldest_seconds or 0.0), -queue.waiting, queue.queue))
+    oldest = max((queue.oldest_seconds or 0.0 for queue in served), default=0.0)
+    stuck = [queue for queue in served if queue.waiting and not queue.workers]
+    waiting = sum(queue.waiting for queue in served)
+    if stuck:
+        names = ", ".join(queue.queue for queue in stuck[:3])
+        headline, tone = f"No worker serves {names}", "failed"
+    elif waiting:
+        headline, tone = f"{format_count(waiting, 'task waits', 'tasks wait')}, the oldest for {age(oldest)}", "ok"
+    else:
+        headline, tone = "No task waits", "ok"
+    return QueuesPage(
+        headline=headline,
+        tone=tone,
+        rows=tuple(_queue_row(queue, oldest) for queue in ordered),
+        waiting=f"{waiting:,}",
+        claimed=f"{sum(queue.claimed for queue in served):,}",
+        rate=f"{sum(queue.finished_last_minute for queue in served):,}",
+        oldest=format_seconds(oldest) if waiting else NOTHING,
+    )
+
+
+def _is_alive(member: OrchestratorView | WorkerView) -> bool:
+    return member.is_alive
+
+
+def _idle_queues(view: FleetView) -> Iterator[QueueView]:
+    """Give the queues without tasks that live workers serve by name, or finished tasks of lately."""
+    workers = [one for one in view.workers if one.is_alive]
+    with_tasks = {queue.queue for queue in view.queues}
+    names = {name for one in workers for name in (*one.queues, *one.finished_last_minute)} - with_tasks
+    for name in names:
+        serving = [one for one in workers if not one.is_draining and (not one.queues or name in one.queues)]
+        yield QueueView(
+            queue=name,
+            waiting=0,
+            waiting_exclusive=0,
+            claimed=0,
+            oldest_seconds=None,
+            finished_last_minute=sum(one.finished_last_minute.get(name, 0) for one in workers),
+            workers=len(serving),
+            note=None,
+        )
+
+
+def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
+    rate = queue.finished_last_minute
+    seconds = queue.oldest_seconds
+    return QueueRow(
+        queue=queue.queue,
+        waiting=f"{queue.waiting:,}",
+        claimed=f"{queue.claimed:,}",
+        age=NOTHING if seconds is None else format_seconds(seconds),
+        age_percent=_percent(seconds or 0.0, oldest),
+        rate=f"{rate:,}",
+        drained=f"empty in about {age(queue.waiting / rate * 60)}" if rate and queue.waiting else "",
+        workers=f"{queue.workers:,}",
+        note=queue.note or "",
+        is_stuck=bool(queue.waiting) and not queue.workers,
+        href=f"/ui/tasks?{urlencode({'queue': queue.queue})}",
+    )
+
+
+def _orchestrator_row(one: OrchestratorView) -> MemberRow:
+    left = one.left
+    sentence = ""
+    if left is not None and left.jobs:
+        parts = [
+            (left.owned_again, "owned again"),
+            (left.unowned, "without owner"),
+            (left.not_reclaimed, "not reclaimed yet"),
+            (left.reassigned, "finished since"),
+        ]
+        sentence = f"left {format_count(left.jobs, 'job')}: {_counted(parts)}"
+    return MemberRow(
+        member_id=one.orchestrator_id,
+        place=f"{one.host}:{one.pid}",
+        version=one.version,
+        state=_state(one, is_busy=False, is_draining=False),
+        **_lease(one),
+        held=f"{one.jobs:,}",
+        held_percent=0,
+        holds=format_count(one.jobs, "job"),
+        queues=(),
+        counts=_counts(one, (("turns", "turns"), ("results", "results"), ("jobs_finished", "jobs finished"))),
+        left=sentence,
+        left_href="",
+        tasks_href="",
+    )
+
+
+def _worker_row(one: WorkerView) -> MemberRow:
+    sentence, href = "", ""
+    if one.left is not None and one.left.tasks:
+        parts = [
+            (one.left.not_reclaimed, "not reclaimed yet"),
+            *((count, name) for name, count in one.left.now.items()),
+        ]
+        sentence = f"left {format_count(one.left.tasks, 'task')}: {_counted(parts)}"
+        if one.left.alone_with is not None:
+            sentence = f"died while it ran only {one.left.alone_with.node_id}"
+            href = job_path(one.left.alone_with.job_id, "nodes", one.left.alone_with.node_id)
+    return MemberRow(
+        member_id=one.worker_id,
+        place=f"{one.host}:{one.pid}",
+        version=one.version,
+        state=_state(one, is_busy=one.running > 0, is_draining=one.is_draining),
+        **_lease(one),
+        held=f"{one.running:,}/{one.concurrency:,}",
+        held_percent=_percent(one.running, one.concurrency),
+        holds=f"{one.running} of {one.concurrency} slots busy, {format_count(one.prefetched, 'task')} prefetched",
+        queues=one.queues,
+        counts=_counts(one, (("completed", "completed"), ("failed", "failed"))),
+        left=sentence,
+        left_href=href,
+        tasks_href=f"/ui/tasks?{urlencode({'worker_id': one.worker_id})}" if one.is_alive else "",
+    )
+
+
+def _state(one: OrchestratorView | WorkerView, *, is_busy: bool, is_draining: bool) -> MemberState:
+    word = "died" if one.has_died else "stopped"
+    if one.is_alive:
+        word = "draining" if is_draining else "busy" if is_busy else "alive"
+    return MemberState(word, *LOOKS[word])
+
+
+def _lease(one: OrchestratorView | WorkerView) -> dict[str, str | int]:
+    part = one.silent_seconds / one.lease_seconds if one.lease_seconds else 1.0
+    since = one.stopped_seconds
+    return {
+        "heartbeat": f"{age(max(one.silent_seconds, 0.0))} ago",
+        "lease": 0 if not one.is_alive else max(0, 100 - round(part * 100)),
+        "lease_tone": "ok" if part < _LATE else "warning",
+        "uptime": age(one.age_seconds) if since is None else f"{age(since)} ago",
+    }
+
+
+def _counts(one: OrchestratorView | WorkerView, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return counters that the member has: one of an older version does not count everything."""
+    counted = [(one.counters.get(name), word) for name, word in names]
+    return tuple((f"{count:,}", word) for count, word in counted if isinstance(count, int))
+
+
+def _counted(parts: list[tuple[int, str]]) -> str:
+    return ", ".join(f"{count:,} {word}" for count, word in parts if count)
+
+
+def _percent(part: float, whole: float) -> int:
+    return round(min(part / whole, 1.0) * 100) if whole else 0

@@ -1,0 +1,97 @@
+"""Queues and the fleet: what waits for how long, who is alive, and what became of what the dead held."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dagmaster.application.views import (
+    FleetView,
+    LeftTasksView,
+    OrchestratorView,
+    QueueView,
+    TaskNodeView,
+    WorkerView,
+)
+from dagmaster.ui.pages.fleet import fleet_page, queues_page
+from tests.unit.ui.page_client import opened_pages, text_of
+
+LIVE: dict[str, Any] = {
+    "host": "h", "pid": 7, "version": "1.0", "is_alive": True, "has_died": False, "lease_seconds": 10.0,
+    "silent_seconds": 1.0, "age_seconds": 90.0, "stopped_seconds": None, "counters": {"completed": 1200}, "left": None,
+}  # fmt: skip
+
+
+def a_worker(**changes: Any) -> WorkerView:
+    values = {
+        "worker_id": "5", "queues": ("tiles",), "concurrency": 4, "is_draining": False, "running": 2, "prefetched": 1,
+        "processes": 0, "processes_busy": 0, "finished_last_minute": {"tiles": 60},
+    }  # fmt: skip
+    return WorkerView(**{**LIVE, **values, **changes})
+
+
+def a_queue(**changes: Any) -> QueueView:
+    values = {
+        "queue": "tiles", "waiting": 120, "waiting_exclusive": 0, "claimed": 3, "oldest_seconds": 65.0,
+        "finished_last_minute": 60, "workers": 1, "note": None,
+    }  # fmt: skip
+    return QueueView(**{**values, **changes})
+
+
+def a_fleet(*workers: WorkerView, queues: tuple[QueueView, ...] = (), orchestrators: int = 1) -> FleetView:
+    owner = OrchestratorView(orchestrator_id="3", jobs=2, **{**LIVE, "counters": {"turns": 9}})
+    return FleetView(orchestrators=(owner,) * orchestrators, workers=workers, queues=queues, unowned_jobs=0)
+
+
+def test_the_queue_whose_oldest_task_waits_longest_is_first_and_says_when_it_is_empty():
+    young = a_queue(queue="young", waiting=1, oldest_seconds=6.5, finished_last_minute=0)
+    page = queues_page(a_fleet(a_worker(), queues=(young, a_queue())))
+    assert [row.queue for row in page.rows] == ["tiles", "young"]
+    assert (page.headline, page.oldest, page.rate) == ("121 tasks wait, the oldest for 1 min", "1 min 05 s", "60")
+    assert (page.rows[0].age_percent, page.rows[1].age_percent) == (100, 10)
+    assert page.rows[0].drained == "empty in about 2 min"
+    assert page.rows[1].drained == ""
+
+
+def test_a_queue_without_workers_is_the_headline():
+    page = queues_page(a_fleet(queues=(a_queue(workers=0, note="no live worker serves tiles"),)))
+    assert (page.headline, page.tone, page.rows[0].is_stuck) == ("No worker serves tiles", "failed", True)
+
+
+def test_an_empty_queue_of_a_live_worker_is_listed():
+    page = queues_page(a_fleet(a_worker(queues=("idle",), finished_last_minute={})))
+    assert [(row.queue, row.waiting, row.workers) for row in page.rows] == [("idle", "0", "1")]
+    assert page.headline == "No task waits"
+
+
+def test_the_fleet_counts_slots_and_versions_of_the_living():
+    late = a_worker(worker_id="6", version="1.1", silent_seconds=8.0, is_draining=True)
+    page = fleet_page(a_fleet(a_worker(), late))
+    assert (page.headline, page.slots) == ("1 orchestrator and 2 workers alive", "4 of 8")
+    assert page.versions == (("1.0", "2"), ("1.1", "1"))
+    first, second = page.workers
+    assert (first.state.word, first.lease, first.lease_tone) == ("busy", 90, "ok")
+    assert (second.state.word, second.lease, second.lease_tone) == ("draining", 20, "warning")
+    assert first.counts == (("1,200", "completed"),)
+    assert first.tasks_href == "/ui/tasks?worker_id=5"
+
+
+def test_a_dead_worker_names_what_it_ran_alone():
+    left = LeftTasksView(tasks=1, not_reclaimed=0, now={}, alone_with=TaskNodeView(job_id="7", node_id="tiles__3"))
+    dead = a_worker(is_alive=False, has_died=True, stopped_seconds=30.0, left=left)
+    (row,) = fleet_page(a_fleet(dead)).workers
+    assert (row.state.word, row.state.tone, row.lease) == ("died", "failed", 0)
+    assert (row.left, row.left_href) == ("died while it ran only tiles__3", "/ui/jobs/7/nodes/tiles__3")
+    several = LeftTasksView(tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None)
+    (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=several))).workers
+    assert row.left == "left 3 tasks: 1 not reclaimed yet, 2 completed"
+
+
+def test_the_pages_show_the_services_that_run():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            assert "1 orchestrator and 1 worker alive" in text_of((await pages.get("/ui/fleet")).text)
+            assert "No task waits" in text_of((await pages.get("/ui/queues")).text)
+            assert "data-poll" in (await pages.get("/ui/queues", **{"X-Fragment": "content"})).text
+
+    asyncio.run(main())
