@@ -33,13 +33,20 @@ class HealthMonitor:
         self._app, self._schema = app, schema
         self._readiness: tuple[float, ReadinessView] | None = None
         self._readiness_checks: SharedCalls[ReadinessView] = SharedCalls()
+        self._database_seconds: float | None = None
         self._since: dict[str, tuple[HealthState, float]] = {}
 
     async def check(self) -> HealthView:
         """Return the state of each part."""
+        self._database_seconds = None
         parts = self._record(await self._check_parts(self._check_fleet))
         is_healthy = all(part.state is _OK for part in parts.values())
-        return HealthView(status=_OK if is_healthy else _BAD, version=version("dagmaster"), parts=parts)
+        return HealthView(
+            status=_OK if is_healthy else _BAD,
+            version=version("dagmaster"),
+            database_seconds=self._database_seconds,
+            parts=parts,
+        )
 
     async def check_readiness(self) -> ReadinessView:
         """Return whether jobs can be submitted and decided."""
@@ -73,8 +80,10 @@ class HealthMonitor:
         return [_orchestrators_part((await self._app.read.fleet_counts()).orchestrators)]
 
     async def _check_parts(self, check_services: Callable[[], Awaitable[list[_Part]]]) -> list[_Part]:
+        asked_at = time.monotonic()
         try:
             schema = await self._schema.state()
+            self._database_seconds = round(time.monotonic() - asked_at, 6)
         except DagmasterError as error:
             return [("database", _BAD, error.code), *_unknown("schema", "orchestrators", "workers", "queues")]
         parts = [("database", _OK, "reachable"), _check_schema(schema)]

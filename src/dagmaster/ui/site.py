@@ -9,6 +9,7 @@ from dagmaster.ui.assets import Assets
 from dagmaster.ui.navigation import Mode
 from dagmaster.ui.rendering import make_environment
 from dagmaster.ui.routes import (
+    administration,
     editor,
     fleet,
     job,
@@ -39,6 +40,7 @@ GROUPS: Final = (
     submit.routes,
     editor.routes,
     fleet.routes,
+    administration.routes,
     # The last: it answers what no other route does.
     static_files.unknown,
 )

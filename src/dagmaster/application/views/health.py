@@ -29,10 +29,11 @@ class HealthPartView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView(View):
-    """The health of the system: that of its worst part."""
+    """The health of the system: that of its worst part. `database_seconds`: how long the database took to answer."""
 
     status: HealthState
     version: str
+    database_seconds: float | None
     parts: Mapping[str, HealthPartView]
 
 
