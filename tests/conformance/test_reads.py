@@ -599,13 +599,15 @@ async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
     played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: other}}}")
     await world.worker("other")
     backlog = {each.queue: each for each in await reader.backlog(played.job_id)}
-    assert {queue: (each.tasks, each.workers, each.slots, each.busy) for queue, each in backlog.items()} == {
+    assert {
+        queue: (each.tasks, each.state.workers, each.state.slots, each.state.busy) for queue, each in backlog.items()
+    } == {
         "q": (1, 1, 4, 0),
         "other": (1, 2, 8, 0),
     }
     assert 0 <= backlog["q"].oldest_seconds < 60
     await world.silence(played.worker, 60.0)
-    assert {each.queue: each.workers for each in await reader.backlog(played.job_id)} == {"q": 0, "other": 1}
+    assert {each.queue: each.state.workers for each in await reader.backlog(played.job_id)} == {"q": 0, "other": 1}
     await played.worker.claim(100)
     assert await reader.backlog(played.job_id) == []
 
@@ -1046,7 +1048,7 @@ async def test_the_queue_of_a_run_is_served_as_it_is_shown_while_its_worker_live
         assert facts is not None
         (queue,) = (await list_queues(app)).items
         (backlog,) = await reader.backlog(played.job_id)
-        return {queue.workers, facts.queues["run:x"].workers, backlog.workers}
+        return {queue.workers, facts.queues["run:x"].workers, backlog.state.workers}
 
     # played.worker serves all queues.
     assert (await shown(), await played.worker.claim(1)) == ({1}, [])

@@ -14,7 +14,7 @@ from dagmaster.engine.diagnosis.active_nodes import (
     waiting_for_retry,
     waiting_for_signal_or_time,
 )
-from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, QueueState, Service
+from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
@@ -83,8 +83,7 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
 
 def _queue_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     for backlog in snapshot.backlog:
-        state = QueueState(workers=backlog.workers, slots=backlog.slots, busy=backlog.busy)
-        reason = queued(backlog.queue, state, backlog.oldest_seconds, is_exclusive=backlog.is_exclusive)
+        reason = queued(backlog.queue, backlog.state, backlog.oldest_seconds, is_exclusive=backlog.is_exclusive)
         if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > REPORT_AFTER_SECONDS:
             sentence = reason.group_sentence if backlog.tasks > 1 else reason.sentence
             yield _of_reason(reason, f"{format_count(backlog.tasks, 'task')} {sentence}")

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, QueueState, Service
+    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, Service
     from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.ports.audit_events import StoredEvent
 
@@ -346,7 +347,7 @@ class FleetCounts(NamedTuple):
 
 
 class QueueBacklog(NamedTuple):
-    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue.
+    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue (`state`).
 
     `is_exclusive`: those that wait for a worker without other tasks.
     """
@@ -354,9 +355,7 @@ class QueueBacklog(NamedTuple):
     queue: str
     tasks: int
     oldest_seconds: float
-    workers: int = 0
-    slots: int = 0
-    busy: int = 0
+    state: QueueState = QueueState()
     is_exclusive: bool = False
 
 

@@ -146,18 +146,18 @@ async def test_the_queue_of_a_finished_run_is_served_by_workers_of_all_queues(wo
     job = await world.submit("{name: n, nodes: {a: {handler: echo}}}", queue="run:7")
     await world.until_node(job, "a", "DISPATCHED")
     async with reading(world) as store:
-        assert [wait.workers for wait in await store.backlog(job)] == [0]
+        assert [wait.state.workers for wait in await store.backlog(job)] == [0]
         # Rows of workers: a real one would take the task.
         insert = """
 INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, started_at, heartbeat_at)
 VALUES ($1, 'h', 1, '1', $2, 4, clock(), clock())
 """
         await world.rows(insert, 1, [])
-        assert [wait.workers for wait in await store.backlog(job)] == [1]
+        assert [wait.state.workers for wait in await store.backlog(job)] == [1]
         assert (await world.why(job)).reason_for("a").code is ReasonCode.QUEUED
         await world.rows(insert, 2, ["run:7"])
         await world.rows(insert, 3, ["other"])
-        assert [wait.workers for wait in await store.backlog(job)] == [1]
+        assert [wait.state.workers for wait in await store.backlog(job)] == [1]
     await world.rows("DELETE FROM dag_workers")
     await world.worker()
     await world.finished(job)

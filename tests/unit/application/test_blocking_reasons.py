@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dagmaster.application import blocking_reasons as module
+from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import FleetCounts, NodeRecord, PendingCommand, QueueBacklog, WaitInfo
@@ -12,6 +13,8 @@ from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 
 if TYPE_CHECKING:
     from dagmaster.application.job_snapshot import JobSnapshot
+
+BUSY = QueueState(workers=2, slots=8, busy=7)
 
 
 def blocking_reasons(snapshot: JobSnapshot) -> list[str]:
@@ -26,11 +29,20 @@ def test_what_a_job_waits_for_has_a_sentence_a_code_and_data():
     assert (signal.sentence, signal.data["signal"]) == ("after waits for signal go", "go")
 
 
+def test_tasks_that_wait_for_a_process_say_so_although_slots_are_free():
+    state = QueueState(workers=2, slots=64, busy=12, processes=12, processes_busy=12)
+    (reason,) = blocking_reasons(a_snapshot(DONE, around={"backlog": (QueueBacklog("q", 26, 70.0, state),)}))
+    assert reason == (
+        "26 tasks are queued on q; 2 live workers, 12 of 64 slots busy, and their 12 processes for plain functions are"
+        " busy (DAGMASTER_PROCESSES)"
+    )
+
+
 def test_a_queue_that_no_worker_serves_is_named():
     backlog = (
         QueueBacklog("light", 3, 1.0),
-        QueueBacklog("heavy", 1, 70.0, 2, 8, 7),
-        QueueBacklog("fine", 9, 1.0, 1),
+        QueueBacklog("heavy", 1, 70.0, BUSY),
+        QueueBacklog("fine", 9, 1.0, QueueState(workers=1)),
     )
     light, heavy = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
     assert light == "3 tasks are queued on light; no live worker serves this queue"
@@ -38,7 +50,7 @@ def test_a_queue_that_no_worker_serves_is_named():
 
 
 def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
-    backlog = (QueueBacklog("heavy", 1, 70.0, 2, 8, 7), QueueBacklog("heavy", 2, 9.0, 2, 8, 7, is_exclusive=True))
+    backlog = (QueueBacklog("heavy", 1, 70.0, BUSY), QueueBacklog("heavy", 2, 9.0, BUSY, is_exclusive=True))
     _, alone = blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))
     assert alone == (
         "2 tasks wait for a worker of heavy that runs nothing else, since workers died that ran them beside other tasks; "
@@ -72,7 +84,7 @@ def test_a_command_to_a_finished_job_waits_for_an_orchestrator():
 
 
 def test_many_sentences_are_cut():
-    backlog = tuple(QueueBacklog(f"q{number}", 1, 1.0, 0) for number in range(50))
+    backlog = tuple(QueueBacklog(f"q{number}", 1, 1.0) for number in range(50))
     assert blocking_reasons(a_snapshot(DONE, around={"backlog": backlog}))[-1] == "and 44 more"
 
 

@@ -245,12 +245,9 @@ class MemoryReadStore:
         workers = fleet_reader.workers(self._database, self.worker_lease_seconds).values()
         states = {queue: queue_state(workers, queue) for queue, _ in dispatched}
         return [
-            QueueBacklog(
-                queue, len(times), now - min(times), states[queue].workers, states[queue].slots, states[queue].busy,
-                is_exclusive,
-            )
+            QueueBacklog(queue, len(times), now - min(times), states[queue], is_exclusive)
             for (queue, is_exclusive), times in sorted(dispatched.items())
-        ]  # fmt: skip
+        ]
 
     async def footprints(
         self, job_id: str, *, after: Position | None = None, limit: int = 1000

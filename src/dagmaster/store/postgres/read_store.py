@@ -257,9 +257,7 @@ class PostgresReadStore:
         workers = await read_workers(self.pool, (), self.worker_lease_seconds)
         states = {row["queue"]: queue_state(workers.values(), row["queue"]) for row in rows}
         return [
-            QueueBacklog(
-                queue, tasks, oldest, states[queue].workers, states[queue].slots, states[queue].busy, is_exclusive
-            )
+            QueueBacklog(queue, tasks, oldest, states[queue], is_exclusive)
             for queue, is_exclusive, tasks, oldest in rows
         ]
 
