@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-SECONDS = 20.0
-
 
 @pytest.fixture
 def dsn() -> Iterator[str]:
@@ -27,7 +25,7 @@ def dsn() -> Iterator[str]:
 
 def test_no_request_causes_a_server_error_on_postgres(dsn: str, tmp_path: Path):
     world = postgres_world(dsn, tmp_path)
-    report = run_fuzz(seed=20_261_118, examples=2, world=world, seconds=SECONDS, walks_scopes=False)
+    report = run_fuzz(seed=20_261_118, examples=1, world=world, walks_scopes=False)
     assert report.failures == []
     assert len(report.operations) > 60
     assert report.statuses.keys() >= {200, 202, 404, 422}

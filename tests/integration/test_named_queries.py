@@ -19,7 +19,7 @@ from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres import client_store, remote_workers, turn_statement, worker_store
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
-from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query
+from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, newest_jobs_query
 from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of, shared_server
@@ -165,6 +165,7 @@ FULL_JOB_FILTER = JobFilter(
 def job_queries() -> Iterator[Query]:
     yield job_query()
     yield jobs_query()
+    yield newest_jobs_query()
     fields = [field.name for field in dataclasses.fields(JobFilter) if field.name != "statuses"]
     alone = [JobFilter(**{name: getattr(FULL_JOB_FILTER, name)}) for name in fields]
     more = (JobFilter(submitted_by=""), FULL_JOB_FILTER, replace(FULL_JOB_FILTER, text="a"))
