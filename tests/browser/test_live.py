@@ -194,3 +194,12 @@ def test_a_change_of_a_job_reaches_its_graph_and_its_timeline(visitor: Visitor):
     expect(page.get_by_role("button", name="List the children of clip")).to_have_text("6 · 6 ok")
     page.evaluate(MOUNT, ["job-timeline", {"src": f"/api/v1/jobs/{job_id}/timeline"}, "timeline-ready"])
     assert page.evaluate("document.querySelector('job-timeline').laneCount") == 9
+
+
+def test_the_page_of_a_finished_job_shows_the_statuses_of_its_graph_and_opens_a_node(visitor: Visitor):
+    job_id = visitor.submit("tiles", count=4, fails=True)
+    visitor.until(job_id, "FAILED")
+    page = visitor.page(f"/ui/jobs/{job_id}")
+    expect(page.locator(".dag-node[data-status=FAILED]")).to_have_count(1)
+    page.get_by_role("button", name="plan,").click()
+    expect(page.get_by_role("dialog", name="Node").get_by_role("heading", name="plan")).to_be_visible()
