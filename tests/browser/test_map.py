@@ -105,7 +105,7 @@ def test_a_box_and_a_lasso_select_tiles(visitor: Visitor):
     drag(page, (0.02, 0.09), (0.5, 0.09), (0.5, 0.91), (0.02, 0.91), (0.02, 0.1))
     expect(page.locator(".map-count")).to_have_text("8 of 16 selected")
     assert set(selected(page)) == {f"tiles[{number}]" for number in range(8)}
-    page.locator("job-map").press("Escape")
+    page.get_by_role("button", name="Lasso").press("Escape")
     expect(page.locator(".map-count")).to_have_text("16 footprints")
 
 

@@ -9,7 +9,8 @@ import { make } from '../dom.js';
 
 const WINDOW_LINES = 6000;
 const PAGE_LINES = 600;
-const FIRST_CHUNKS = 4;
+// One may have thousands of lines, or one: the next request is sized by it.
+const FIRST_CHUNKS = 1;
 const BLOCK_LINES = 150;
 const LINE_PIXELS = 20;
 const EDGE_PIXELS = 1200;
@@ -109,6 +110,8 @@ class LogView extends HTMLElement {
   #failure = '';
   #onVisibility = () => (document.hidden ? this.#disconnect() : this.#connect());
   #onHash = () => this.#openLink();
+  // Blocks have their true height only once they are drawn.
+  #heights = new ResizeObserver(() => this.#isFollowing && this.#stickToEnd());
 
   connectedCallback() {
     if (!this.#lines) this.#build();
@@ -122,6 +125,7 @@ class LogView extends HTMLElement {
     this.#disconnect();
     document.removeEventListener('visibilitychange', this.#onVisibility);
     removeEventListener('hashchange', this.#onHash);
+    this.#heights.disconnect();
   }
 
   get #lines() { return this.querySelector('.log-lines'); }
@@ -228,6 +232,8 @@ class LogView extends HTMLElement {
     this.#lines.replaceChildren();
     this.setAttribute('aria-busy', 'true');
     await this.#load(where);
+    const isAll = () => (where.forward ? this.#isAtEnd : this.#isAtStart);
+    if (this.#count() < PAGE_LINES / 2 && !isAll() && !this.#failure) await this.#load({ forward: where.forward });
     this.removeAttribute('aria-busy');
   }
 
@@ -303,7 +309,7 @@ class LogView extends HTMLElement {
     const rows = filtered ? items.map(rowOfLine) : rowsOfChunks(items);
     if (!filtered) this.#perChunk = Math.max(rows.length / items.length, 0.1);
     items.forEach((item) => this.#seen.add(item.cursor));
-    const page = { element: make('div', { className: 'log-page' }), count: 0, first: items[0].cursor, last: items.at(-1).cursor };
+    const page = this.#makePage(items[0].cursor, items.at(-1).cursor);
     this.#draw(page, rows);
     page.openRow = !filtered && rows.at(-1).isOpen ? rows.at(-1) : null;
     if (forward) {
@@ -315,6 +321,12 @@ class LogView extends HTMLElement {
       this.#keepPlace(anchor?.element, () => this.#lines.prepend(page.element));
     }
     this.#trim(forward);
+  }
+
+  #makePage(first, last) {
+    const element = make('div', { className: 'log-page' });
+    this.#heights.observe(element);
+    return { element, count: 0, first, last, openRow: null };
   }
 
   /** Append rows to a page, in blocks that the browser skips while they are off the screen. */
@@ -414,7 +426,7 @@ class LogView extends HTMLElement {
       open.element.replaceWith((open.element = drawRow(open)));
     }
     if (!page || page.count >= PAGE_LINES) {
-      const added = { element: make('div', { className: 'log-page' }), count: 0, first: chunk.cursor, last: chunk.cursor };
+      const added = this.#makePage(chunk.cursor, chunk.cursor);
       this.#pages.push(added);
       this.#lines.append(added.element);
     }
@@ -429,13 +441,8 @@ class LogView extends HTMLElement {
   }
 
   #stickToEnd() {
-    const stick = () => {
-      this.#lines.scrollTop = this.#lines.scrollHeight;
-      this.#lastTop = this.#lines.scrollTop;
-    };
-    stick();
-    // Wrapped lines have their height only when they are drawn.
-    requestAnimationFrame(() => this.#isFollowing && stick());
+    this.#lines.scrollTop = this.#lines.scrollHeight;
+    this.#lastTop = this.#lines.scrollTop;
     this.#setUnread(0);
   }
 
@@ -471,7 +478,9 @@ class LogView extends HTMLElement {
 
   async #reveal(at, isSearched) {
     this.#setPressed(false);
-    await this.#begin({ forward: true, since: at });
+    // From a little before: a time may have more digits than its text.
+    await this.#begin({ forward: true, since: new Date(Date.parse(at) - 1).toISOString() });
+    while (!this.#rowsAt(at).some(isSearched) && this.#lastRow()?.at <= at && !this.#isAtEnd && !this.#failure) await this.#load({ forward: true });
     const rows = this.#rowsAt(at);
     const row = rows.find(isSearched) ?? rows[0];
     if (!this.#isAtStart) await this.#load({ forward: false });
@@ -480,6 +489,10 @@ class LogView extends HTMLElement {
     row.element.scrollIntoView({ block: 'center' });
     history.replaceState(history.state, '', `#L${rows.indexOf(row) + 1}@${at}`);
     this.#lines.focus({ preventScroll: true });
+  }
+
+  #lastRow() {
+    return this.#pages.at(-1)?.element.lastElementChild?.lastElementChild?.row;
   }
 
   #rowsAt(at) {
