@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.browser.visitor import Visitor
 
-LINES = 12_000
+LINES = 24_000
 WORKFLOW = """
 workflow_id: talkative
 version: 1

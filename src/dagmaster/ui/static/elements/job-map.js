@@ -11,7 +11,7 @@ import { make } from '../dom.js';
 import { statusBadge, statusColor } from '../status.js';
 
 const ROWS = 100;
-const REFRESH_MS = 1500;
+const REFRESH_MS = 4000;
 const MAX_FEATURES = 50000;
 // Room for the tools above and the legend below.
 const PAD = { x: 24, top: 52, bottom: 64 };

@@ -102,7 +102,7 @@ class LogView extends HTMLElement {
   #isLoading = false;
   #isFollowing = false;
   #generation = 0;
-  #perChunk = PAGE_LINES / FIRST_CHUNKS;
+  #chunks = FIRST_CHUNKS;
   #unread = 0;
   #lastTop = 0;
   #isAtStart = false;
@@ -225,6 +225,7 @@ class LogView extends HTMLElement {
     this.#disconnect();
     this.#generation++;
     this.#isLoading = false;
+    this.#chunks = FIRST_CHUNKS;
     this.#pages = [];
     this.#isAtStart = this.#isAtEnd = false;
     this.#seen.clear();
@@ -268,7 +269,7 @@ class LogView extends HTMLElement {
       newest_first: forward ? '' : 'true',
       since,
       cursor: forward ? this.#pages.at(-1)?.last : this.#pages[0]?.first,
-      limit: filtered ? PAGE_LINES / 2 : isFirst ? FIRST_CHUNKS : Math.min(Math.ceil(PAGE_LINES / this.#perChunk), 1000),
+      limit: filtered ? PAGE_LINES / 2 : this.#chunks,
     });
     try {
       const response = await fetch(url, { headers: { Accept: 'application/json' } });
@@ -307,7 +308,8 @@ class LogView extends HTMLElement {
   #addPage(items, forward, filtered) {
     if (!items.length) return;
     const rows = filtered ? items.map(rowOfLine) : rowsOfChunks(items);
-    if (!filtered) this.#perChunk = Math.max(rows.length / items.length, 0.1);
+    // Chunks differ: a page may ask for four times as many as the one before, no more.
+    if (!filtered) this.#chunks = Math.min(Math.max(Math.ceil((PAGE_LINES * items.length) / rows.length), 1), this.#chunks * 4, 1000);
     items.forEach((item) => this.#seen.add(item.cursor));
     const page = this.#makePage(items[0].cursor, items.at(-1).cursor);
     this.#draw(page, rows);
