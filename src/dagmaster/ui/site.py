@@ -17,6 +17,7 @@ from dagmaster.ui.routes import (
     jobs,
     login,
     node,
+    nodes_and_tasks,
     overview,
     static_files,
     submit,
@@ -39,6 +40,7 @@ GROUPS: Final = (
     workflows.routes,
     submit.routes,
     editor.routes,
+    nodes_and_tasks.routes,
     fleet.routes,
     administration.routes,
     # The last: it answers what no other route does.

@@ -79,7 +79,10 @@ def test_the_definition_has_lines_without_secrets_and_markup():
             assert '<span class="line" id="L1">workflow_id: slow' in html
             assert "hunter2-canary" not in html
             assert "&lt;b&gt;bold&lt;/b&gt;" in html
-            assert "/api/v1/workflows/slow/diagram.svg?version=1" in (await pages.get("/ui/workflows/slow/graph")).text
+            graph = (await pages.get("/ui/workflows/slow/graph")).text
+            assert '<dag-graph src="/api/v1/workflows/slow/graph?version=1">' in graph
+            assert "/api/v1/workflows/slow/diagram.svg?version=1" in graph
+            assert "first task greet the start" in text_of(graph)
 
     asyncio.run(main())
 

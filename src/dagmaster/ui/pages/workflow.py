@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import (
         FailureView,
+        GraphView,
         JobView,
         NodeMetricsReport,
         NodeMetricsView,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MAX_LINES: Final = 5_000
 """How many lines of a definition are shown; the rest is downloaded."""
+MAX_NODES: Final = 500
+"""How many nodes the table beside a graph has."""
 MAX_VALUE: Final = 4_000
 """How many characters of a changed value are shown."""
 _HEAD_KEYS: Final = ("workflow_id", "version", "name", "description", "tags", "inputs")
@@ -125,12 +128,25 @@ class WorkflowSummaryPage:
     template: str = "workflow/summary.html"
 
 
+@dataclass(frozen=True, slots=True)
+class GraphLine:
+    """A node of the graph, and the nodes that it comes after."""
+
+    node_id: str
+    kind: str
+    action: str
+    description: str
+    needs: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowGraphPage:
-    """The graph of a version."""
+    """The graph of a version, drawn and as a table. `left_out`: how many nodes the table does not have."""
 
     title: str
     head: WorkflowHead
+    lines: tuple[GraphLine, ...]
+    left_out: int
     template: str = "workflow/graph.html"
 
 
@@ -203,7 +219,7 @@ def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowH
             Tab(label, icon, workflow_path(name, *filter(None, [path]), version=shown), path == tab)
             for path, label, icon in _TABS
         ),
-        submit=f"/ui/submit?{urlencode({'workflow_id': name})}",
+        submit=f"/ui/submit?{urlencode({'workflow_id': name, **({} if shown is None else {'version': shown})})}",
         edit=f"/ui/editor?{urlencode({'workflow_id': name, 'version': version})}",
         diagram=f"{api}/diagram.svg?version={version}",
         graph=f"{api}/graph?version={version}",
@@ -244,6 +260,27 @@ def summary_page(
         else tuple(_failure_line(failure, history.until) for failure in metrics.common_failures),
         recent=tuple(map(job_row, recent)),
         all_jobs=f"/ui/jobs?{urlencode({'workflow_id': head.workflow_id})}",
+    )
+
+
+def graph_page(head: WorkflowHead, graph: GraphView) -> WorkflowGraphPage:
+    """Return the graph of a version."""
+    needs: dict[str, list[str]] = {}
+    for edge in graph.edges:
+        branches = f" ({' or '.join(edge.branches)})" if edge.branches else ""
+        needs.setdefault(edge.target, []).append(f"{edge.source}{branches}")
+    lines = [
+        GraphLine(
+            node.node_id,
+            node.kind.value.replace("_", " "),
+            node.action,
+            node.description or "",
+            tuple(needs.get(node.node_id, ())),
+        )
+        for node in graph.nodes[:MAX_NODES]
+    ]
+    return WorkflowGraphPage(
+        title=head.workflow_id, head=head, lines=tuple(lines), left_out=max(len(graph.nodes) - MAX_NODES, 0)
     )
 
 

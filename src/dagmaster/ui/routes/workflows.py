@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.application.commands.publication import activate_version
+from dagmaster.application.queries.graphs import workflow_graph
 from dagmaster.application.queries.jobs import list_jobs, newest_jobs
 from dagmaster.application.queries.metrics import node_metrics, workflow_history, workflow_metrics
 from dagmaster.application.queries.workflows import compare_versions, list_workflows, workflow_detail
@@ -22,10 +23,10 @@ from dagmaster.ports.read_store import JobFilter
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.workflow import (
-    WorkflowGraphPage,
     choose_versions,
     definition_page,
     format_definition,
+    graph_page,
     summary_page,
     versions_page,
     workflow_head,
@@ -79,8 +80,9 @@ async def summary(request: Request, app: App, workflow_id: WorkflowId, version: 
 @routes.get("/ui/workflows/{workflow_id}/graph", Scope.READ)
 async def graph(request: Request, app: App, workflow_id: WorkflowId, version: Version = None) -> Response:
     """Show the graph of a version."""
-    head = workflow_head(await workflow_detail(app, workflow_id, version), "graph", time.time())
-    return render(request, "workflow.html", WorkflowGraphPage(title=workflow_id, head=head))
+    detail = await workflow_detail(app, workflow_id, version)
+    view = await workflow_graph(app, workflow_id, detail.version)
+    return render(request, "workflow.html", graph_page(workflow_head(detail, "graph", time.time()), view))
 
 
 @routes.get("/ui/workflows/{workflow_id}/definition", Scope.READ)

@@ -1,0 +1,149 @@
+"""Tasks in flight across jobs: filters in the address, who runs them, how long executions took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
+
+from dagmaster.text_format import format_count
+from dagmaster.ui.pages.charts import BarChart, histogram_chart
+from dagmaster.ui.pages.fleet import MemberRow, fleet_page
+from dagmaster.ui.pages.job_rows import job_path
+from dagmaster.ui.pages.node_rows import node_path
+from dagmaster.ui.pages.times import Duration, Moment, duration, moment
+
+if TYPE_CHECKING:
+    from dagmaster.application.views import DurationReport, FleetView, Page, TaskView
+
+PATH: Final = "/ui/tasks"
+STATES: Final = (("", "any"), ("waiting", "waits in its queue"), ("claimed", "claimed by a worker"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksQuery:
+    """What the address asks for, as text: it is shown again as it was typed."""
+
+    queue: str = ""
+    worker_id: str = ""
+    job_id: str = ""
+    handler: str = ""
+    state: str = ""
+
+    def path(self, **changes: str) -> str:
+        """Return the address of this list, or of another one."""
+        names = ("queue", "worker_id", "job_id", "handler", "state")
+        pairs = {**{name: getattr(self, name) for name in names}, **changes}
+        query = urlencode({name: value for name, value in pairs.items() if value})
+        return f"{PATH}?{query}" if query else PATH
+
+    @property
+    def is_filtered(self) -> bool:
+        """Return whether anything is left out."""
+        return self.path() != PATH
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task of the list. `waited`: how long it was in its queue; `runs`: how long its handler runs."""
+
+    task_id: str
+    href: str
+    node_id: str
+    job_id: str
+    job_href: str
+    status: str
+    handler: str
+    queue: str
+    queue_href: str
+    attempt: int
+    priority: int
+    worker: str
+    worker_href: str
+    dispatched: Moment | None
+    waited: Duration | None
+    runs: Duration | None
+    percent: int | None
+    message: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksPage:
+    """A page of the list. `workers`: the live ones, with what they run. `problem`: why the filters cannot be used."""
+
+    query: TasksQuery
+    problem: str
+    rows: tuple[TaskRow, ...]
+    workers: tuple[MemberRow, ...]
+    states: tuple[tuple[str, str], ...]
+    histogram: BarChart
+    days: int
+    summary: str
+    first: str
+    next: str
+    title: str = "Tasks"
+
+
+def tasks_page(
+    query: TasksQuery,
+    page: Page[TaskView] | None,
+    *,
+    fleet: FleetView,
+    durations: DurationReport,
+    days: int,
+    now: float,
+    cursor: str | None,
+    problem: str = "",
+) -> TasksPage:
+    """Return the list of tasks in flight."""
+    views = () if page is None else page.items
+    following = None if page is None else page.next_cursor
+    places = {one.worker_id: f"{one.host}:{one.pid}" for one in fleet.workers}
+    return TasksPage(
+        query=query,
+        problem=problem,
+        rows=tuple(_row(view, query, places, now) for view in views),
+        workers=tuple(row for row in fleet_page(fleet).workers if row.tasks_href),
+        states=STATES,
+        histogram=histogram_chart(durations),
+        days=days,
+        summary=f"{format_count(len(views), 'task')} on this page",
+        first="" if cursor is None else query.path(),
+        next="" if following is None else query.path(cursor=following),
+    )
+
+
+def _row(view: TaskView, query: TasksQuery, places: dict[str, str], now: float) -> TaskRow:
+    progress = view.progress
+    percent = None
+    if progress is not None and progress.total:
+        percent = max(0, min(100, int(progress.current * 100 / progress.total)))
+    worker_id = view.worker_id or ""
+    return TaskRow(
+        task_id=view.task_id,
+        href=node_path(view.job_id, view.node_id),
+        node_id=view.node_id,
+        job_id=view.job_id,
+        job_href=job_path(view.job_id),
+        status=view.status.value,
+        handler=view.handler,
+        queue=view.queue,
+        queue_href=query.path(queue=view.queue),
+        attempt=view.attempt,
+        priority=view.priority,
+        worker=places.get(worker_id, worker_id),
+        worker_href=query.path(worker_id=worker_id) if worker_id else "",
+        dispatched=moment(view.dispatched_at, now),
+        waited=duration(view.dispatched_at, view.claimed_at, now),
+        runs=duration(view.started_at, None, now),
+        percent=percent,
+        message="" if progress is None else progress.message,
+        note=_note(view),
+    )
+
+
+def _note(view: TaskView) -> str:
+    if view.stop_requested_at is not None:
+        return "asked to stop"
+    return "runs alone" if view.isolation.name == "EXCLUSIVE" else ""
