@@ -19,7 +19,7 @@ from tests.unit.http.loopback import serve
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from playwright.sync_api import Page
+    from playwright.sync_api import Dialog, Page
 
     from tests.unit.http.loopback import Loopback
 
@@ -173,7 +173,12 @@ def watch(page: Page, origin: str) -> list[str]:
             window.report(`${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`);
         });
     """)
-    page.on("dialog", lambda dialog: (reports.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+
+    def dismiss(dialog: Dialog) -> None:
+        reports.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    page.on("dialog", dismiss)
     page.on("request", lambda one: None if one.url.startswith(("blob:", "data:", origin)) else reports.append(one.url))
     return reports
 
@@ -201,7 +206,7 @@ def test_no_payload_becomes_markup_or_runs_on_any_page(visitor: Visitor, jobs: d
         "/ui/submit?workflow_id=planted",
         "/ui/editor?workflow_id=planted",
     ]
-    problems = []
+    problems: list[str] = []
 
     def look(path: str) -> None:
         page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")

@@ -101,7 +101,7 @@ def test_a_wrong_key_is_explained_and_what_was_typed_stays(fields, problem):
 
 async def _make_key(pages: Pages) -> str:
     answer = await pages.post("/ui/keys", {"name": "ci", "scope": "read"})
-    return KEY.findall(answer.text)[0].split("_")[1]
+    return str(KEY.findall(answer.text)[0]).split("_")[1]
 
 
 def test_a_key_is_rotated_and_revoked():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from dagmaster.application.views import QueueView
@@ -107,7 +107,8 @@ class QueuesPage:
 
 def fleet_page(view: FleetView) -> FleetPage:
     """Return the fleet."""
-    alive = [*filter(_is_alive, view.orchestrators), *filter(_is_alive, view.workers)]
+    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    alive = [one for one in members if one.is_alive]
     versions = dict.fromkeys(sorted(one.version for one in alive))
     workers = [one for one in view.workers if one.is_alive]
     slots, busy = sum(one.concurrency for one in workers), sum(one.running for one in workers)
@@ -147,10 +148,6 @@ def queues_page(view: FleetView) -> QueuesPage:
         rate=f"{sum(queue.finished_last_minute for queue in served):,}",
         oldest=format_seconds(oldest) if waiting else NOTHING,
     )
-
-
-def _is_alive(member: OrchestratorView | WorkerView) -> bool:
-    return member.is_alive
 
 
 def _idle_queues(view: FleetView) -> Iterator[QueueView]:
@@ -253,7 +250,7 @@ def _state(one: OrchestratorView | WorkerView, *, is_busy: bool, is_draining: bo
     return MemberState(word, *LOOKS[word])
 
 
-def _lease(one: OrchestratorView | WorkerView) -> dict[str, str | int]:
+def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:
     part = one.silent_seconds / one.lease_seconds if one.lease_seconds else 1.0
     since = one.stopped_seconds
     return {
