@@ -312,8 +312,9 @@ class LogView extends HTMLElement {
     if (!filtered) this.#chunks = Math.min(Math.max(Math.ceil((PAGE_LINES * items.length) / rows.length), 1), this.#chunks * 4, 1000);
     items.forEach((item) => this.#seen.add(item.cursor));
     const page = this.#makePage(items[0].cursor, items.at(-1).cursor);
+    if (!filtered) this.#joinLines(rows, forward);
     this.#draw(page, rows);
-    page.openRow = !filtered && rows.at(-1).isOpen ? rows.at(-1) : null;
+    page.openRow = !filtered && rows.at(-1)?.isOpen ? rows.at(-1) : null;
     if (forward) {
       this.#pages.push(page);
       this.#lines.append(page.element);
@@ -323,6 +324,18 @@ class LogView extends HTMLElement {
       this.#keepPlace(anchor?.element, () => this.#lines.prepend(page.element));
     }
     this.#trim(forward);
+  }
+
+  /** Join the halves of a line that is split between a new page and the window. */
+  #joinLines(rows, forward) {
+    const kept = forward ? this.#pages.at(-1)?.openRow : this.#pages[0]?.element.querySelector('.log-line')?.row;
+    const other = forward ? rows[0] : rows.at(-1);
+    if (!kept || kept.key !== other.key || !(forward || other.isOpen)) return;
+    if (forward) {
+      kept.text += rows.shift().text;
+      kept.isOpen = other.isOpen;
+    } else kept.text = rows.pop().text + kept.text;
+    kept.element.replaceWith((kept.element = drawRow(kept)));
   }
 
   #makePage(first, last) {
