@@ -1,4 +1,4 @@
-"""Every page of a job for everyone: axe-core in light and dark, a narrow screen, 400 % zoom, forced colours."""
+"""Every page for everyone: axe-core in light and dark, a narrow screen, 400 % zoom, forced colours."""
 
 from __future__ import annotations
 
@@ -35,6 +35,21 @@ def paths(server) -> list[str]:
         "/ui/jobs?text=nothing-matches",
         "/ui/login",
         "/ui/nowhere",
+        "/ui/workflows",
+        *[f"/ui/workflows/tiles{tab}" for tab in ("", "/graph", "/definition", "/versions")],
+        "/ui/workflows?tag=nothing-matches",
+        "/ui/submit?workflow_id=tiles",
+        "/ui/editor",
+        "/ui/nodes",
+        "/ui/nodes?workflow_id=nothing-matches",
+        "/ui/tasks",
+        "/ui/tasks?worker_id=wrong",
+        "/ui/queues",
+        "/ui/fleet",
+        "/ui/health",
+        "/ui/keys",
+        "/ui/audit",
+        "/ui/audit?actor=nothing-matches",
         f"/ui/jobs/{waiting}/nodes/ask",
         f"/ui/jobs/{waiting}/cancel",
         *[f"/ui/jobs/{bad}{tab}" for tab in tabs],
