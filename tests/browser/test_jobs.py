@@ -1,4 +1,4 @@
-"""Jobs in a browser: filter, follow, find the failure, resume, cancel, approve; with keys, and without scripts."""
+"""Jobs in a browser: filter, follow, find the failure, resume, cancel, approve; with keys."""
 
 from __future__ import annotations
 
@@ -51,26 +51,6 @@ def test_a_failure_is_found_and_resumed_by_keyboard(visitor: Visitor, broken: st
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").filter(has_text="run 2 starts")).to_be_visible()
     assert visitor.until(broken, "FAILED")["run"] == 2
-
-
-def test_without_scripts_a_job_is_found_explained_retried_and_cancelled(visitor: Visitor, broken: str):
-    page = visitor.page(f"/ui/jobs?text={broken}", java_script_enabled=False)
-    page.get_by_role("link", name="tiles", exact=True).click()
-    expect(page.locator("[data-why]")).to_contain_text("tile 1 has no data")
-    for tab in ("Timeline", "Nodes", "Events", "Inputs and outputs", "Logs", "Map"):
-        page.get_by_role("link", name=tab, exact=True).click()
-        expect(page.get_by_role("link", name=tab, exact=True)).to_have_attribute("aria-current", "page")
-    page.get_by_role("link", name="First failure").click()
-    page.get_by_role("link", name="Retry this node").click()
-    page.get_by_role("button", name="Retry").click()
-    expect(page.get_by_role("status").first).to_contain_text("Run 2 starts")
-    hanging = visitor.submit("hang")
-    visitor.until(hanging, "RUNNING")
-    page.goto(f"/ui/jobs/{hanging}")
-    page.get_by_role("link", name="Cancel").click()
-    page.get_by_role("button", name="Cancel the job").click()
-    expect(page.get_by_role("status").first).to_contain_text("requested cancellation")
-    visitor.until(hanging, "CANCELLED")
 
 
 def test_several_jobs_are_cancelled_at_once(visitor: Visitor):

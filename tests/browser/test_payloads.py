@@ -12,6 +12,7 @@ from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.navigation import NAVIGATION, Mode
 from dagmaster.ui.site import Site, page_scopes
+from dagmaster.worker.task_log_capture import capture
 from tests.browser.payloads import ANSI, PAYLOADS, PRINTABLE, pack
 from tests.browser.visitor import Visitor
 from tests.unit.http.loopback import serve
@@ -155,10 +156,11 @@ def jobs(server: Loopback) -> dict[str, str]:
     job_ids = {}
     for workflow, status in (("planted", "WAITING"), ("failing", "FAILED")):
         body = {"workflow_id": workflow, "inputs": {"tiles": TILES}, **named}
-        answer = visitor.api.post("/api/v1/jobs", json=body)
-        assert answer.status_code == 202, answer.text
-        job_ids[workflow] = answer.json()["job_id"]
-        visitor.until(job_ids[workflow], status)
+        with capture():
+            answer = visitor.api.post("/api/v1/jobs", json=body)
+            assert answer.status_code == 202, answer.text
+            job_ids[workflow] = answer.json()["job_id"]
+            visitor.until(job_ids[workflow], status)
     visitor.close(None)
     return job_ids
 
@@ -232,6 +234,8 @@ def test_payloads_are_shown_as_they_were_written(visitor: Visitor, jobs: dict[st
     page = visitor.page(f"/ui/jobs/{jobs['planted']}/values")
     inputs = json.loads(page.get_by_label("Inputs").last.inner_text())
     assert inputs["text"] == ALL
+    page.goto(f"/ui/jobs/{jobs['planted']}/logs")
+    expect(page.locator(".log-line", has_text=ITEMS[0]).first).to_be_visible()
     page.goto(f"/ui/jobs/{jobs['planted']}/nodes/ask_1")
     expect(page.locator(".callout-lead")).to_have_text(HALVES[1], use_inner_text=True)
     page.goto("/ui/jobs?workflow_id=failing")
