@@ -8,20 +8,22 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.ui.site import Site
+from tests.browser.visitor import Visitor
+from tests.unit.http.loopback import serve
 
-    from tests.browser.visitor import Visitor
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 RULES = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
 AXE = Axe()
+EMPTY = [f"/ui/{name}" for name in ("", "jobs", "workflows", "submit", "nodes", "tasks", "queues", "fleet", "audit")]
 
 
 @pytest.fixture(scope="module")
 def paths(server) -> list[str]:
     """Return the pages to look at: of jobs that failed, wait and completed, and those without any."""
-    from tests.browser.visitor import Visitor
-
     visitor = Visitor(None, server)  # type: ignore[arg-type]
     bad = visitor.submit("tiles", count=4, fails=True)
     waiting = visitor.submit("hello", name="ada")
@@ -75,6 +77,18 @@ def test_no_page_violates_a_rule_of_wcag(visitor: Visitor, paths: list[str], sch
         problems += violations(page)
     assert problems == []
     visitor.problems.clear()  # 404 is one of the pages
+
+
+def test_no_page_of_an_empty_server_violates_a_rule_of_wcag(browser: Browser):
+    with serve(Registry([]), Site()) as server:
+        visitor = Visitor(browser, server)
+        page = visitor.page(None, reduced_motion="reduce")
+        problems = []
+        for path in EMPTY:
+            page.goto(path)
+            problems += violations(page)
+        visitor.close(None)
+    assert problems == []
 
 
 def test_dialog_drawer_and_palette_violate_no_rule(visitor: Visitor, paths: list[str]):
