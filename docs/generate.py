@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 import pyogrio
 
+import dagmaster
 from dagmaster.application.context import Application
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_definitions import describe_handler
+from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.schema import NODE_MODELS, InputModel, RetryModel, WorkflowModel, json_schema
 from dagmaster.authoring.schema_description import REQUIRED, FieldDescription, describe_fields
 from dagmaster.bootstrap import find_handlers
@@ -60,6 +63,7 @@ def pages() -> dict[Path, str]:
     """Return the text of every generated page."""
     return {
         HERE / "reference" / "workflow-file.md": _workflow_file(),
+        HERE / "reference" / "python.md": _python(),
         HERE / "reference" / "states.md": _states(),
         HERE / "reference" / "expressions.md": _expressions(),
         HERE / "reference" / "commands.md": _commands(),
@@ -144,6 +148,63 @@ def _kind(field: dict[str, Any]) -> str:
 def _default(field: dict[str, Any]) -> str:
     value = field.get("default")
     return "" if value in (None, "", [], {}) else f"`{json.dumps(value)}`"
+
+
+def _python() -> str:
+    """Return the names that workflows in Python are written with."""
+    text = (
+        GENERATED
+        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\n[How they are used](../tutorial/python.md).\n"
+    )
+    for name in PYTHON_NAMES:
+        thing = TaskFunction if name == "TaskFunction" else getattr(dagmaster, name)
+        methods = (
+            [thing] if not isinstance(thing, type) else [getattr(thing, method) for method in PYTHON_METHODS[name]]
+        )
+        text += f"\n## {name}\n\n" + (f"{inspect.cleandoc(thing.__doc__ or '')}\n\n" if isinstance(thing, type) else "")
+        for method in methods:
+            label = name if method is thing else f"{name}.{method.__name__}"
+            text += f"```\n{_signature(label, method)}\n```\n\n{inspect.cleandoc(method.__doc__ or '')}\n\n"
+        text = text.rstrip("\n") + "\n"
+    return text
+
+
+PYTHON_NAMES = (
+    *("task", "workflow", "handler_task", "conditional", "fan_out", "fan_in", "approval", "wait", "child_workflow"),
+    *(
+        "any_of",
+        "all_of",
+        "join",
+        "expression",
+        "run",
+        "run_async",
+        "load_workflow",
+        "Future",
+        "TaskFunction",
+        "Workflow",
+    ),
+)
+PYTHON_METHODS = {
+    "Future": ("default", "after"),
+    "TaskFunction": ("map", "expand", "partial", "with_options", "submit"),
+    "Workflow": ("run", "run_async", "to_yaml", "with_options", "compile"),
+}
+
+
+def _signature(label: str, function: Any) -> str:
+    """Return a signature, one parameter a line if it is long."""
+    signature = inspect.signature(function)
+    parts: list[str] = []
+    for one in signature.parameters.values():
+        if one.kind is one.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
+        default = "" if one.default is one.empty else f" = {one.default!r}"
+        if one.name != "self":
+            parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
+    returned = f" -> {signature.return_annotation}"
+    line = f"{label}({', '.join(parts)}){returned}"
+    return line if len(line) <= 110 else f"{label}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
 
 
 def _states() -> str:

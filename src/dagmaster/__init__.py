@@ -19,11 +19,28 @@ if TYPE_CHECKING:
         handler,
         register_handler,
     )
+    from dagmaster.authoring.python.futures import Future
+    from dagmaster.authoring.python.node_functions import (
+        all_of,
+        any_of,
+        approval,
+        child_workflow,
+        conditional,
+        expression,
+        fan_in,
+        fan_out,
+        join,
+        wait,
+    )
+    from dagmaster.authoring.python.tasks import handler_task, task
+    from dagmaster.authoring.python.workflow_files import load_workflow
+    from dagmaster.authoring.python.workflows import Workflow, workflow
+    from dagmaster.bootstrap.workflow_run import run, run_async
     from dagmaster.client.async_client import AsyncClient
     from dagmaster.client.blocking_client import Client
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
-    from dagmaster.errors import DagmasterError, InputsInvalid, PermanentError, Problem, WorkflowInvalid
+    from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
     from dagmaster.ports.read_records import JobFilter
 
@@ -34,10 +51,12 @@ __all__ = [
     "Client",
     "Compiled",
     "DagmasterError",
+    "Future",
     "Graph",
     "HandlerContext",
     "HandlerResult",
     "InputsInvalid",
+    "JobFailed",
     "JobFilter",
     "JobRequest",
     "PermanentError",
@@ -45,13 +64,30 @@ __all__ = [
     "Progress",
     "Registry",
     "RetryPolicy",
+    "Workflow",
     "WorkflowInvalid",
+    "all_of",
+    "any_of",
+    "approval",
+    "child_workflow",
     "compile_definition",
     "compile_file",
     "compile_text",
+    "conditional",
     "discover",
+    "expression",
+    "fan_in",
+    "fan_out",
     "handler",
+    "handler_task",
+    "join",
+    "load_workflow",
     "register_handler",
+    "run",
+    "run_async",
+    "task",
+    "wait",
+    "workflow",
 ]
 
 _MODULES = {
@@ -65,11 +101,35 @@ _MODULES = {
         "handler",
         "register_handler",
     ),
+    "dagmaster.authoring.python.futures": ("Future",),
+    "dagmaster.authoring.python.node_functions": (
+        "all_of",
+        "any_of",
+        "approval",
+        "child_workflow",
+        "conditional",
+        "expression",
+        "fan_in",
+        "fan_out",
+        "join",
+        "wait",
+    ),
+    "dagmaster.authoring.python.tasks": ("handler_task", "task"),
+    "dagmaster.authoring.python.workflow_files": ("load_workflow",),
+    "dagmaster.authoring.python.workflows": ("Workflow", "workflow"),
+    "dagmaster.bootstrap.workflow_run": ("run", "run_async"),
     "dagmaster.client.async_client": ("AsyncClient",),
     "dagmaster.client.blocking_client": ("Client",),
     "dagmaster.engine.graph": ("Graph",),
     "dagmaster.engine.retry": ("RetryPolicy",),
-    "dagmaster.errors": ("DagmasterError", "InputsInvalid", "PermanentError", "Problem", "WorkflowInvalid"),
+    "dagmaster.errors": (
+        "DagmasterError",
+        "InputsInvalid",
+        "JobFailed",
+        "PermanentError",
+        "Problem",
+        "WorkflowInvalid",
+    ),
     "dagmaster.ports.handler_reports": ("Checkpoint", "HandlerResult", "Progress"),
     "dagmaster.ports.read_records": ("JobFilter",),
 }

@@ -134,7 +134,7 @@ def test_the_commands_of_the_readme_work_in_its_order(shell: Shell):
             process.signal(signal.SIGTERM)
             assert process.wait() == 0, process.text
     sections = list(dict.fromkeys(done))
-    assert (sections[0], sections[-1], len(sections)) == ("On your laptop", "On servers", 6), sections
+    assert (sections[0], sections[-1], len(sections)) == ("On your laptop", "On servers", 7), sections
     for name in ("hello.svg", "workflow.schema.json", "run.png"):
         assert (shell.folder / name).stat().st_size > 1000
 

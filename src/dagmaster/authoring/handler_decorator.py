@@ -11,7 +11,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,6 +25,7 @@ from dagmaster.errors import HandlerInvalid
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
+    from types import FrameType
 
     from dagmaster.authoring.handler_context import HandlerContext
 
@@ -67,6 +68,8 @@ class HandlerSpec:
     aliases: tuple[str, ...]
     module: str
     signature: Signature = field(repr=False)
+    returns_json: bool = False
+    """Whether it may return any JSON value, and not only a mapping."""
 
     def call(self, context: HandlerContext) -> Any:
         """Call the function with its arguments; return a value, a coroutine or a generator."""
@@ -122,6 +125,8 @@ class _Mark:
     isolation: str | None
     aliases: tuple[str, ...]
     local_names: Mapping[str, Any]
+    # Of a task: the function, which the marked object stands for. Its result is any JSON value.
+    task: Callable[..., Any] | None = None
 
 
 def handler(
@@ -163,7 +168,7 @@ def handler(
             version=str(version),
             isolation=isolation,
             aliases=names,
-            local_names=_local_names(function),
+            local_names=local_names_of(function, sys._getframe(1)),  # noqa: SLF001 - see there
         )
         try:
             setattr(function, _MARK, left)
@@ -178,17 +183,24 @@ register_handler = handler
 """The same decorator under the name that older handlers use."""
 
 
+def mark_task(function: Callable[..., Any], name: str, frame: FrameType, **options: Any) -> None:
+    """Make a function a handler whose result is any JSON value. `frame`: where it is defined."""
+    mark: _Mark = getattr(handler(name, **options)(function), _MARK)
+    setattr(function, _MARK, replace(mark, task=function, local_names=local_names_of(function, frame)))
+
+
 def spec_of(function: Any) -> HandlerSpec:
     """Read a decorated function or class; raise HandlerInvalid with the handler's name if it cannot work."""
     mark = mark_of(function)
     if mark is None:
-        raise HandlerInvalid(f"{function!r} is not a handler: decorate it with @handler()")
+        raise HandlerInvalid(f"{function!r} is not a handler: decorate it with @handler() or @task")
+    function = mark.task or function
     try:
         style = _style(function)
         if style is HandlerStyle.CLASS:
             signature = read_execute(function.execute, mark.local_names)
         else:
-            signature = read_function(function, mark.local_names)
+            signature = read_function(function, mark.local_names, by_name=mark.task is not None)
     except HandlerInvalid as error:
         place = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', '?')}"
         raise HandlerInvalid(f"handler {mark.name!r} ({place}): {error}") from error
@@ -207,6 +219,7 @@ def spec_of(function: Any) -> HandlerSpec:
         aliases=mark.aliases,
         module=getattr(function, "__module__", "") or "",
         signature=signature,
+        returns_json=mark.task is not None,
     )
 
 
@@ -279,14 +292,25 @@ def _policy(retry: Any, label: str) -> RetryPolicy | None:
     return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
 
 
-def _local_names(function: Any) -> dict[str, Any]:
-    """Return the local names that postponed annotations use, for a handler defined inside a function."""
+def read_retry(retry: RetryPolicy | Mapping[str, Any] | int | str, label: str) -> dict[str, Any] | str:
+    """Return a retry as the key of a workflow file; raise HandlerInvalid if it is none."""
+    if _policy(retry, label) is NO_RETRY:
+        return "none"
+    if isinstance(retry, RetryPolicy):
+        return {**asdict(retry), "backoff": str(retry.backoff)}
+    return dict(retry) if isinstance(retry, Mapping) else {"max_attempts": retry}
+
+
+def local_names_of(function: Any, frame: FrameType) -> dict[str, Any]:
+    """Return the local names that postponed annotations use, for a handler defined inside the function of a frame.
+
+    There is no other way to the names around a definition.
+    """
     if "<locals>" not in getattr(function, "__qualname__", ""):
         return {}
     execute = getattr(function, "execute", function)
     texts = [one for one in getattr(execute, "__annotations__", {}).values() if isinstance(one, str)]
     names = {name for text in texts for name in _IDENTIFIER.findall(text)}
-    frame = sys._getframe(2)  # noqa: SLF001 - there is no other way to the names around a definition
     return {name: frame.f_locals[name] for name in names if name in frame.f_locals}
 
 

@@ -45,6 +45,7 @@ __all__ = [
     "Registry",
     "discover",
     "handler",
+    "import_source",
     "register_handler",
     "spec_of",
 ]
@@ -183,7 +184,7 @@ class Registry:
 
     def _load(self, module: str) -> None:
         """Import a module of lazy handlers and register its handlers."""
-        handlers = _handlers_in(_import(module, f"the module {module!r}"))
+        handlers = _handlers_in(import_source(module, f"the module {module!r}"))
         for name in [name for name, one in self._announced.items() if one.module == module]:
             one = self._announced.pop(name)
             for alias in (name, *one.aliases):
@@ -221,7 +222,7 @@ def _append_working_directory() -> None:
 
 def _register_module(registry: Registry, name: str, subject: str) -> None:
     """Register every decorated function of a module; raise if it has none."""
-    module = _import(name, subject)
+    module = import_source(name, subject)
     announced: Mapping[str, LazyHandler] = getattr(module, "__handlers__", {})
     registry.register_lazy(announced, getattr(module, "__definitions__", None))
     handlers = _handlers_in(module)
@@ -236,7 +237,8 @@ def _handlers_in(module: ModuleType) -> list[Any]:
     return [one for one in vars(module).values() if mark_of(one) is not None]
 
 
-def _import(name: str, subject: str) -> ModuleType:
+def import_source(name: str, subject: str) -> ModuleType:
+    """Import a module or a file; raise HandlerInvalid about `subject` if that fails."""
     # Whatever the module raises, the error names the module. A module that calls exit
     # would end the orchestrator without a word.
     try:

@@ -127,12 +127,17 @@ class Signature:
         return {"path": format_path(place), "message": message}
 
 
-def read_function(function: Callable[..., Any], local_names: Mapping[str, Any]) -> Signature:
-    """Read a function: context parameters, then one model for all params, or params by name."""
+def read_function(function: Callable[..., Any], local_names: Mapping[str, Any], *, by_name: bool = False) -> Signature:
+    """Read a function: context parameters, then one model for all params, or params by name.
+
+    `by_name`: a model is the type of one param, as of any other.
+    """
     hints = resolve_annotations(function, local_names)
     contexts, others = _split_parameters(list(inspect.signature(function).parameters.values()), hints)
     output_model, output_keys = output_type(hints.get("return"))
-    models = [one for one in others if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD]
+    models = [
+        one for one in others if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD and not by_name
+    ]
     if models and len(others) > 1:
         raise HandlerInvalid(
             f"{models[0].name!r} is a model and receives all params; nothing is left for "

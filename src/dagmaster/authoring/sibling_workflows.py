@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from dagmaster.authoring.compiler.compile import compile_file
+from dagmaster.authoring.python.workflow_files import file_of, load_workflow
 from dagmaster.authoring.source_document import read_file
 from dagmaster.engine.graph import FanOutSpec, WorkflowSpec
 from dagmaster.errors import WorkflowInvalid
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 def compile_with_children(
     path: pathlib.Path, handlers: HandlerCatalog, *, allow_missing_handlers: bool = False
 ) -> tuple[Compiled, list[Graph]]:
-    """Compile a file, and the workflows beside it that its child jobs need, at any depth."""
-    compiled = compile_file(path, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
-    siblings = _Siblings(path.parent, handlers)
-    children: dict[str, Graph] = {}
-    pending = [compiled.graph]
+    """Compile a file, and the workflows that its child jobs need, at any depth: Python calls, or files beside it."""
+    workflow = load_workflow(path)
+    compiled = workflow.compile(handlers, allow_missing_handlers=allow_missing_handlers)
+    siblings = _Siblings(file_of(path).parent, handlers)
+    children = {member.workflow_id: member.compile(handlers).graph for member in workflow.family()[1:]}
+    pending = [compiled.graph, *children.values()]
     while pending:
         for workflow_id, version in _child_workflows(pending.pop()):
             if workflow_id not in children and workflow_id != compiled.graph.workflow_id:

@@ -89,12 +89,43 @@ def inputs_options(command: F) -> F:
     return one(many(command))
 
 
+class WorkflowPath(click.Path):
+    """A workflow file that exists: YAML, or Python (`flow.py`, `flow.py:nightly`)."""
+
+    name = "file"
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, exists=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Check the file; return the path with the name of the workflow, if there is one."""
+        super().convert(workflow_file(value), param, ctx)
+        return pathlib.Path(value)
+
+
+def workflow_file(path: pathlib.Path | str) -> pathlib.Path:
+    """Return the file of a path, without the name of a workflow in it (`flow.py:nightly`)."""
+    file, colon, _ = str(path).partition(".py:")
+    return pathlib.Path(f"{file}.py") if colon else pathlib.Path(path)
+
+
 def load_registry(modules: Iterable[str]) -> Registry:
     """Return the built-in handlers, those of the settings, and those named on the command line."""
     from dagmaster.bootstrap import find_handlers
 
     with command_errors():
         return find_handlers(tuple(modules))
+
+
+def modules_with_tasks(modules: tuple[str, ...], files: Iterable[pathlib.Path]) -> tuple[str, ...]:
+    """Return the modules of `--handlers`, and those that have the tasks of Python workflow files."""
+    python_files = [file for file in files if workflow_file(file).suffix == ".py"]
+    if not python_files:
+        return modules
+    from dagmaster.authoring.python.workflow_files import task_modules
+
+    more = [module for file in python_files for module in task_modules(file)]
+    return tuple(dict.fromkeys((*modules, *more)))
 
 
 def current_user() -> str:

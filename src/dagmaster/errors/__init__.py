@@ -145,6 +145,13 @@ class GraphNotFound(DagmasterError):
 # ── Jobs and commands ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class JobFailed(DagmasterError):
+    """The job that was run has failed or was cancelled."""
+
+    code = "job_failed"
+    category = Category.CONFLICT
+
+
 class JobNotFound(DagmasterError):
     """No job has this id."""
 

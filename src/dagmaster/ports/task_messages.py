@@ -89,9 +89,9 @@ class _Ended:
 
 @dataclass(slots=True)
 class Succeeded(_Ended):
-    """The handler returned an output: JSON, not shared."""
+    """The handler returned an output: JSON, not shared. Only a task of a Python graph returns other than a mapping."""
 
-    output: dict[str, Any]
+    output: Any
     metrics: dict[str, Any] = field(default_factory=dict)
 
 

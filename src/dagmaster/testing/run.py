@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.authoring.handler_registry import Registry, discover
+from dagmaster.authoring.python.workflow_inputs import to_inputs
+from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import Answers, LocalRunner
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def run_workflow(
-    workflow: Graph | pathlib.Path | str,
+    workflow: Graph | Workflow[..., Any] | pathlib.Path | str,
     inputs: Mapping[str, Any] | None = None,
     *,
     handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str = (),
@@ -36,7 +38,7 @@ def run_workflow(
     secrets: Mapping[str, str] | None = None,
     services: WorkerServices | None = None,
 ) -> JobReport:
-    """Run a workflow (a graph, a file, or YAML text) until it has finished, and return the report.
+    """Run a workflow (a graph, Python code, a file, or YAML text) until it has finished, and return the report.
 
     `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
     handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
@@ -52,7 +54,13 @@ def run_workflow(
     abandoned, and its failure is permanent.
     """
     registry = _registry(handlers).overlay(_known_handlers())
-    if isinstance(workflow, pathlib.Path):
+    if isinstance(workflow, Workflow):
+        # A double of `handlers` replaces a task, too.
+        registry = _registry(handlers).overlay(workflow.handlers(DEFAULT_QUEUE)).overlay(_known_handlers())
+        inputs = to_inputs(inputs or {})
+        workflow, *called = [member.compile(registry).graph for member in workflow.family()]
+        children = [*called, *children]
+    elif isinstance(workflow, pathlib.Path):
         workflow = compile_file(workflow, handlers=registry).graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph

@@ -42,7 +42,7 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
             discard_stale_checkpoint(context)
         with _handler_span(context):
             produced = spec.call(context)
-            value = _run_generator(produced, context) if spec.style is HandlerStyle.GENERATOR else produced
+            value = _run_generator(produced, context, spec) if spec.style is HandlerStyle.GENERATOR else produced
         return _cancelled_outcome() if context.saw_cancellation else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
@@ -60,7 +60,9 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
             await asyncio.to_thread(discard_stale_checkpoint, context)
         with _handler_span(context):
             produced = spec.call(context)
-            value = await (produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context))
+            value = await (
+                produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context, spec)
+            )
         # A coroutine that is asked to stop is cancelled: it always notices.
         return _cancelled_outcome() if context.cancelled else outcome_of(value, spec)
     except BaseException as error:  # noqa: BLE001 - as above
@@ -89,18 +91,20 @@ def _cancelled_outcome() -> Outcome:
     return failed("cancelled", "the task was asked to stop", permanent=True)
 
 
-async def _run_async_generator(generator: AsyncGenerator[Any, None], context: HandlerContext) -> JsonValue:
+async def _run_async_generator(
+    generator: AsyncGenerator[Any, None], context: HandlerContext, spec: HandlerSpec
+) -> JsonValue:
     """Run an async generator to its end; return its last result."""
     result = None
     async with contextlib.aclosing(generator):
         async for item in generator:
-            value = handle_yielded(item, context)
+            value = handle_yielded(item, context, spec)
             if value is not NOTHING:
                 result = value
     return result
 
 
-def _run_generator(generator: Generator[Any, None, Any], context: HandlerContext) -> JsonValue:
+def _run_generator(generator: Generator[Any, None, Any], context: HandlerContext, spec: HandlerSpec) -> JsonValue:
     """Run a plain generator to its end; return its return value, else its last result."""
     result = None
     with contextlib.closing(generator):
@@ -109,6 +113,6 @@ def _run_generator(generator: Generator[Any, None, Any], context: HandlerContext
                 item = next(generator)
             except StopIteration as end:
                 return result if end.value is None else end.value
-            value = handle_yielded(item, context)
+            value = handle_yielded(item, context, spec)
             if value is not NOTHING:
                 result = value

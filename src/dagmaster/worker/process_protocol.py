@@ -117,7 +117,7 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed |
     if "checkpoint" in body:
         return Checkpoint.from_json(body["checkpoint"])
     if "succeeded" in body:
-        return Succeeded(dict(body["succeeded"]), dict(body["metrics"]))
+        return Succeeded(body["succeeded"], dict(body["metrics"]))
     if "ready" in body:
         return Ready()
     if "unavailable" in body:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
@@ -56,18 +57,20 @@ def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
         if value.metrics:
             metrics = json_copy(value.metrics, kind="invalid_output", subject="the metrics")
         value = value.output
-    if value is None:
+    if value is None and not spec.returns_json:
         value = {}
     if spec.output_model is not None:
         value = _validated_output(value, spec.output_model)
+    elif spec.returns_json:
+        value = _to_json(value)
     elif isinstance(value, BaseModel):
         value = _dump_model(value)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) and not spec.returns_json:
         raise PermanentError(_describe_bad_output(value), kind="invalid_output", path="")
     return Succeeded(json_copy(value, kind="invalid_output", subject="the output"), metrics)
 
 
-def handle_yielded(item: Any, context: HandlerContext) -> Any:
+def handle_yielded(item: Any, context: HandlerContext, spec: HandlerSpec) -> Any:
     """Report a yielded item; return it if it is a result, else NOTHING."""
     match item:
         case None:
@@ -89,7 +92,7 @@ def handle_yielded(item: Any, context: HandlerContext) -> Any:
             return HandlerResult(**{"success": True, **rest, "output": output})
         case {"type": "result"}:
             return {key: item[key] for key in item if key != "type"}
-        case dict() | HandlerResult() | BaseModel():
+        case _ if spec.returns_json or isinstance(item, dict | HandlerResult | BaseModel):
             return item
     raise PermanentError(
         f"the handler yielded a value of type {type(item).__name__}: it may yield Progress, Checkpoint and a result",
@@ -189,6 +192,17 @@ def _validated_output(value: Any, model: type[BaseModel]) -> Any:
                 f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
     return _dump_model(value)
+
+
+def _to_json(value: Any) -> Any:
+    """Return the result of a task with models, dates, enums … as JSON."""
+    if inspect.iscoroutine(value):
+        raise PermanentError(_describe_bad_output(value), kind="invalid_output", path="")
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError as error:
+        message = f"the result, of type {type(value).__name__}, is not JSON: {error}"
+        raise PermanentError(message, kind="invalid_output", path="") from None
 
 
 def _dump_model(value: BaseModel) -> Any:

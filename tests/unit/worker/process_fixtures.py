@@ -88,7 +88,8 @@ def outcome_of(message: TaskMessage, **options: Any) -> tuple[Outcome, Watched]:
 
 def output(outcome: Outcome) -> dict[str, Any]:
     assert isinstance(outcome, Succeeded), outcome
-    return outcome.output
+    output: dict[str, Any] = outcome.output
+    return output
 
 
 def lives(pid: float | None) -> bool:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from dagmaster.application.commands.publication import WorkflowSource
 from dagmaster.application.views.results import ValidationResult
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.authoring.python.workflow_files import file_of, is_python_file, load_workflows
 from dagmaster.errors import QueryInvalid, WorkflowInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from dagmaster.authoring.compiler.compile import Compiled
@@ -21,9 +22,18 @@ if TYPE_CHECKING:
 def validate_files(
     files: Iterable[Path], handlers: HandlerCatalog, *, allow_missing_handlers: bool = False
 ) -> list[ValidationResult]:
-    """Compile files, and the .yaml and .yml files of folders, each once; return the problems of each."""
-    compile_one = partial(compile_file, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
-    return [_validate(str(file), partial(compile_one, file)) for file in expand_folders(files)]
+    """Compile files, the .yaml and .yml files of folders, and the workflows of Python files, each once.
+
+    Return the problems of each.
+    """
+    results: list[ValidationResult] = []
+    for file in expand_folders(files):
+        if is_python_file(file):
+            results += _validate_python(file, handlers, allow_missing_handlers=allow_missing_handlers)
+        else:
+            compile_one = partial(compile_file, file, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
+            results.append(_validate(str(file), compile_one))
+    return results
 
 
 def validate_text(
@@ -53,6 +63,20 @@ def expand_folders(files: Iterable[Path]) -> list[Path]:
             raise QueryInvalid(f"{file}: no .yaml or .yml file in this folder")
         paths += inside
     return list(dict.fromkeys(paths))
+
+
+def _validate_python(
+    file: Path, handlers: HandlerCatalog, *, allow_missing_handlers: bool
+) -> Iterator[ValidationResult]:
+    """Compile the workflows of a Python file, or the one that is named."""
+    try:
+        workflows = load_workflows(file)
+    except WorkflowInvalid as error:
+        yield ValidationResult(file=str(file), is_valid=False, problems=error.problems, graph=None)
+        return
+    for workflow in workflows:
+        name = f"{file_of(file)}:{workflow.__name__}"
+        yield _validate(name, partial(workflow.compile, handlers, allow_missing_handlers=allow_missing_handlers))
 
 
 def _validate(file: str, compile_workflow: Callable[[], Compiled]) -> ValidationResult:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import json
 import os
-import pathlib
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -17,6 +16,8 @@ from rich.json import JSON
 from dagmaster.application.node_lookup import actions_of, approvals_of, dependencies_of
 from dagmaster.application.views import JobStatus
 from dagmaster.authoring.inputs import parse_input
+from dagmaster.authoring.python.workflow_files import is_python_file
+from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.bootstrap import blob_directory, open_database, run_service
@@ -24,6 +25,7 @@ from dagmaster.cli.errors import CommandError
 from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
+    WorkflowPath,
     current_user,
     data_dir_option,
     handlers_option,
@@ -32,6 +34,7 @@ from dagmaster.cli.options import (
     json_or_text,
     json_output_option,
     load_registry,
+    modules_with_tasks,
     print_problems,
     print_rejection,
     read_json_file,
@@ -44,6 +47,7 @@ from dagmaster.settings import load_settings
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
+    import pathlib
     from collections.abc import Iterator
 
     from dagmaster.application.views import JobDetailView
@@ -56,7 +60,7 @@ Display = LiveDisplay | PlainDisplay
 @click.command(
     epilog="Exit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.",
 )
-@click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
+@click.argument("file", type=WorkflowPath())
 @inputs_options
 @json_output_option("Print the job as `jobs show --json` prints it, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
@@ -98,12 +102,17 @@ def run(
       dagmaster run workflows/fan_out.yaml -i count=100000 --json
       dagmaster run flow.yaml -I inputs.json --handlers ./my_handlers.py
       dagmaster run flow.yaml --ephemeral
+      dagmaster run flow.py:nightly -i day=2026-01-01      a @workflow function of a Python file
     """
     # A run creates many long-lived objects, which frequent garbage collection would scan for nothing: with the default
     # thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
     gc.set_threshold(50_000, 50, 50)
     with _stdout_for_the_result() as stdout:
+        modules = modules_with_tasks(modules, [file])
         registry = load_registry(modules)
+        if is_python_file(file):
+            # Its tasks go to the private queue of this run, whatever they name.
+            registry.default_queue = registry.default_queue or DEFAULT_QUEUE
         try:
             compiled, children = compile_with_children(file, registry)
         except WorkflowInvalid as error:

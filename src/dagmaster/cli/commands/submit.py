@@ -19,10 +19,12 @@ from dagmaster.cli.options import (
     inputs_options,
     inputs_remedy,
     json_option,
+    modules_with_tasks,
     print_problems,
     print_rejection,
     read_json_file,
     read_pairs,
+    workflow_file,
 )
 from dagmaster.cli.system import open_session
 from dagmaster.errors import InputsInvalid, WorkflowInvalid
@@ -89,6 +91,7 @@ def submit(
       dagmaster submit fan_out -i count=10000 --wait
       dagmaster submit workflows/hello_world.yaml -i name=Ada --name "hello Ada"
       dagmaster submit nightly --idempotency-key nightly-2026-01-31 --priority 8
+      dagmaster submit flow.py:nightly -i day=2026-01-01
       dagmaster submit tile --batch tiles.jsonl --idempotency-key tiles-2026-01-31
     """
     from dagmaster.application.submission import JobRequest
@@ -127,17 +130,18 @@ def _with_file(
     request: JobRequest, path: pathlib.Path, modules: tuple[str, ...], data_dir: pathlib.Path | None
 ) -> JobRequest:
     """Return the request with the graphs of a workflow file, if it names one."""
-    if path.suffix not in (".yaml", ".yml") and not path.is_file():
+    file = workflow_file(path)
+    if file.suffix not in (".yaml", ".yml", ".py") and not file.is_file():
         if modules:
             raise click.UsageError("--handlers goes with a workflow file: a published workflow was validated before")
         return request
-    if not path.is_file():
-        raise click.ClickException(f"there is no file {path}")
+    if not file.is_file():
+        raise click.ClickException(f"there is no file {file}")
     if request.version is not None:
         raise click.UsageError("--version goes with the id of a published workflow: a file has its own version")
     from dagmaster.authoring.sibling_workflows import compile_with_children
 
-    compiled, children = compile_with_children(path, known_handlers(modules, data_dir))
+    compiled, children = compile_with_children(path, known_handlers(modules_with_tasks(modules, [path]), data_dir))
     print_problems(compiled.warnings)
     return replace(request, graph=compiled.graph, child_graphs=tuple(children))
 

@@ -9,7 +9,14 @@ import click
 
 from dagmaster.cli.known_handlers import known_handlers
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, LazyGroup
-from dagmaster.cli.options import handlers_option, json_option, load_registry, print_problems
+from dagmaster.cli.options import (
+    WorkflowPath,
+    handlers_option,
+    json_option,
+    load_registry,
+    modules_with_tasks,
+    print_problems,
+)
 from dagmaster.cli.system import find_server
 from dagmaster.errors import WorkflowInvalid
 from dagmaster.text_format import format_count
@@ -52,9 +59,11 @@ def validate(
     Examples:
       dagmaster workflows validate workflows/*.yaml
       dagmaster workflows validate flow.yaml --allow-missing-handlers
+      dagmaster workflows validate flow.py:nightly
     """
     from dagmaster.application.commands.validation import validate_files
 
+    modules = modules_with_tasks(modules, files)
     handlers = load_registry(modules) if find_server(None) is None else known_handlers(modules, None)
     results = validate_files(files, handlers, allow_missing_handlers=allow_missing_handlers)
     invalid = sum(not result.is_valid for result in results)
@@ -72,7 +81,7 @@ def validate(
 
 
 @workflows.command()
-@click.argument("file", type=click.Path(path_type=pathlib.Path, dir_okay=False, exists=True))
+@click.argument("file", type=WorkflowPath())
 @click.option(
     "--format",
     "style",
@@ -88,12 +97,16 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
     Examples:
       dagmaster workflows diagram flow.yaml
       dagmaster workflows diagram flow.yaml -o flow.svg
+      dagmaster workflows diagram flow.py:nightly
     """
-    from dagmaster.authoring.compiler.compile import compile_file
     from dagmaster.authoring.diagram import diagram as draw
+    from dagmaster.authoring.python.workflow_files import load_workflow
+    from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 
+    registry = load_registry(modules_with_tasks(modules, [file]))
+    registry.default_queue = registry.default_queue or DEFAULT_QUEUE
     try:
-        graph = compile_file(file, handlers=load_registry(modules), allow_missing_handlers=True).graph
+        graph = load_workflow(file).compile(registry, allow_missing_handlers=True).graph
     except WorkflowInvalid as error:
         print_problems(error.problems)
         return BAD_INPUT
@@ -103,6 +116,29 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
             raise click.UsageError(f"a diagram is .svg or .mmd (Mermaid), not {suffix}")
         style = "svg" if suffix == ".svg" else "mermaid"
     _write(draw.svg(graph) if style == "svg" else draw.mermaid(graph), output)
+    return COMPLETED
+
+
+@workflows.command(epilog="Exit codes: 0 exported, 2 the workflow is not valid.")
+@click.argument("file", type=WorkflowPath())
+@click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
+def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
+    """Write a workflow of Python code as a workflow file (YAML).
+
+    The file has the same graph. Its tasks stay Python functions: name their module where it is used (--handlers).
+
+    \b
+    Examples:
+      dagmaster workflows export flow.py:nightly -o nightly.yaml
+    """
+    from dagmaster.authoring.python.workflow_files import load_workflow
+
+    try:
+        text = load_workflow(file).to_yaml()
+    except WorkflowInvalid as error:
+        print_problems(error.problems)
+        return BAD_INPUT
+    _write(text, output)
     return COMPLETED
 
 

@@ -15,6 +15,7 @@ from dagmaster.cli.options import (
     data_dir_option,
     handlers_option,
     json_option,
+    modules_with_tasks,
     print_problems,
     print_rejection,
 )
@@ -53,12 +54,13 @@ def push(
       dagmaster workflows push workflows/
       dagmaster workflows push flow.yaml --handlers ./my_handlers.py
       dagmaster workflows push flow.yaml --replace         while you develop it
+      dagmaster workflows push flow.py                     the @workflow functions of a Python file
     """
     from dagmaster.application.commands.publication import publish_workflows
     from dagmaster.application.commands.validation import to_sources, validate_files
 
     with command_errors():
-        handlers = known_handlers(modules, data_dir)
+        handlers = known_handlers(modules_with_tasks(modules, files), data_dir)
         results = validate_files(files, handlers, allow_missing_handlers=allow_missing_handlers)
     try:
         sources = to_sources(results)

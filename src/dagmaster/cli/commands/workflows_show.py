@@ -85,9 +85,9 @@ def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool,
 
     view = on_system(data_dir, query)
     if as_yaml:
-        import yaml
+        from dagmaster.authoring.yaml.writer import write_yaml
 
-        click.echo(yaml.safe_dump(view.definition, sort_keys=False, allow_unicode=True), nl=False)
+        click.echo(write_yaml(view.definition), nl=False)
     elif as_json:
         click.echo(json.dumps(view.to_dict(), ensure_ascii=False))
     else:

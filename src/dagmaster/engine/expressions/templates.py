@@ -200,7 +200,7 @@ class _Compiler:
 
     def _string(self, text: str, place: Path) -> Resolve | None:
         try:
-            pieces = _split(text)
+            pieces = split_template(text)
         except ExpressionInvalid as error:
             self._problem(error, place)
             return None
@@ -227,7 +227,7 @@ class _Compiler:
         return SecretName(str(keys[1])) if keys[:1] == ("secrets",) else expression
 
 
-def _split(text: str) -> list[tuple[int, str, bool]]:
+def split_template(text: str) -> list[tuple[int, str, bool]]:
     """Split a string into pieces: offset, text, and whether it is plain text or an expression in braces."""
     if _ONE_PATH.fullmatch(text):
         return [(0, text, False)]

@@ -14,7 +14,7 @@ from dagmaster.engine.expressions.conditions import compile_condition, condition
 from dagmaster.engine.expressions.expression import _compile, _Compiler, compile_expression
 from dagmaster.engine.expressions.filters import FILTERS
 from dagmaster.engine.expressions.parser import parse
-from dagmaster.engine.expressions.templates import _split, compile_template, fill_secrets, has_secrets
+from dagmaster.engine.expressions.templates import compile_template, fill_secrets, has_secrets, split_template
 from dagmaster.errors import EvaluationFailed, ExpressionInvalid
 
 ROOTS = frozenset({"inputs", "nodes", "item", "index", "outer", "value"})
@@ -325,9 +325,11 @@ def test_text_is_split_where_jinja_splits_it(text):
         return
     tokens = list(Environment(keep_trailing_newline=True).lex(text))
     assert [value for _, name, value in tokens if name == "data"] == [
-        text for _, text, is_text in _split(text) if is_text
+        text for _, text, is_text in split_template(text) if is_text
     ]
-    assert sum(name == "variable_begin" for _, name, _ in tokens) == sum(not is_text for *_, is_text in _split(text))
+    assert sum(name == "variable_begin" for _, name, _ in tokens) == sum(
+        not is_text for *_, is_text in split_template(text)
+    )
 
 
 # ── templates ───────────────────────────────────────────────────────────────────────────────────────────────────────

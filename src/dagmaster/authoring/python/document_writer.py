@@ -1,0 +1,311 @@
+"""Write the nodes of a builder as a source document, whose problems point at Python lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from dagmaster.authoring.python.futures import Future, Gate, Scope, escape, futures_in, origin_of, write_template
+from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node
+from dagmaster.authoring.python.places import Place, reject
+from dagmaster.authoring.source_document import Document
+from dagmaster.authoring.source_map import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from dagmaster.authoring.python.futures import Requirement
+    from dagmaster.authoring.source_map import Path
+    from dagmaster.errors import Problem
+
+_TEMPLATED: Final = frozenset({"params", "source", "inputs", "message", "seconds", "until", "condition_field"})
+"""The keys of nodes whose values may have expressions. All others are fixed when the workflow is written."""
+
+_MAX_LABEL: Final = 90
+_HINTS: Final = {
+    "write `| default(…)` behind it": "write .default(…) behind the future",
+    "give it `required: true` or a default, or write `| default(…)`": (
+        "give the parameter a default, or write .default(…) behind it"
+    ),
+    "declare it under inputs:": "make it a parameter of the workflow function",
+}
+"""Remedies in the terms of Python authors."""
+
+
+class PythonDocument(Document):
+    """A document that was written in Python. A problem is at the call that made the node."""
+
+    __slots__ = ("_place", "_places")
+
+    def __init__(self, data: dict[str, Any], place: Place, places: Mapping[str, Place]) -> None:
+        super().__init__(data, Source("", place.file), None)
+        self._place = place
+        self._places = places
+
+    def problem(
+        self,
+        message: str,
+        path: Path = (),
+        *,
+        at_key: bool = False,  # noqa: ARG002 - a call has one place
+        hint: str = "",
+        offset: int = 0,  # noqa: ARG002 - as above
+        severity: str = "error",
+    ) -> Problem:
+        """Return a problem at the call of the node, or at the workflow function."""
+        is_node = len(path) > 1 and path[0] == "nodes"
+        place = self._places.get(str(path[1]), self._place) if is_node else self._place
+        return place.problem(message, hint=_HINTS.get(hint, hint), path=path, severity=severity)
+
+
+class DocumentWriter:
+    """Writes the nodes of one workflow."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self.nodes = list(nodes)
+        self.ids = assign_ids(self.nodes)
+        self._nodes_by_id = {node_id: node for node, node_id in self.ids.items()}
+        self._predecessors: dict[Any, list[Any]] = {}
+        self._edges: list[tuple[Requirement, Node]] = []
+
+    def write_nodes(self) -> dict[str, Any]:
+        """Return the nodes as in YAML, by id."""
+        nodes = {self.ids[node]: self._node(node) for node in self.nodes}
+        self._draw_edges(nodes)
+        return nodes
+
+    def places(self) -> dict[str, Place]:
+        """Return where each node was written, by its id."""
+        return {node_id: node.place for node, node_id in self.ids.items()}
+
+    def value(self, value: Any, subject: str, *, nesting: int = 0, place: Place | None = None) -> Any:
+        """Write a value: futures as expressions, text as it is, everything else as JSON."""
+        if isinstance(value, Future):
+            return write_template(value, Scope(self.ids, nesting, place))
+        if isinstance(value, str):
+            return escape(str.__str__(value))
+        if value is None or type(value) in (bool, int, float):
+            return value
+        if isinstance(value, list | tuple):
+            return [
+                self.value(item, f"{subject}[{index}]", nesting=nesting, place=place)
+                for index, item in enumerate(value)
+            ]
+        if isinstance(value, dict):
+            return {
+                _key(key, subject, place): self.value(item, f"{subject}.{key}", nesting=nesting, place=place)
+                for key, item in value.items()
+            }
+        return self.value(_to_json(value, subject, place), subject, nesting=nesting, place=place)
+
+    def _node(self, node: Node) -> dict[str, Any]:
+        written: dict[str, Any] = {} if node.kind == "task" else {"type": node.kind}
+        for key, value in node.keys.items():
+            written[key] = self._key(node, key, value)
+        gate = self._depends_on(node)
+        if gate is not None:
+            written["depends_on"] = gate
+        return written
+
+    def _key(self, node: Node, key: str, value: Any) -> Any:
+        if isinstance(value, Node):
+            return self._node(value)
+        if key in _TEMPLATED:
+            return self.value(value, f"{key} of {node.label!r}", nesting=node.level, place=node.place)
+        if any(True for _ in futures_in(value)):
+            message = f"{key} of {node.label!r} cannot be a future: it is fixed when the workflow is written"
+            raise reject(message, "write the value, or make it a param of the task", place=node.place)
+        return value
+
+    # ── Dependencies ──
+
+    def _depends_on(self, node: Node) -> Any:
+        """Return the gate of a node: what its author wrote, its branch, and the nodes that its values come from.
+
+        A node that is upstream already is no dependency of its own: where its value may be missing, it has a default.
+        """
+        if node.level:
+            return None
+        gates = self._written(node)
+        leaves = {leaf for gate in gates for leaf in _leaves(gate)}
+        if any(isinstance(gate, Gate) and gate.kind == "join" for gate in gates):
+            self._edges += [(leaf, node) for gate in gates for leaf in self._ends(gate, node)]
+            return None
+        known = {self._owner(leaf) for leaf in leaves}
+        is_complete = not gates
+        for requirement in _requirements(node):
+            own = {self._owner(leaf) for leaf in _leaves(requirement)}
+            if not is_complete and not own <= known:
+                # Only now: it walks the graph.
+                known, is_complete = self._upstream(known), True
+            if not own <= known:
+                gates.append(requirement)
+        spelled = [self._spell(gate, node) for one in gates for gate in _flattened(one, node.place)]
+        unique = list({json.dumps(gate): gate for gate in spelled}.values())
+        return unique[0] if len(unique) == 1 else unique or None
+
+    def _written(self, node: Node) -> list[Requirement]:
+        """Return what a node waits for whatever its values are: the author's dependencies, and its branch."""
+        dependencies = [requirement_of(one, node.place) for one in (*_listed(node.depends_on), *node.after)]
+        gates = [gate for gate in dependencies if gate is not None]
+        if node.branch is not None:
+            sources = [*gates, *_requirements(node)]
+            if not _is_inside({leaf for gate in sources for leaf in _leaves(gate)}, node.branch):
+                gates.append(node.branch)
+        return gates
+
+    def _upstream(self, nodes: Iterable[Any]) -> set[Any]:
+        """Return these nodes and all before them."""
+        seen: set[Any] = set()
+        pending = list(nodes)
+        while pending:
+            node = pending.pop()
+            if node not in seen:
+                seen.add(node)
+                pending += self._before(node)
+        return seen
+
+    def _before(self, node: Any) -> list[Any]:
+        """Return the nodes that a node waits for."""
+        if node not in self._predecessors:
+            gates = (*self._written(node), *_requirements(node)) if isinstance(node, Node) else ()
+            self._predecessors[node] = [self._owner(leaf) for gate in gates for leaf in _leaves(gate)]
+        return self._predecessors[node]
+
+    def _owner(self, leaf: Requirement) -> Any:
+        """Return the node of a leaf; the id of one that is not of this workflow."""
+        if isinstance(leaf, str):
+            node_id = leaf.partition(".")[0]
+            return self._nodes_by_id.get(node_id, node_id)
+        return leaf.node if isinstance(leaf, Branch) else leaf
+
+    def _ends(self, gate: Requirement, node: Node) -> Iterator[Requirement]:
+        """Yield the sources of the edges to a node that joins."""
+        if isinstance(gate, Gate) and gate.kind == "any_of":
+            hint = "let a node of its own wait for the any_of, and join that"
+            raise reject(f"{node.label!r} waits for a join and for an any_of", hint, place=node.place)
+        yield from _leaves(gate)
+
+    def _draw_edges(self, nodes: dict[str, Any]) -> None:
+        for source, target in self._edges:
+            node_id, _, branch = str(self._spell(source, target)).partition(".")
+            part = nodes.get(node_id, {})
+            if branch:
+                part = next((one for one in part.get("branches", ()) if one["name"] == branch), {})
+            targets = list(dict.fromkeys((*_listed(part.get("next")), self.ids[target])))
+            part["next"] = targets[0] if len(targets) == 1 else targets
+
+    def _spell(self, requirement: Requirement, node: Node) -> Any:
+        if isinstance(requirement, str):
+            return requirement
+        if isinstance(requirement, Gate):
+            members = [requirement_of(member, node.place) for member in requirement.members]
+            return {requirement.kind: [self._spell(member, node) for member in members if member is not None]}
+        owner = requirement.node if isinstance(requirement, Branch) else requirement
+        if owner not in self.ids:
+            message = f"{node.label!r} depends on {owner.label!r}, which belongs to another workflow"
+            raise reject(message, place=node.place)
+        return f"{self.ids[owner]}.{requirement.name}" if isinstance(requirement, Branch) else self.ids[owner]
+
+
+def assign_ids(nodes: list[Node]) -> dict[Node, str]:
+    """Return the id of each node: its name, which is unique, or its label and, if that is taken, a number."""
+    ids: dict[Node, str] = {}
+    owners: dict[str, Node] = {}
+    for node in nodes:
+        if node.name is not None:
+            if node.name in owners:
+                first = owners[node.name].place
+                message = f"two nodes have the name {node.name!r}: the other is at {first.file}:{first.line}"
+                raise reject(
+                    message, "a name= is unique in a workflow; without it the id gets a number", place=node.place
+                )
+            owners[node.name] = node
+            ids[node] = node.name
+    numbers: dict[str, int] = {}
+    for node in nodes:
+        if node.name is None:
+            label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_]", "_", node.label))[:_MAX_LABEL].strip("_") or node.kind
+            label = label if re.match("[A-Za-z_]", label) else f"_{label}"
+            node_id, number = label, numbers.get(label, 1)
+            while node_id in owners:
+                number += 1
+                node_id = f"{label}_{number}"
+            numbers[label] = number
+            owners[node_id] = node
+            ids[node] = node_id
+    return {node: ids[node] for node in nodes}
+
+
+def requirement_of(dependency: Any, place: Place) -> Requirement | None:
+    """Return what a dependency waits for."""
+    if isinstance(dependency, Future):
+        return origin_of(dependency).requirement()
+    if isinstance(dependency, Branch | Gate | str):
+        return dependency
+    if isinstance(dependency, Conditional):
+        return requirement_of(dependency.output, place)
+    message = f"a dependency is a future or a branch of a conditional, not a value of type {type(dependency).__name__}"
+    raise reject(message, "pass the future that a call returned", place=place)
+
+
+def _flattened(requirement: Requirement, place: Place) -> Iterator[Requirement]:
+    """Yield the members of an `all_of`: a list of dependencies means the same."""
+    if isinstance(requirement, Gate) and requirement.kind == "all_of":
+        for member in requirement.members:
+            inner = requirement_of(member, place)
+            if inner is not None:
+                yield from _flattened(inner, place)
+    else:
+        yield requirement
+
+
+def _is_inside(leaves: set[Requirement], branch: Branch) -> bool:
+    """Return whether a dependency is in the branch: then a node that waits for it is skipped with it."""
+    owners = [leaf.node if isinstance(leaf, Branch) else leaf for leaf in leaves if leaf is not branch]
+    return branch in leaves or any(isinstance(owner, Node) and branch.encloses(owner) for owner in owners)
+
+
+def _listed(dependencies: Any) -> list[Any]:
+    if dependencies is None:
+        return []
+    return list(dependencies) if isinstance(dependencies, list | tuple) else [dependencies]
+
+
+def _requirements(node: Node) -> Iterator[Requirement]:
+    """Yield what the values of a node, and of the tasks inside it, come from."""
+    for key, value in node.keys.items():
+        if isinstance(value, Node):
+            yield from _requirements(value)
+        elif key in _TEMPLATED:
+            for future in futures_in(value):
+                requirement = origin_of(future).requirement()
+                if requirement is not None:
+                    yield requirement
+
+
+def _leaves(requirement: Requirement | None) -> Iterator[Requirement]:
+    if isinstance(requirement, Gate):
+        for member in requirement.members:
+            yield from _leaves(requirement_of(member, Place("", 0)))
+    elif requirement is not None:
+        yield requirement
+
+
+def _key(key: Any, subject: str, place: Place | None) -> str:
+    if not isinstance(key, str):
+        raise reject(f"{subject} has a key of type {type(key).__name__}, and keys are text", place=place)
+    return key
+
+
+def _to_json(value: Any, subject: str, place: Place | None) -> Any:
+    """Convert a model, a date, an enum … as the params of tasks read them."""
+    if not isinstance(value, bytes | bytearray):
+        try:
+            return to_jsonable_python(value)
+        except PydanticSerializationError:
+            pass
+    raise reject(f"{subject} is of type {type(value).__name__}, which JSON does not have", place=place)

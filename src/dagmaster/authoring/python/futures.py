@@ -1,0 +1,338 @@
+"""Futures: values that are known when the job runs, as they stand for them while a graph is built.
+
+A future is written into the document as an expression. What Python would have to know its value for (`if`, `len`, a
+comparison) is an error at that line.
+"""
+
+# ruff: noqa: SLF001 - functions here read futures: a method would hide a key of the value
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+
+from dagmaster.authoring.python.places import reject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node
+    from dagmaster.authoring.python.places import Place
+
+T_co = TypeVar("T_co", covariant=True)
+D = TypeVar("D")
+
+Requirement: TypeAlias = "Node | Branch | Gate | str"
+"""What a node waits for; text is the id of a node."""
+
+Dependency: TypeAlias = "Future[Any] | Branch | Conditional | Gate | str"
+"""What an author writes as something to wait for."""
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PATH: Final = re.compile(r"[\w.\[\]]+")
+_CONTROL: Final = re.compile(r"[\\'\x00-\x1f\x7f]")
+_OPENING: Final = re.compile(r"\{[{%#]")
+NOTHING: Final[Any] = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where an expression stands: the ids of nodes, the number of fan-outs around it, and the call with the value."""
+
+    ids: Mapping[Node, str]
+    nesting: int
+    place: Place | None
+
+
+class Origin:
+    """What a future is the value of."""
+
+    def text(self, scope: Scope) -> str:
+        """Return the expression, without braces."""
+        raise NotImplementedError
+
+    def template(self, scope: Scope) -> str:
+        """Return the expression as the value of a key."""
+        return f"{{{{ {self.text(scope)} }}}}"
+
+    def requirement(self) -> Requirement | None:
+        """Return what has to be completed before there is a value."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class InputOrigin(Origin):
+    """An input of the workflow."""
+
+    name: str
+
+    def text(self, scope: Scope) -> str:  # noqa: ARG002 - the same everywhere
+        """Return the path of the input."""
+        return f"inputs.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOrigin(Origin):
+    """A part of a node: its output, status or error; the outputs of a fan-out."""
+
+    node: Node
+    part: str
+
+    def text(self, scope: Scope) -> str:
+        """Return the path in the node."""
+        if self.node not in scope.ids:
+            raise reject(
+                f"a future of {self.node.label!r} is used outside of the workflow that it belongs to",
+                "pass it as an input of the other workflow, or return it",
+                place=scope.place,
+            )
+        return f"nodes.{scope.ids[self.node]}.{self.part}"
+
+    def requirement(self) -> Requirement | None:
+        """Return the node."""
+        return self.node
+
+
+@dataclass(frozen=True, slots=True)
+class ItemOrigin(Origin):
+    """The item of a fan-out; the outermost has level 1."""
+
+    level: int
+
+    def text(self, scope: Scope) -> str:
+        """Return the path of the item as seen from the inner fan-outs."""
+        if self.level > scope.nesting:
+            raise reject("the item of a fan-out is used outside of the function that gets it", place=scope.place)
+        return "outer." * (scope.nesting - self.level) + "item"
+
+
+@dataclass(frozen=True, slots=True)
+class FirstOrigin(Origin):
+    """The first of several values that is there. `kind`: how its nodes are waited for, `any_of` or `join`."""
+
+    kind: str
+    members: tuple[Dependency, ...]
+
+    def text(self, scope: Scope) -> str:
+        """Return the members, each the default of the one before it."""
+        text = "none"
+        for member in reversed(self.members):
+            if not isinstance(member, Future):
+                message = f"this {self.kind} has no value: only futures have, and one of its members is none"
+                raise reject(message, place=scope.place)
+            text = f"{write_text(member, scope)} | default({text})"
+        return text
+
+    def requirement(self) -> Requirement | None:
+        """Return the gate of its members."""
+        return Gate(self.kind, self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Dependencies: all are needed (`all_of`), one suffices (`any_of`), or all that are taken (`join`)."""
+
+    kind: str
+    members: tuple[Dependency, ...]
+
+
+class Future(Generic[T_co]):
+    """A value that is known when the job runs. Attributes and items of it are futures, too.
+
+    Three names are methods and not keys of the value: `default`, `node` and `after`. Write `future["node"]` for such
+    a key.
+    """
+
+    __slots__ = ("_default", "_keys", "_origin")
+
+    def __init__(self, origin: Origin, keys: tuple[str | int, ...] = (), default: Any = NOTHING) -> None:
+        self._origin = origin
+        self._keys = keys
+        self._default = default
+
+    def default(self, value: D) -> Future[T_co | D]:
+        """Use this value where there is none: an input that is absent, the output of a node that failed."""
+        return Future(self._origin, self._keys, value)
+
+    @property
+    def node(self) -> NodeState:
+        """Return the state of the node that the value comes from: its status, its error."""
+        if not isinstance(self._origin, NodeOrigin):
+            raise reject("only the result of a node has a node")
+        return NodeState(self._origin.node)
+
+    def after(self, *dependencies: Dependency) -> Future[T_co]:
+        """Let the node of this value start after others, whose values it does not take."""
+        if not isinstance(self._origin, NodeOrigin):
+            raise reject("only the result of a node can be ordered after others")
+        self._origin.node.after += dependencies
+        return self
+
+    def __rshift__(self, other: D) -> D:
+        """Order: `a >> b` starts b, or each of a list, after a."""
+        for future in _futures_in(other):
+            future.after(self)
+        return other
+
+    def __lshift__(self, other: Dependency | Sequence[Dependency]) -> Future[T_co]:
+        """Order: `a << b` starts a after b, or after each of a list."""
+        return self.after(*(other if isinstance(other, list | tuple) else [other]))
+
+    def __rrshift__(self, other: Sequence[Dependency]) -> Future[T_co]:
+        """Order: `[a, b] >> c` starts c after a and b."""
+        return self.after(*other)
+
+    def __rlshift__(self, other: Sequence[Future[Any]]) -> Sequence[Future[Any]]:
+        """Order: `[a, b] << c` starts a and b after c."""
+        for future in _futures_in(other):
+            future.after(self)
+        return other
+
+    def __getitem__(self, key: Any) -> Future[Any]:
+        if type(key) not in (str, int):
+            raise reject(
+                "a key of a future is text or a whole number", "take the whole value in a @task, and choose there"
+            )
+        if self._default is not NOTHING:
+            raise reject("the default comes last", "write future.key.default(…)")
+        return Future(self._origin, (*self._keys, key))
+
+    def __getattr__(self, name: str) -> Future[Any]:
+        # Python and notebooks ask every object for such names.
+        if name.startswith("_"):
+            raise AttributeError(f"a future has no attribute {name!r}: write future[{name!r}] for a key")
+        return self[name]
+
+    def __repr__(self) -> str:
+        origin = self._origin
+        named = origin.node.label if isinstance(origin, NodeOrigin) else type(origin).__name__.removesuffix("Origin")
+        return f"<Future {named}{''.join(f'[{key!r}]' for key in self._keys)}>"
+
+    __hash__ = object.__hash__
+
+
+class NodeState:
+    """What can be read of a node besides its result, also when it failed."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    @property
+    def status(self) -> Future[str]:
+        """Return the status, such as COMPLETED or FAILED."""
+        return Future(NodeOrigin(self._node, "status"))
+
+    @property
+    def error(self) -> Future[Any]:
+        """Return the error; null if there is none."""
+        return Future(NodeOrigin(self._node, "error"))
+
+    @property
+    def failed(self) -> Future[list[Any]]:
+        """Return the failed items of a fan-out: a list of {index, error}."""
+        if self._node.kind != "fan_out":
+            raise reject("only a fan-out has failed items", "read .node.status or .node.error")
+        return Future(NodeOrigin(self._node, "failed"))
+
+
+def write_text(future: Future[Any], scope: Scope) -> str:
+    """Return the expression of a future, without braces."""
+    text = future._origin.text(scope)
+    keys = "".join(
+        f".{key}" if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else f"[{literal(key, scope)}]"
+        for key in future._keys
+    )
+    if keys and not _PATH.fullmatch(text):
+        text = f"({text})"
+    default = future._default
+    return text + keys if default is NOTHING else f"{text}{keys} | default({literal(default, scope)})"
+
+
+def write_template(future: Future[Any], scope: Scope) -> str:
+    """Return a future as the value of a key."""
+    if future._keys or future._default is not NOTHING:
+        return f"{{{{ {write_text(future, scope)} }}}}"
+    return future._origin.template(scope)
+
+
+def origin_of(future: Future[Any]) -> Origin:
+    """Return what a future is the value of."""
+    return future._origin
+
+
+def futures_in(value: Any) -> Iterator[Future[Any]]:
+    """Yield the futures inside a value: in lists, tuples and dicts at any depth, and in defaults of futures."""
+    if isinstance(value, Future):
+        yield value
+        yield from futures_in(value._default)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from futures_in(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from futures_in(item)
+
+
+def escape(text: str) -> str:
+    """Return text as a template whose value is this text: braces are no expressions."""
+    return _OPENING.sub(lambda braces: f"{{{{ '{braces[0]}' }}}}", text)
+
+
+def _futures_in(value: Any) -> list[Future[Any]]:
+    futures = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(future, Future) for future in futures):
+        raise reject("only futures are ordered by >> and <<")
+    return futures
+
+
+def literal(value: Any, scope: Scope) -> str:
+    """Write a value in the expression language."""
+    if isinstance(value, Future):
+        return write_text(value, scope)
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return "'" + _CONTROL.sub(lambda sign: f"\\x{ord(sign[0]):02x}", value) + "'"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(literal(item, scope) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{literal(key, scope)}: {literal(item, scope)}' for key, item in value.items())}}}"
+    raise reject(f"a default is a JSON value, not a value of type {type(value).__name__}", place=scope.place)
+
+
+# ── What needs the value ──
+
+_BRANCH: Final = "branch with conditional(value, {'small': '< 10'}, default='large'), or decide inside a @task"
+_EACH: Final = "use task.map(items) for each item, or take the whole list in a @task"
+_COMPUTE: Final = "compute it in a @task, or with expression('{{ x + 1 }}', x=future)"
+_FORMAT: Final = "write expression('text {{ x }}', x=future), or build the text in a @task"
+_MISUSES: Final[dict[str, tuple[str, str]]] = {
+    "__bool__": ("`if`, `and`, `or` and `not`", _BRANCH),
+    **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), ("a comparison", _BRANCH)),
+    "__contains__": ("`in`", _BRANCH),
+    "__iter__": ("iteration", _EACH),
+    "__reversed__": ("iteration", _EACH),
+    "__len__": ("len()", _EACH),
+    **dict.fromkeys(("__int__", "__float__", "__index__", "__round__"), ("a conversion to a number", _COMPUTE)),
+    **dict.fromkeys(("__str__", "__format__", "__bytes__"), ("text", _FORMAT)),
+    **{
+        f"__{prefix}{name}__": ("a computation", _COMPUTE)
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+        for prefix in ("", "r")
+    },
+    **dict.fromkeys(("__neg__", "__pos__", "__abs__", "__invert__"), ("a computation", _COMPUTE)),
+}
+
+
+def _refuse(what: str, hint: str) -> Callable[..., NoReturn]:
+    def method(*_: Any) -> NoReturn:
+        raise reject(f"{what} needs the value of a future, which is not known while the graph is built", hint)
+
+    return method
+
+
+for _name, (_what, _hint) in _MISUSES.items():
+    setattr(Future, _name, _refuse(_what, _hint))

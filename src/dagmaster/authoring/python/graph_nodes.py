@@ -1,0 +1,158 @@
+"""The nodes of a graph that is being built, and the builder that calls in a workflow function add them to.
+
+Ids are assigned at the end: an explicit name wins over the default id of a node that was added before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring.python.futures import Future, ItemOrigin, NodeOrigin
+from dagmaster.authoring.python.places import calling_place, reject
+from dagmaster.authoring.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Self
+
+    from dagmaster.authoring.python.futures import Dependency
+    from dagmaster.authoring.python.places import Place
+    from dagmaster.authoring.python.tasks import NodeCall
+    from dagmaster.authoring.python.workflows import Workflow
+
+_ACTIVE: Final[ContextVar[GraphBuilder | None]] = ContextVar("dagmaster_graph_builder", default=None)
+
+
+class Node:
+    """One node: its type, its keys as in YAML (with futures among the values), and where it was written."""
+
+    __slots__ = ("after", "branch", "depends_on", "keys", "kind", "label", "level", "name", "place")
+
+    def __init__(
+        self,
+        kind: str,
+        label: str,
+        keys: dict[str, Any],
+        *,
+        name: str | None = None,
+        depends_on: Dependency | list[Dependency] | None = None,
+        level: int = 0,
+        branch: Branch | None = None,
+        place: Place | None = None,
+    ) -> None:
+        self.kind = kind
+        self.label = name or label
+        self.name = name
+        self.keys = keys
+        # What the author wrote; the nodes that values come from are added to it.
+        self.depends_on: Dependency | list[Dependency] | None = depends_on
+        self.after: tuple[Dependency, ...] = ()
+        self.level = level
+        self.branch = branch
+        self.place = place or calling_place()
+
+    def result(self) -> Future[Any]:
+        """Return the future of its result."""
+        return Future(NodeOrigin(self, "outputs" if self.kind == "fan_out" else "output"))
+
+
+class Branch:
+    """A branch of a conditional. Nodes that are made in `with branch:` run only if it is taken."""
+
+    def __init__(self, node: Node, name: str) -> None:
+        self.node = node
+        self.name = name
+        self._outer: Branch | None = None
+
+    def __enter__(self) -> Self:
+        builder = require_builder("a branch")
+        self._outer, builder.branch = builder.branch, self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        require_builder("a branch").branch = self._outer
+
+    def encloses(self, node: Node) -> bool:
+        """Return whether a node was made in this branch, at any depth."""
+        branch = node.branch
+        while branch is not None and branch is not self:
+            branch = branch.node.branch
+        return branch is self
+
+
+class Conditional:
+    """A conditional: `route["small"]` is one of its branches, `route.output` tells which was taken."""
+
+    def __init__(self, node: Node, names: tuple[str, ...]) -> None:
+        self._node = node
+        self._branches: Mapping[str, Branch] = {name: Branch(node, name) for name in names}
+
+    def __getitem__(self, name: str) -> Branch:
+        if name not in self._branches:
+            raise reject(f"the conditional has no branch {name!r}", did_you_mean(str(name), self._branches))
+        return self._branches[name]
+
+    @property
+    def output(self) -> Future[dict[str, Any]]:
+        """Return its output: `branch`, the name of the branch that was taken, `branch_taken` and `value`."""
+        return self._node.result()
+
+
+class GraphBuilder:
+    """Collects the nodes of one workflow while its function runs."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.branch: Branch | None = None
+        # The tasks and the workflows that were called, by the names of their handlers and by id.
+        self.tasks: dict[str, NodeCall] = {}
+        self.children: dict[str, Workflow[Any, Any]] = {}
+        # The children that are made for the item of a fan-out, innermost last.
+        self._children: list[list[Node]] = []
+
+    @property
+    def level(self) -> int:
+        """Return the number of fan-outs around the code that runs."""
+        return len(self._children)
+
+    def add(self, kind: str, label: str, keys: dict[str, Any], **options: Any) -> Node:
+        """Add a node, or the task of a fan-out."""
+        if self._children and kind not in ("task", "fan_out", "workflow"):
+            raise reject(f"a fan-out runs a task, a fan-out or a workflow for each item, not a {kind}")
+        node = Node(kind, label, keys, level=self.level, branch=self.branch, **options)
+        (self._children[-1] if self._children else self.nodes).append(node)
+        return node
+
+    @contextlib.contextmanager
+    def for_each_item(self) -> Iterator[tuple[Future[Any], list[Node]]]:
+        """Yield the item of a fan-out and the list of what is made for it."""
+        children: list[Node] = []
+        self._children.append(children)
+        try:
+            yield Future(ItemOrigin(self.level)), children
+        finally:
+            self._children.pop()
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Let calls of tasks add nodes here."""
+        token = _ACTIVE.set(self)
+        try:
+            yield
+        finally:
+            _ACTIVE.reset(token)
+
+
+def active_builder() -> GraphBuilder | None:
+    """Return the builder of the workflow function that runs; None outside of one."""
+    return _ACTIVE.get()
+
+
+def require_builder(what: str) -> GraphBuilder:
+    """Return the active builder; raise if no workflow function runs."""
+    builder = _ACTIVE.get()
+    if builder is None:
+        raise reject(f"{what} is part of a graph: use it in a function that is decorated with @workflow")
+    return builder

@@ -1,0 +1,62 @@
+"""Places in Python source: where a call was written, for errors that point at it."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagmaster.authoring.source_map import excerpt, format_path
+from dagmaster.errors import Problem, WorkflowInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
+    from dagmaster.authoring.source_map import Path as KeyPath
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+class Place(NamedTuple):
+    """A position in a file; line and column count from 1."""
+
+    file: str
+    line: int
+    column: int = 1
+
+    def problem(self, message: str, *, hint: str = "", path: KeyPath = (), severity: str = "error") -> Problem:
+        """Return a problem at this place, with the text of its line."""
+        text = excerpt(linecache.getline(self.file, self.line).rstrip("\n"), self.column)
+        return Problem(
+            message=message,
+            file=self.file,
+            line=self.line,
+            column=self.column,
+            path=format_path(path),
+            text=text,
+            hint=hint,
+            severity=severity,
+        )
+
+
+def calling_place() -> Place:
+    """Return the place of the innermost call that is not in this package."""
+    frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
+    while frame.f_code.co_filename.startswith(_OWN_FOLDER) and frame.f_back is not None:
+        frame = frame.f_back
+    _, _, column, _ = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None))
+    return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
+
+
+def place_of(function: Callable[..., object]) -> Place:
+    """Return where a function is defined."""
+    code = getattr(function, "__code__", None)
+    return Place("<unknown>", 0) if code is None else Place(code.co_filename, code.co_firstlineno)
+
+
+def reject(message: str, hint: str = "", *, place: Place | None = None) -> WorkflowInvalid:
+    """Return the error for a mistake at a place, by default that of the calling code."""
+    return WorkflowInvalid([(place or calling_place()).problem(message, hint=hint)])

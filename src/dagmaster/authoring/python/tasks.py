@@ -1,0 +1,322 @@
+"""`@task`: a function that is a handler, and whose calls in a workflow function are nodes.
+
+Outside of a workflow function a call is an ordinary call of the function.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
+
+from dagmaster.authoring.handler_decorator import mark_task, read_retry, spec_of
+from dagmaster.authoring.python.futures import Future, futures_in
+from dagmaster.authoring.python.graph_nodes import Node, active_builder, require_builder
+from dagmaster.authoring.python.places import reject
+from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.errors import HandlerInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
+    from typing import Literal, Self
+
+    from dagmaster.authoring.handler_decorator import HandlerSpec
+    from dagmaster.authoring.python.futures import Dependency
+    from dagmaster.engine.retry import RetryPolicy
+
+    Retry = RetryPolicy | Mapping[str, Any] | int | Literal["none"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+FILE_MODULE: Final = re.compile(r"dagmaster_file_[0-9a-f]{12}_(.+)")
+"""The module name of a file that was imported by its path."""
+
+_FAN_OUT_KEYS: Final = frozenset({"max_parallel", "tolerate_failures", "on_item_error", "fail_fast"})
+_NODE_OPTIONS: Final = frozenset({"name", "depends_on"})
+
+
+class NodeCall:
+    """What is called in a workflow function to make a task: the name of a handler, and options of its nodes."""
+
+    handler: str
+    options: Mapping[str, Any]
+    constants: Mapping[str, Any]
+
+    def with_options(  # noqa: PLR0913 - the keys of a node
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        depends_on: Dependency | list[Dependency] | None = None,
+        queue: str | None = None,
+        timeout_seconds: float | None = None,
+        dispatch_timeout_seconds: float | None = None,
+        retry: Retry | None = None,
+        allow_failure: bool | None = None,
+        max_parallel: int | None = None,
+        tolerate_failures: int | str | None = None,
+        on_item_error: Literal["fail", "tolerate"] | None = None,
+        fail_fast: bool | None = None,
+    ) -> Self:
+        """Return the task with these keys for the nodes that are made of it. The last four go with `map`."""
+        options = {key: value for key, value in locals().items() if key != "self" and value is not None}
+        if retry is not None:
+            try:
+                options["retry"] = read_retry(retry, self.handler)
+            except HandlerInvalid as error:
+                raise reject(str(error)) from None
+        changed = copy.copy(self)
+        changed.options = {**self.options, **options}
+        return changed
+
+    def partial(self, /, **constants: Any) -> Self:
+        """Return the task with these arguments, for `expand`."""
+        changed = copy.copy(self)
+        changed.constants = {**self.constants, **constants}
+        return changed
+
+    def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the params of these arguments, by name."""
+        return arguments
+
+    def _label(self) -> str:
+        return self.handler.rpartition(".")[2]
+
+    def _add(self, arguments: dict[str, Any]) -> Node:
+        builder = require_builder(f"a node of {self.handler}")
+        wrong = sorted(_FAN_OUT_KEYS & self.options.keys())
+        if wrong:
+            raise reject(f"{wrong[0]} goes with a fan-out", f"call {self._label()}.map(items), or remove {wrong[0]}")
+        return builder.add("task", self._label(), self._keys(arguments), **self._node_options())
+
+    def _add_fan_out(self, parameter: str, items: Any, arguments: dict[str, Any]) -> Node:
+        builder = require_builder(f"{self._label()}.map()")
+        if not isinstance(items, Future | list | tuple):
+            items = list(items)
+        with builder.for_each_item() as (item, _):
+            child = Node("task", self._label(), self._keys({parameter: item, **arguments}), level=builder.level)
+        keys = {key: value for key, value in self.options.items() if key in _FAN_OUT_KEYS | {"description"}}
+        keys |= {"source": items, "task": child}
+        child.keys.pop("description", None)
+        return builder.add("fan_out", self._label(), keys, **self._node_options())
+
+    def _keys(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        require_builder(self.handler).tasks[self.handler] = self
+        params = self._params({**self.constants, **arguments})
+        options = {
+            key: value for key, value in self.options.items() if key not in _FAN_OUT_KEYS and key not in _NODE_OPTIONS
+        }
+        return {"handler": self.handler, **({"params": params} if params else {}), **options}
+
+    def _node_options(self) -> dict[str, Any]:
+        return {key: value for key, value in self.options.items() if key in _NODE_OPTIONS}
+
+
+class TaskFunction(NodeCall, Generic[P, R, C]):
+    """A function that is decorated with `@task`."""
+
+    def __init__(self, function: Callable[..., Any], handler: str) -> None:
+        functools.update_wrapper(self, function)
+        self.handler = handler
+        self.function = function
+        self.options = {}
+        self.constants = {}
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C: ...
+
+    @overload
+    def __call__(self, *args: Any, **kwargs: Any) -> Future[R]: ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function; in a workflow function, add a node and return the future of its result."""
+        if active_builder() is None:
+            if any(True for _ in futures_in([args, kwargs])):
+                raise reject(f"{self._label()}() got a future outside of a workflow: the function needs a value")
+            return self.function(*args, **kwargs)
+        return self.submit(*args, **kwargs)
+
+    def submit(self, *args: Any, **kwargs: Any) -> Future[R]:
+        """Add a node and return the future of its result, as a call in a workflow function does.
+
+        For type checkers: a call without a future among its arguments has the type of the function's result.
+        """
+        return self._add(self._bind(args, kwargs)).result()
+
+    def map(self, items: Iterable[Any] | Future[Iterable[Any]], /, **constants: Any) -> Future[list[R]]:
+        """Run the task for each item: a fan-out. The item is the first argument; other arguments are constants."""
+        names = [name for name in self._signature().parameters if name not in self.constants]
+        if not names:
+            raise reject(f"{self._label()}() has no parameter for the items")
+        return self._fan_out(names[0], items, constants)
+
+    def expand(self, /, **items: Iterable[Any] | Future[Iterable[Any]]) -> Future[list[R]]:
+        """Run the task for each item of one argument: a fan-out. Write constants in `partial` before it."""
+        if len(items) != 1:
+            hint = "expand one list whose items have all values, and take the item in the @task"
+            raise reject(f"expand() takes the items of one argument, not of {len(items)}", hint)
+        ((parameter, values),) = items.items()
+        return self._fan_out(parameter, values, {})
+
+    @functools.cached_property
+    def spec(self) -> HandlerSpec:
+        """Return the handler."""
+        return spec_of(self)
+
+    def _fan_out(self, parameter: str, items: Any, constants: dict[str, Any]) -> Future[Any]:
+        return self._add_fan_out(parameter, items, constants).result()
+
+    def _params(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        return self._bind((), arguments)
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        signature = self._signature()
+        try:
+            bound = signature.bind(*args, **{**self.constants, **kwargs} if args else kwargs)
+        except TypeError as error:
+            unknown = [name for name in kwargs if name not in signature.parameters]
+            hint = did_you_mean(unknown[0], signature.parameters) if unknown else f"it is {self._label()}{signature}"
+            raise reject(f"{self._label()}(): {error}", hint) from None
+        arguments = dict(bound.arguments)
+        rest = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
+        if rest is not None:
+            arguments |= arguments.pop(rest, {})
+        return arguments
+
+    def _signature(self) -> inspect.Signature:
+        """Return the signature without the parameters that the worker fills."""
+        signature = inspect.signature(self.function)
+        contexts = self.spec.signature.contexts
+        return signature.replace(parameters=[one for one in signature.parameters.values() if one.name not in contexts])
+
+
+class HandlerTask(NodeCall):
+    """A registered handler, by name: what YAML calls with `handler:`."""
+
+    def __init__(self, handler: str) -> None:
+        self.handler = handler
+        self.options = {}
+        self.constants = {}
+
+    def __call__(self, /, **params: Any) -> Future[Any]:
+        """Add a node and return the future of its output."""
+        return self._add(params).result()
+
+    def expand(self, /, **items: Any) -> Future[list[Any]]:
+        """Run the handler for each item of one param: a fan-out. Write constants in `partial` before it."""
+        if len(items) != 1:
+            raise reject(f"expand() takes the items of one param, not of {len(items)}")
+        ((parameter, values),) = items.items()
+        future: Future[list[Any]] = self._add_fan_out(parameter, values, {}).result()
+        return future
+
+
+def handler_task(handler: str) -> HandlerTask:
+    """Return a task that runs a registered handler: `handler_task("raster.validate")(uri=uri)`."""
+    return HandlerTask(handler)
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, R]], /) -> TaskFunction[P, R, Coroutine[Any, Any, R]]: ...
+
+
+@overload
+def task(function: Callable[P, Generator[Any, Any, R]], /) -> TaskFunction[P, R, Generator[Any, Any, R]]: ...
+
+
+@overload
+def task(function: Callable[P, AsyncIterator[R]], /) -> TaskFunction[P, R, AsyncIterator[R]]: ...
+
+
+@overload
+def task(function: Callable[P, R], /) -> TaskFunction[P, R, R]: ...
+
+
+@overload
+def task(
+    *,
+    queue: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: float | None = None,
+    version: str | int = "1",
+    isolation: Literal["process", "thread"] | None = None,
+) -> _TaskDecorator: ...
+
+
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    queue: str | None = None,
+    retry: Retry | None = None,
+    timeout_seconds: float | None = None,
+    version: str | int = "1",
+    isolation: str | None = None,
+) -> Any:
+    """Make a function a task: `@task` or `@task(retry=3, queue="light")`.
+
+    The keys are those of `@handler`. The name of the handler is `module.function`; a worker runs it if its operator
+    allowed the module (`--handlers`). The result is any JSON value, a model, a date … `retry`: a number of attempts, a
+    policy, its keys as in YAML, or "none".
+    """
+    frame = sys._getframe(1)  # noqa: SLF001 - local names of postponed annotations
+
+    def decorate(function: Callable[..., Any]) -> TaskFunction[Any, Any, Any]:
+        if not inspect.isfunction(function):
+            raise HandlerInvalid(f"a task is a function, not {function!r}")
+        name = handler_name(function)
+        mark_task(
+            function,
+            name,
+            frame,
+            queue=queue,
+            retry=retry,
+            timeout_seconds=timeout_seconds,
+            version=version,
+            isolation=isolation,
+        )
+        return TaskFunction(function, name)
+
+    return decorate if function is None else decorate(function)
+
+
+if TYPE_CHECKING:
+
+    class _TaskDecorator:
+        """The type of `task(…)`: the same overloads."""
+
+        @overload
+        def __call__(
+            self, function: Callable[P, Coroutine[Any, Any, R]], /
+        ) -> TaskFunction[P, R, Coroutine[Any, Any, R]]: ...
+        @overload
+        def __call__(
+            self, function: Callable[P, Generator[Any, Any, R]], /
+        ) -> TaskFunction[P, R, Generator[Any, Any, R]]: ...
+        @overload
+        def __call__(self, function: Callable[P, AsyncIterator[R]], /) -> TaskFunction[P, R, AsyncIterator[R]]: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R, R]: ...
+        def __call__(self, function: Any, /) -> Any: ...
+
+
+def handler_name(function: Callable[..., Any]) -> str:
+    """Return the name of a task: `module.function`; a script or a file that was named by its path is its stem."""
+    qualname = function.__qualname__.replace(".<locals>", "").replace("<lambda>", "lambda")
+    return f"{_module_name(function.__module__)}.{qualname}"
+
+
+def _module_name(module: str) -> str:
+    match = FILE_MODULE.fullmatch(module)
+    stem = match[1] if match else ""
+    if module == "__main__":
+        # A notebook has no file.
+        file = getattr(sys.modules.get("__main__"), "__file__", None)
+        stem = Path(file).stem if file else ""
+    return re.sub(r"[^A-Za-z0-9_]", "_", stem) if stem else module

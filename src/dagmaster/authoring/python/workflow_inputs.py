@@ -1,0 +1,157 @@
+"""Inputs of a workflow from the parameters of its function: the annotation is the schema."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from dagmaster.authoring.python.futures import Future, InputOrigin
+from dagmaster.authoring.python.places import place_of, reject
+from dagmaster.authoring.type_hints import Unresolved, alternatives, resolve_annotations
+from dagmaster.errors import InputsInvalid, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from dagmaster.errors import WorkflowInvalid
+
+_KEYS: Final = ("pattern", "minimum", "maximum", "items", "properties", "description")
+_FORMATS: Final = {"date-time": "date-time", "uri": "uri"}
+_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "object"})
+
+
+def read_inputs(
+    function: Callable[..., Any], local_names: Mapping[str, Any]
+) -> tuple[dict[str, dict[str, Any]], dict[str, Future[Any]]]:
+    """Return the inputs as in YAML, and the future that stands for each of them."""
+    hints = resolve_annotations(function, local_names)
+    inputs: dict[str, dict[str, Any]] = {}
+    futures: dict[str, Future[Any]] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        name = parameter.name
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise _reject(function, name, "cannot be an input: inputs have names", "write each input as a parameter")
+        if name not in hints:
+            raise _reject(function, name, "has no annotation: an input has a type", f"for example {name}: str")
+        annotation = hints[name]
+        if isinstance(annotation, Unresolved):
+            raise _reject(
+                function,
+                name,
+                f"has the annotation `{annotation.text}`, which cannot be read ({annotation.reason})",
+                "import its names at the top of the module, outside of `if TYPE_CHECKING`",
+            )
+        definition, is_optional = _definition(function, name, annotation)
+        future: Future[Any] = Future(InputOrigin(name))
+        if parameter.default is not parameter.empty and parameter.default is not None:
+            definition["default"] = _default(function, name, parameter.default)
+        elif is_optional or parameter.default is None:
+            # An input has a value or is absent; null is what the absent one is here.
+            future = future.default(None)
+        else:
+            definition["required"] = True
+        inputs[name] = definition
+        futures[name] = future
+    return inputs, futures
+
+
+def to_inputs(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the inputs of a job as JSON: dates, models and enums are written as tasks read them. None: absent."""
+    inputs: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        try:
+            inputs[name] = to_jsonable_python(value)
+        except PydanticSerializationError:
+            message = f"a value of type {type(value).__name__} is not JSON"
+            raise InputsInvalid([Problem(message=message, path=name)]) from None
+    return inputs
+
+
+def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tuple[dict[str, Any], bool]:
+    """Return an input as in YAML, and whether None is one of its values."""
+    annotation = _without_future(annotation)
+    members = list(alternatives(annotation))
+    is_optional = type(None) in members
+    try:
+        schema = TypeAdapter(annotation).json_schema()
+    except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
+        reason = str(error).partition("\n")[0]
+        raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
+    schema = _inlined(function, name, schema, schema.pop("$defs", {}), ())
+    if is_optional:
+        others = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+        schema = {**schema, **others[0]} if len(others) == 1 else schema
+    definition: dict[str, Any] = {key: schema[key] for key in _KEYS if key in schema}
+    enum = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
+    if enum is not None:
+        definition["enum"] = enum
+    kind = _FORMATS.get(schema.get("format", ""), schema.get("type") or _type_of(enum))
+    if kind not in _TYPES and kind not in _FORMATS.values():
+        hint = "an input is text, a number, true or false, a list, a mapping or a model; decide between types in a task"
+        raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
+    if schema.get("format") == "date":
+        definition["pattern"] = _DATE
+    if schema.get("writeOnly"):
+        definition["secret"] = True
+    return ({} if kind == "string" else {"type": kind}) | definition, is_optional
+
+
+def _without_future(annotation: Any) -> Any:
+    """Return the type of the value: an input may be annotated as the future that it is in the function."""
+    if typing.get_origin(annotation) is Future:
+        return typing.get_args(annotation)[0]
+    return annotation
+
+
+def _inlined(
+    function: Callable[..., Any], name: str, schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]
+) -> Any:
+    """Return a JSON Schema without references and titles."""
+    if isinstance(schema, list):
+        return [_inlined(function, name, item, definitions, inside) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        key = reference.rpartition("/")[2]
+        if key in inside:
+            raise _reject(function, name, f"has the type {key}, which contains itself", "make it a dict")
+        rest = {word: item for word, item in schema.items() if word != "$ref"}
+        return _inlined(function, name, {**definitions[key], **rest}, definitions, (*inside, key))
+    return {
+        key: {word: _inlined(function, name, part, definitions, inside) for word, part in item.items()}
+        if key == "properties"
+        else _inlined(function, name, item, definitions, inside)
+        for key, item in schema.items()
+        if key not in ("title", "discriminator")
+    }
+
+
+def _type_of(enum: list[Any] | None) -> str | None:
+    """Return the type of the values of an enum, if they have one."""
+    kinds = {type(value) for value in enum or ()}
+    names = {str: "string", int: "integer", float: "number", bool: "boolean"}
+    return names.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def _default(function: Callable[..., Any], name: str, value: Any) -> Any:
+    try:
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        raise _reject(function, name, f"has a default of type {type(value).__name__}, which is not JSON", "") from None
+
+
+def _name_of(annotation: Any) -> str:
+    return getattr(annotation, "__name__", None) if isinstance(annotation, type) else str(annotation)  # type: ignore[return-value]
+
+
+def _reject(function: Callable[..., Any], name: str, problem: str, hint: str) -> WorkflowInvalid:
+    return reject(f"parameter {name!r} of {function.__name__}() {problem}", hint, place=place_of(function))

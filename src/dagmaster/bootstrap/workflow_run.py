@@ -1,0 +1,115 @@
+"""Run a workflow of Python code in this process: for scripts, notebooks and tests. No server, nothing is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dagmaster.authoring.python.workflow_inputs import to_inputs
+from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
+from dagmaster.errors import JobFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from dagmaster.application.views import JobDetailView
+    from dagmaster.authoring.handler_registry import Registry
+    from dagmaster.authoring.python.workflows import Workflow
+    from dagmaster.settings import Settings
+
+R = TypeVar("R")
+
+
+def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
+    """Run a workflow in this process until its job has finished, and return the result of its function.
+
+    Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not complete.
+    Coroutines run on an event loop, plain functions on threads of this process, so functions of a script or a notebook
+    work, too. It may be called where a loop is running.
+    """
+    work = run_async(workflow, **inputs)
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _run_on_thread(work)
+
+
+async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
+    """Run a workflow as `run` does, on the running loop."""
+    from dagmaster.application.queries.job_detail import job_detail
+    from dagmaster.application.views import JobStatus
+    from dagmaster.bootstrap import allowed_env, blob_directory, default_limits, handler_services_config, secret
+    from dagmaster.local.memory_services import memory_services
+    from dagmaster.local.runner import LocalRunner
+    from dagmaster.settings import load_settings
+    from dagmaster.worker.lazy_services import LazyServices
+
+    settings = load_settings()
+    registry = _registry(workflow, settings)
+    graph, *children = [member.compile(registry).graph for member in workflow.family()]
+    services = memory_services(
+        registry,
+        secrets=secret,
+        services=LazyServices(handler_services_config(settings, blob_directory(settings))),
+        concurrency=settings.concurrency,
+        limits=default_limits(settings),
+        shares_loop=True,
+    )
+    runner = LocalRunner(services, is_alone=True)
+    job_id = await runner.run(graph, to_inputs(inputs), children=children, env=allowed_env(settings))
+    view = await job_detail(services.application, job_id)
+    if view.status is not JobStatus.COMPLETED:
+        raise JobFailed(_failure(view, runner.note))
+    result: Any = view.result
+    if workflow.returns_mapping is None:
+        result = None
+    elif not workflow.returns_mapping:
+        # By position: the value of a secret input is redacted in keys, too.
+        (result,) = result.values()
+    return result  # type: ignore[no-any-return]
+
+
+def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
+    """Return the tasks of the workflow; if it names other handlers, the known ones, too."""
+    from dagmaster.bootstrap import find_handlers
+
+    registry = workflow.handlers(settings.default_queue or DEFAULT_QUEUE)
+    names = {name for member in workflow.family() for name in _handlers_in(member.document.data.get("nodes"))}
+    return registry if all(name in registry for name in names) else registry.overlay(find_handlers(settings=settings))
+
+
+def _handlers_in(data: Any) -> Iterator[str]:
+    """Yield the handlers that the nodes of a document name."""
+    nodes = list(data.values()) if isinstance(data, dict) else []
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, dict):
+            nodes.append(node.get("task"))
+            if isinstance(node.get("handler"), str):
+                yield node["handler"]
+
+
+def _failure(view: JobDetailView, note: str) -> str:
+    reason = note or (str(view.error["message"]) if view.error else "no reason is recorded")
+    return f"the job of {view.workflow_id} is {view.status}: {reason}"
+
+
+def _run_on_thread(work: Coroutine[Any, Any, R]) -> R:
+    """Run on a loop of its own: the loop of this thread is running, and is blocked meanwhile."""
+    outcome: list[R] = []
+    failures: list[BaseException] = []
+
+    def target() -> None:
+        try:
+            outcome.append(asyncio.run(work))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the caller
+            failures.append(error)
+
+    thread = threading.Thread(target=target, name="dagmaster-run")
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]
+    return outcome[0]

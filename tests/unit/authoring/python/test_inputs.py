@@ -1,0 +1,171 @@
+"""Parameters of a workflow function are the inputs of its jobs, with the schema of their annotations."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from enum import Enum, IntEnum
+from typing import Annotated, Any, Literal, Optional
+
+import pytest
+from pydantic import AnyUrl, BaseModel, Field, SecretStr
+
+from dagmaster import InputsInvalid, workflow
+from tests.unit.authoring.python.graphs import echo, problem_of
+
+
+class Colour(Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Point(BaseModel):
+    x: float
+    y: float = Field(default=0, ge=0)
+
+
+class Box(BaseModel):
+    corner: Point
+    tags: list[str] = []
+
+
+class Tree(BaseModel):
+    children: list[Tree] = []
+
+
+@workflow
+def everything(  # noqa: PLR0917 - one of each
+    text: str,
+    number: int,
+    ratio: Annotated[float, Field(ge=0, le=1, description="A share.")],
+    flag: bool,
+    day: date,
+    moment: datetime,
+    link: AnyUrl,
+    secret: SecretStr,
+    colour: Colour,
+    level: Level,
+    mode: Literal["fast", "slow"],
+    names: list[str],
+    table: dict[str, Any],
+    box: Box,
+    code: Annotated[str, Field(pattern="^[a-z]+$")],
+    maybe: Optional[int],  # noqa: UP045 - as users write it
+    other: str | None = None,
+    count: int = 3,
+    start: date = date(2026, 1, 1),
+    shade: Colour = Colour.RED,
+):
+    return echo([text, maybe, other, count, start, shade, box.corner.x])
+
+
+def test_annotations_are_the_schema_of_inputs():
+    point = {
+        "type": "object",
+        "properties": {"x": {"type": "number"}, "y": {"type": "number", "minimum": 0, "default": 0}},
+        "required": ["x"],
+    }
+    day = {"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
+    assert everything.document.data["inputs"] == {
+        "text": {"required": True},
+        "number": {"type": "integer", "required": True},
+        "ratio": {"type": "number", "minimum": 0, "maximum": 1, "description": "A share.", "required": True},
+        "flag": {"type": "boolean", "required": True},
+        "day": {**day, "required": True},
+        "moment": {"type": "date-time", "required": True},
+        "link": {"type": "uri", "required": True},
+        "secret": {"secret": True, "required": True},
+        "colour": {"enum": ["red", "blue"], "required": True},
+        "level": {"type": "integer", "enum": [1, 2], "required": True},
+        "mode": {"enum": ["fast", "slow"], "required": True},
+        "names": {"type": "array", "items": {"type": "string"}, "required": True},
+        "table": {"type": "object", "required": True},
+        "box": {
+            "type": "object",
+            "properties": {"corner": point, "tags": {"type": "array", "items": {"type": "string"}, "default": []}},
+            "required": True,
+        },
+        "code": {"pattern": "^[a-z]+$", "required": True},
+        "maybe": {"type": "integer"},
+        "other": {},
+        "count": {"type": "integer", "default": 3},
+        "start": {**day, "default": "2026-01-01"},
+        "shade": {"enum": ["red", "blue"], "default": "red"},
+    }
+    assert not everything.compile().warnings
+
+
+def test_values_of_inputs_are_python_values_or_json():
+    inputs = {
+        "text": "t",
+        "number": 1,
+        "ratio": 0.5,
+        "flag": True,
+        "day": date(2026, 2, 3),
+        "moment": "2026-01-01T00:00:00Z",
+        "link": "file:///x",
+        "secret": "hush-hush",
+        "colour": Colour.BLUE,
+        "level": Level.HIGH,
+        "mode": "fast",
+        "names": ["a"],
+        "table": {},
+        "box": Box(corner=Point(x=1.5)),
+        "code": "abc",
+    }
+    assert everything.run(**inputs) == ["t", None, None, 3, "2026-01-01", "red", 1.5]
+    assert everything.run(**inputs, maybe=4, other="o")[1:3] == [4, "o"]
+
+
+def test_inputs_that_do_not_fit_are_all_reported_before_anything_runs():
+    @workflow
+    def flow(day: date, mode: Literal["a", "b"] = "a"):
+        echo([day, mode])
+
+    with pytest.raises(InputsInvalid) as caught:
+        flow.run(day="tomorrow", mode="c", dya=1)
+    assert sorted(problem.path for problem in caught.value.problems) == ["day", "dya", "mode"]
+    with pytest.raises(InputsInvalid, match="type object is not JSON"):
+        flow.run(day=object())
+
+
+def _flow_of(annotation: Any) -> Any:
+    def flow(x):
+        echo(x)
+
+    flow.__annotations__ = {"x": annotation}
+    return workflow(flow)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "message"),
+    [
+        (int | str, "has the type `int | str`, which is no input"),
+        (Any, "which is no input"),
+        (object, "which is no input"),
+        (Tree, "which contains itself"),
+        (type(lambda: 0), "has a type that is no input"),
+        ("Missing", "has the annotation `Missing`, which cannot be read"),
+    ],
+)
+def test_a_type_that_no_input_has_is_an_error_at_the_function(annotation, message):
+    problem = problem_of(_flow_of(annotation))
+    assert message in problem.message
+    assert problem.text == "def flow(x):"
+
+
+def test_parameters_have_names_and_annotations():
+    @workflow
+    def bare(x):
+        echo(x)
+
+    @workflow
+    def many(*values: int):
+        echo(values)
+
+    assert "has no annotation" in problem_of(bare).message
+    assert "cannot be an input" in problem_of(many).message

@@ -1,0 +1,238 @@
+"""Mistakes in workflow functions are errors at their line, with the right way to write it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dagmaster import HandlerContext, any_of, approval, conditional, expression, fan_out, task, wait, workflow
+from dagmaster.errors import HandlerInvalid, WorkflowInvalid
+from tests.unit.authoring.python.graphs import double, echo, extract, problem_of, total
+
+NOT_TYPED: Any = 3
+MISUSES: dict[str, Any] = {
+    "conditional(": [
+        lambda future: 1 if future else 2,
+        lambda future: future > 1,
+        lambda future: future == 1,
+        lambda future: not future,
+        lambda future: 1 in future,
+    ],
+    ".map(": [list, len, sorted, lambda future: max(*future)],
+    "expression(": [
+        int,
+        float,
+        lambda future: [1, 2][future],
+        lambda future: future + 1,
+        lambda future: 2 * future,
+        lambda future: -future,
+        str,
+        lambda future: f"{future}",
+        "{}".format,
+        lambda future: f"{future:>3}",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("use", "remedy"), [(use, remedy) for remedy, uses in MISUSES.items() for use in uses], ids=range(19)
+)
+def test_what_needs_the_value_of_a_future_is_an_error_at_that_line(use, remedy):
+    @workflow
+    def flow():
+        use(echo(1))
+
+    problem = problem_of(flow)
+    assert "not known while the graph is built" in problem.message
+    assert remedy in problem.hint
+    assert problem.file == __file__
+
+
+def test_the_error_has_line_column_and_text():
+    @workflow
+    def flow():
+        size = echo(1)
+        if size > 3:
+            echo(2)
+
+    problem = problem_of(flow)
+    assert problem.text == "if size > 3:"
+    assert problem.column == 12
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    assert lines[problem.line - 1].strip() == problem.text
+
+
+def test_a_problem_of_the_compiler_is_at_the_call_of_its_node():
+    @workflow
+    def flow():
+        sized = total("not a list")
+        echo(sized.length)
+
+    with pytest.raises(WorkflowInvalid) as caught:
+        flow.compile()
+    assert [problem.text for problem in caught.value.problems] == ['sized = total("not a list")']
+
+
+def test_a_value_that_may_be_missing_needs_a_default():
+    @workflow
+    def flow():
+        tried = echo.with_options(allow_failure=True)(1)
+        echo(tried)
+
+    problem = problem_of(flow)
+    assert problem.hint == "write .default(…) behind the future"
+    assert problem.text == "echo(tried)"
+
+
+@dataclass
+class Opaque:
+    thing: object
+
+
+CALLS: dict[str, tuple[Any, str, str]] = {
+    "missing": (total, "total(): missing a required argument: 'values'", "it is total(values"),
+    "unknown": (lambda: total([], note_="x"), "unexpected keyword argument 'note_'", "did you mean 'note'?"),
+    "not JSON": (lambda: echo(object()), "is of type object, which JSON does not have", ""),
+    "inside": (lambda: echo({"a": [Opaque(object())]}), "params of 'echo'.value.a[0] is of type Opaque", ""),
+    "bytes": (lambda: echo(b"x"), "is of type bytes", ""),
+    "key": (lambda: echo({1: 2}), "has a key of type int, and keys are text", ""),
+    "fan-out key": (lambda: double.with_options(max_parallel=3)(1), "max_parallel goes with a fan-out", "double.map"),
+    "retry": (lambda: double.with_options(retry=-1)(1), "retry has a wrong 'max_attempts'", ""),
+    "fixed": (lambda: echo.with_options(queue=echo(1))(2), "queue of 'echo' cannot be a future", ""),
+    "expand": (lambda: total.expand(values=[], note=[]), "the items of one argument, not of 2", ""),
+    "constant": (lambda: conditional(3, {"a": "< 1"}), "decides by a future, not by 3", "write `if`"),
+    "branch": (lambda: conditional(echo(1), {"small": "< 1"})["smal"], "no branch 'smal'", "did you mean 'small'?"),
+    "both": (lambda: conditional(echo(1), {"a": "< 1"}, default="a"), "has a condition and is the default", ""),
+    "no future": (lambda: fan_out([1], lambda _: NOT_TYPED), "returns no future", "return the call of one task"),
+    "two nodes": (lambda: fan_out([1], lambda item: [echo(item), echo(item)][0]), "one node for an item, not 2", ""),
+    "wait inside": (lambda: fan_out([1], lambda _: wait(seconds=1)), "not a wait", ""),
+    "unused": (lambda: expression("{{ 1 }}", x=echo(1)), "x is not used in the text", ""),
+    "syntax": (lambda: expression("{{ 1 + }}"), "cannot be parsed", ""),
+    "dependency": (lambda: echo.with_options(depends_on=NOT_TYPED)(1), "a dependency is a future", ""),
+    "member": (lambda: echo(any_of(conditional(echo(1), {"a": "< 1"})["a"])), "this any_of has no value", ""),
+    "default": (lambda: echo(echo(1).default(2).key), "the default comes last", ""),
+    "state": (lambda: echo(echo(1).node.failed), "only a fan-out has failed items", ""),
+    "condition": (lambda: conditional(echo(1), {"a": "<<"}), "cannot be parsed", ""),
+    "approvers": (lambda: approval("ok?", timeout_seconds=-1), "timeout_seconds is more than 0", ""),
+}
+
+
+@pytest.mark.parametrize(("call", "message", "hint"), CALLS.values(), ids=CALLS.keys())
+def test_a_wrong_call_is_an_error_at_its_line(call, message, hint):
+    @workflow
+    def flow():
+        call()
+
+    problem = problem_of(flow)
+    assert message in problem.message
+    assert hint in problem.hint
+    assert problem.file == __file__
+    assert problem.line
+
+
+def test_a_future_of_another_workflow_is_refused():
+    kept: list[Any] = []
+
+    @workflow
+    def one():
+        kept.append(echo(1))
+
+    @workflow
+    def other():
+        echo(kept[0])
+
+    one.compile()
+    assert "outside of the workflow that it belongs to" in problem_of(other).message
+    assert "got a future outside of a workflow" in problem_of(lambda: echo(kept[0])).message
+
+
+def test_graph_parts_outside_of_a_workflow_are_refused():
+    @workflow
+    def flow():
+        echo(1)
+
+    for call in (lambda: double.map([1]), lambda: approval("?"), flow.__call__):
+        assert "decorated with @workflow" in problem_of(call).message
+
+
+def test_a_workflow_does_not_call_itself_and_ids_are_unique():
+    @workflow
+    def loop():
+        again()
+
+    @workflow
+    def again():
+        loop()
+
+    assert "the workflow loop calls itself" in problem_of(loop).message
+
+    @workflow(workflow_id="same")
+    def one():
+        echo(1)
+
+    @workflow(workflow_id="same")
+    def two():
+        echo(2)
+
+    @workflow
+    def both():
+        one()
+        one.with_options(name="again")()
+        two()
+
+    @workflow
+    def inner():
+        two()
+
+    @workflow
+    def outer():
+        one()
+        inner()
+
+    assert "two workflows have the id 'same'" in problem_of(both).message
+    assert "two workflows have the id 'same'" in problem_of(outer.handlers).message
+
+
+def test_a_workflow_has_nodes_and_is_no_coroutine():
+    @workflow
+    def empty():
+        pass
+
+    assert "has no nodes" in problem_of(empty).message
+    with pytest.raises(WorkflowInvalid, match="plain function"):
+
+        @workflow
+        async def later():
+            echo(1)
+
+
+def test_a_task_is_a_function_whose_parameters_have_names():
+    with pytest.raises(HandlerInvalid, match="a task is a function"):
+        task(int)
+    with pytest.raises(HandlerInvalid, match="cannot be given by name"):
+        _ = task(lambda *args: args).spec
+
+
+def test_the_context_of_a_task_is_no_argument():
+    @task
+    def tell(ctx: HandlerContext, x: int) -> str:
+        return f"{ctx.node_id} {x}"
+
+    @workflow
+    def flow():
+        return tell(3)
+
+    assert flow.run() == "tell 3"
+    assert re.fullmatch(r"tests\.unit\..*\.test_the_context_of_a_task_is_no_argument\.tell", tell.handler)
+
+
+def test_a_param_that_does_not_fit_is_found_before_anything_runs():
+    @workflow
+    def flow():
+        extract("yesterday")
+
+    assert "day" in problem_of(flow).message

@@ -1,0 +1,80 @@
+"""What type checkers see: `make check` runs mypy over this file, and `assert_type` fails there."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Any, assert_type
+
+from dagmaster import Future, Progress, any_of, run, task, workflow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Generator
+
+
+@task
+def extract(day: date) -> list[int]:
+    return [day.year, day.month]
+
+
+@task(retry=3, queue="light")
+async def double(x: int) -> int:
+    return 2 * x
+
+
+@task
+def steps(x: int) -> Generator[Progress, None, str]:
+    yield Progress(x)
+    return str(x)
+
+
+@task
+async def stream(x: int) -> AsyncIterator[int]:
+    yield x
+
+
+@task(timeout_seconds=5)
+def total(values: list[int]) -> int:
+    return sum(values)
+
+
+@workflow
+def nightly(day: Future[date]) -> Future[int]:
+    rows = extract(day)
+    assert_type(rows, Future[list[int]])
+    doubled = double.map(rows)
+    assert_type(doubled, Future[list[int]])
+    one = double(doubled[0])
+    assert_type(one, Future[int])
+    assert_type(steps(one), Future[str])
+    assert_type(double.with_options(name="again", retry=1)(one), Future[int])
+    assert_type(any_of(one, total(doubled)), Future[int])
+    assert_type(one.default(None), Future[int | None])
+    assert_type(rows.node.status, Future[str])
+    return total(doubled)
+
+
+@workflow(version=2)
+def weekly(day: date) -> Future[int]:
+    return nightly(day)
+
+
+def test_a_call_in_a_workflow_is_a_future_and_a_call_alone_is_the_value():
+    assert [type(value) for value in _called_alone()] == [list, int]
+    assert nightly.run(day=date(2026, 1, 1)) == 4054
+    assert weekly.run(day=date(2026, 1, 1)) == 4054
+    assert run(nightly, day=date(2026, 1, 1)) == 4054
+
+
+def _called_alone() -> list[Any]:
+    rows = extract(date(2026, 1, 1))
+    assert_type(rows, list[int])
+    value = total(rows)
+    assert_type(value, int)
+    if TYPE_CHECKING:
+        _: Coroutine[Any, Any, int] = double(3)
+        assert_type(double.submit(3), Future[int])
+        assert_type(stream(3), AsyncIterator[int])
+        assert_type(steps(3), Generator[Any, Any, str])
+        assert_type(nightly.run(day=1), int)
+        assert_type(run(weekly, day=1), int)
+    return [rows, value]

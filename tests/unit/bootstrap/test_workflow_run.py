@@ -1,0 +1,267 @@
+"""`dagmaster.run`: a workflow of Python code in this process, in scripts, notebooks and coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pydantic import BaseModel
+
+import dagmaster
+from dagmaster import (
+    Checkpoint,
+    HandlerContext,
+    JobFailed,
+    Progress,
+    any_of,
+    approval,
+    handler,
+    handler_task,
+    task,
+    wait,
+    workflow,
+)
+from dagmaster.testing import run_workflow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Generator
+    from pathlib import Path
+
+
+class Size(BaseModel):
+    width: int
+    height: int = 1
+
+
+@dataclass
+class Pair:
+    left: int
+    right: date
+
+
+RESULTS: list[Any] = [None, True, 0, 1.5, "text", [], [1, [None]], {}, {"a": None}]
+
+
+@task
+def give(index: int) -> Any:
+    return RESULTS[index]
+
+
+@pytest.mark.parametrize("index", range(len(RESULTS)))
+def test_any_json_value_is_a_result_and_reaches_the_next_task_unchanged(index):
+    @task
+    def describe(value: Any) -> str:
+        return repr(value)
+
+    @workflow
+    def flow():
+        result = give(index)
+        return {"result": result, "seen": describe(result)}
+
+    assert dagmaster.run(flow) == {"result": RESULTS[index], "seen": repr(RESULTS[index])}
+
+
+def test_models_dataclasses_and_dates_are_results_and_arguments():
+    @task
+    def measure(size: Size, factor: int) -> Size:
+        return Size(width=size.width * factor, height=size.height)
+
+    @task
+    def pair(size: Size) -> Pair:
+        return Pair(size.width, date(2026, 1, 1))
+
+    @task
+    def read(pair: Pair) -> int:
+        return pair.left + pair.right.year
+
+    @workflow
+    def flow():
+        return read(pair(measure(Size(width=2), 3)))
+
+    assert flow.run() == 2032
+
+
+def test_a_result_that_is_not_json_fails_and_names_the_task_and_the_type():
+    @task(retry="none")
+    def broken() -> object:
+        return object()
+
+    @workflow
+    def flow():
+        return broken()
+
+    with pytest.raises(JobFailed, match=r"flow is FAILED.*broken.*type object"):
+        flow.run()
+
+
+def test_async_plain_and_generator_functions_are_tasks():
+    @task
+    async def on_loop(x: int) -> int:
+        await asyncio.sleep(0)
+        return x + 1
+
+    @task
+    def on_thread(x: int) -> bool:
+        return threading.current_thread() is not threading.main_thread() and x > 0
+
+    @task
+    def steps(x: int) -> Generator[Progress | Checkpoint, None, list[int]]:
+        yield Progress(1, 2)
+        yield Checkpoint("half", {})
+        return [x]
+
+    @task
+    async def stream(x: int) -> AsyncIterator[Any]:
+        yield Progress(1, 2)
+        yield x * 10
+
+    @workflow
+    def flow(x: int):
+        return [on_loop(x), on_thread(x), steps(x), stream(x)]
+
+    assert flow.run(x=1) == [2, True, [1], 10]
+
+
+def test_a_retried_task_and_a_tolerated_failure():
+    attempts: list[int] = []
+
+    @task(retry={"max_attempts": 3, "initial_delay_seconds": 0})
+    def flaky(ctx: HandlerContext) -> int:
+        attempts.append(ctx.attempt)
+        if ctx.attempt < 3:
+            raise ValueError("not yet")
+        return ctx.attempt
+
+    @task(retry="none")
+    def odd(x: int) -> int:
+        if x % 2:
+            raise ValueError(x)
+        return x
+
+    @workflow
+    def flow():
+        items = odd.with_options(on_item_error="tolerate").map([0, 1, 2])
+        return {"attempts": flaky(), "items": items, "failed": items.node.failed}
+
+    result = flow.run()
+    assert result["attempts"] == 3
+    assert attempts == [1, 2, 3]
+    assert result["items"] == [0, None, 2]
+    assert [failure["index"] for failure in result["failed"]] == [1]
+
+
+def test_a_failed_node_can_be_caught():
+    @task(retry="none")
+    def fail() -> int:
+        raise ValueError("no")
+
+    @task
+    def describe(status: str, message: str, value: int | None) -> list[Any]:
+        return [status, message, value]
+
+    @workflow
+    def flow():
+        tried = fail.with_options(allow_failure=True).submit()
+        return describe(tried.node.status, tried.node.error.message, tried.default(None))
+
+    assert flow.run() == ["FAILED", "no", None]
+
+
+def test_a_workflow_without_a_result_returns_none_and_a_failure_raises():
+    @workflow
+    def silent():
+        give(4)
+
+    @task(retry="none")
+    def fail() -> None:
+        raise ValueError("the disk is full")
+
+    @workflow
+    def failing():
+        fail()
+
+    assert silent.run() is None
+    with pytest.raises(JobFailed, match="the disk is full"):
+        failing.run()
+
+
+def test_an_approval_that_nobody_can_give_ends_the_run():
+    @workflow
+    def flow():
+        approval("sure?", name="sure")
+
+    with pytest.raises(JobFailed, match="sure waits for an approval"):
+        flow.run()
+
+
+def test_registered_handlers_are_called_by_name_and_return_mappings():
+    @workflow
+    def flow():
+        return handler_task("echo")(a=1)
+
+    assert flow.run() == {"echoed_params": {"a": 1}}
+
+
+def test_run_works_inside_a_running_loop_and_has_an_async_twin():
+    @workflow
+    def flow():
+        return any_of(give.submit(2), give.submit(4))
+
+    async def main() -> list[Any]:
+        return [dagmaster.run(flow), flow.run(), await dagmaster.run_async(flow), await flow.run_async()]
+
+    assert asyncio.run(main()) == [0, 0, 0, 0]
+
+
+def test_a_test_replaces_a_task_by_a_double_and_needs_no_time():
+    @task
+    def fetch(name: str) -> str:
+        raise ValueError(f"no network: {name}")
+
+    @workflow
+    def flow(name: str):
+        return fetch.submit(name).after(wait(seconds=3600))
+
+    @handler(fetch.handler)
+    def double(name: str) -> dict[str, str]:
+        return {"name": name}
+
+    report = run_workflow(flow, {"name": "x"}, handlers=[double])
+    assert (report.status, report.result) == ("COMPLETED", {"result": {"name": "x"}})
+
+
+SCRIPT = """
+from dagmaster import task, workflow
+
+@task
+def add(x: int, y: int) -> int:
+    return x + y
+
+@workflow
+def flow(x: int):
+    return add(x, 2)
+
+if __name__ == "__main__":
+    print(add.handler, flow.run(x=3))
+"""
+
+
+@pytest.mark.process
+def test_functions_of_a_script_work_under_the_name_of_its_file(tmp_path: Path):
+    script = tmp_path / "my-script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["my_script.add", "5"]
+
+
+@pytest.mark.process
+def test_functions_of_a_notebook_work_without_a_file():
+    code = SCRIPT.replace('if __name__ == "__main__":\n    print', "print")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["__main__.add", "5"]
