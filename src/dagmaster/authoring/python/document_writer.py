@@ -129,14 +129,14 @@ class DocumentWriter:
         """
         if node.level:
             return None
-        gates = self._written(node)
-        leaves = {leaf for gate in gates for leaf in _leaves(gate)}
-        if any(isinstance(gate, Gate) and gate.kind == "join" for gate in gates):
-            self._edges += [(leaf, node) for gate in gates for leaf in self._ends(gate, node)]
+        gates, requirements = self._written(node), list(_requirements(node))
+        joins = [requirement for requirement in requirements if _is_join(requirement)]
+        if joins or any(map(_is_join, gates)):
+            self._edges += [(leaf, node) for gate in (*gates, *joins) for leaf in self._ends(gate, node)]
             return None
-        known = {self._owner(leaf) for leaf in leaves}
+        known = {self._owner(leaf) for gate in gates for leaf in _leaves(gate)}
         is_complete = not gates
-        for requirement in _requirements(node):
+        for requirement in requirements:
             own = {self._owner(leaf) for leaf in _leaves(requirement)}
             if not is_complete and not own <= known:
                 # Only now: it walks the graph.
@@ -202,6 +202,9 @@ class DocumentWriter:
         if isinstance(requirement, str):
             return requirement
         if isinstance(requirement, Gate):
+            if _is_join(requirement):
+                hint = "let a node of its own join them, and wait for that"
+                raise reject(f"{node.label!r} waits for a join inside of another gate", hint, place=node.place)
             members = [requirement_of(member, node.place) for member in requirement.members]
             return {requirement.kind: [self._spell(member, node) for member in members if member is not None]}
         owner = requirement.node if isinstance(requirement, Branch) else requirement
@@ -261,6 +264,10 @@ def _flattened(requirement: Requirement, place: Place) -> Iterator[Requirement]:
                 yield from _flattened(inner, place)
     else:
         yield requirement
+
+
+def _is_join(requirement: Requirement) -> bool:
+    return isinstance(requirement, Gate) and requirement.kind == "join"
 
 
 def _is_inside(leaves: set[Requirement], branch: Branch) -> bool:

@@ -205,6 +205,38 @@ def test_join_draws_edges():
     assert "depends_on" not in nodes["end"]
 
 
+def test_a_join_has_the_value_of_the_branch_that_ran():
+    @workflow
+    def flow(size: int):
+        route = conditional(size, {"small": "< 10"}, default="large", name="route")
+        with route["small"]:
+            one = echo.submit(1)
+        with route["large"]:
+            other = echo.submit(2)
+        return echo([join(one, other), size])
+
+    nodes = nodes_of(flow)
+    assert (nodes["echo"]["next"], nodes["echo_2"]["next"]) == ("echo_3", "echo_3")
+    assert "depends_on" not in nodes["echo_3"]
+    assert [flow.run(size=size)[0] for size in (1, 10)] == [1, 2]
+
+
+def test_a_value_that_is_upstream_already_is_no_dependency_of_its_own():
+    @workflow
+    def flow(size: int):
+        route = conditional(size, {"small": "< 10"}, default="large", name="route")
+        with route["small"]:
+            one = echo.submit(1)
+            deep = echo.submit(one)
+        with route["large"]:
+            other = echo.submit(2)
+        # Where the branch was not taken, there is a default: the node runs all the same.
+        return echo.with_options(name="last", depends_on=any_of(deep, other))([one.default(None), other.default(None)])
+
+    assert nodes_of(flow)["last"]["depends_on"] == {"any_of": ["echo_2", "echo_3"]}
+    assert [flow.run(size=size) for size in (1, 10)] == [[1, None], [None, 2]]
+
+
 def test_shifts_order_nodes_without_values():
     @workflow
     def flow():

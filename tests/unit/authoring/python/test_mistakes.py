@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dagmaster import HandlerContext, any_of, approval, conditional, expression, fan_out, task, wait, workflow
+from dagmaster import HandlerContext, any_of, approval, conditional, expression, fan_out, join, task, wait, workflow
 from dagmaster.errors import HandlerInvalid, WorkflowInvalid
 from tests.unit.authoring.python.graphs import double, echo, extract, problem_of, total
 
@@ -114,6 +114,12 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     "syntax": (lambda: expression("{{ 1 + }}"), "cannot be parsed", ""),
     "dependency": (lambda: echo.with_options(depends_on=NOT_TYPED)(1), "a dependency is a future", ""),
     "member": (lambda: echo(any_of(conditional(echo(1), {"a": "< 1"})["a"])), "this any_of has no value", ""),
+    "nested join": (lambda: echo(any_of(join(echo.submit(1)), echo.submit(2))), "a join inside of another gate", ""),
+    "join and any": (
+        lambda: echo.with_options(depends_on=[join(echo.submit(1)), any_of(echo.submit(2))])(3),
+        "waits for a join and for an any_of",
+        "join that",
+    ),
     "default": (lambda: echo(echo(1).default(2).key), "the default comes last", ""),
     "state": (lambda: echo(echo(1).node.failed), "only a fan-out has failed items", ""),
     "condition": (lambda: conditional(echo(1), {"a": "<<"}), "cannot be parsed", ""),
