@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
-from dagmaster.authoring.handler_registry import Registry, handler
+from dagmaster.authoring.handler_decorator import mark_task
+from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
 from dagmaster.simulation.output_inference import Shapes
@@ -20,7 +22,9 @@ from dagmaster.simulation.value_schema import Kind, Requirement, Shape
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
+    from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.json_types import JsonValue
 
 EXHAUSTING_FAILURES: Final = 9
 """More failures than the usual retry policies allow."""
@@ -55,12 +59,14 @@ class MockHandlers:
         self.registry = Registry([self._mock(name) for name in sorted(names)])
 
     def _mock(self, name: str) -> Callable[..., Any]:
-        async def mock(ctx: HandlerContext) -> dict[str, Any]:
+        async def mock(ctx: HandlerContext) -> Any:
             return await self._run(ctx)
 
-        return handler(name, queue="default")(mock)
+        # A task, because tasks of Python workflows return any JSON value.
+        mark_task(mock, name, sys._getframe(), queue="default")  # noqa: SLF001 - local names of annotations
+        return mock
 
-    async def _run(self, ctx: HandlerContext) -> dict[str, Any]:
+    async def _run(self, ctx: HandlerContext) -> JsonValue:
         rng = random.Random(f"{self._seed} {ctx.node_id}")  # noqa: S311 - to be drawn again
         static = ctx.node_id.split("__", 1)[0]
         task = self._tasks.get(static)
@@ -84,15 +90,18 @@ class MockHandlers:
                 raise PermanentError("drawn to fail permanently", kind="mock")
             raise RuntimeError("drawn to fail")
         output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(rng)
-        return {**output, "node": ctx.node_id, "attempt": ctx.attempt}
+        return {**output, "node": ctx.node_id, "attempt": ctx.attempt} if isinstance(output, dict) else output
 
 
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
     """Infer what mocks return. `known`: the real handlers, as far as they are installed; their models are exact."""
     shapes = Shapes(graphs)
     for node, task in tasks_of(graphs).items():
-        shapes.of.setdefault(node, Shape()).require(Requirement(kind=Kind.OBJECT))
-        schema = _schema(known, task.handler)
+        spec = _find(known, task.handler)
+        shape = shapes.of.setdefault(node, Shape())
+        if spec is None or not spec.returns_json:
+            shape.require(Requirement(kind=Kind.OBJECT))
+        schema = None if spec is None else _schema(spec)
         if schema is not None:
             shapes.typed(node, schema)
     return shapes
@@ -103,14 +112,18 @@ def tasks_of(graphs: Sequence[Graph]) -> dict[str, TaskSpec]:
     return {spec.id: task for graph in graphs for spec in graph.specs.values() for task in _tasks(spec)}
 
 
-def _schema(known: Registry | None, name: str) -> dict[str, Any] | None:
-    """Return the JSON schema of a handler's output, if it is installed and has a model."""
+def _find(known: Registry | None, name: str) -> HandlerSpec | None:
+    """Return a handler, if it is installed."""
     try:
-        spec = None if known is None else known.find(name)
+        return None if known is None else known.find(name)
     except HandlerInvalid:
         # Its module cannot be imported here. It is not needed to run.
         return None
-    model = None if spec is None else spec.output_model
+
+
+def _schema(spec: HandlerSpec) -> dict[str, Any] | None:
+    """Return the JSON schema of a handler's output, if it has a model."""
+    model = spec.output_model
     return None if model is None else model.model_json_schema(mode="serialization")
 
 

@@ -362,7 +362,9 @@ class Oracle:
             if row.parent is not None and row.fan_out_index is not None:
                 children.setdefault(row.parent, []).append(row.fan_out_index)
             if node.output is not None and node.task_id is not None:
-                attempt = json.loads(node.output.text or "{}").get("attempt", row.attempt)
+                output = json.loads(node.output.text or "{}")
+                # Only a mapping names the attempt that made it.
+                attempt = output.get("attempt", row.attempt) if isinstance(output, dict) else row.attempt
                 if attempt != row.attempt:
                     _violate(f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}")
             if not any(event.node == node_id for event in job.events):

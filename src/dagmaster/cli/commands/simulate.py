@@ -22,6 +22,7 @@ from dagmaster.cli.options import (
     inputs_options,
     json_option,
     load_registry,
+    modules_with_tasks,
     print_rejection,
     read_json_file,
     read_pairs,
@@ -108,8 +109,9 @@ def storm(
       dagmaster storm flow.yaml --seeds 10000 --first 500
       dagmaster storm flow.yaml --seed 1234
       dagmaster storm flow.yaml --poison tiles
+      dagmaster storm flow.py:nightly -i day=2026-01-01
     """
-    registry = load_registry(modules)
+    registry = load_registry(modules_with_tasks(modules, [file]))
     try:
         compiled, children = compile_with_children(file, registry, allow_missing_handlers=True)
         graph = compiled.graph

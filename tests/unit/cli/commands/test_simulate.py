@@ -131,3 +131,10 @@ def test_a_seed_prints_the_history_of_its_nodes_and_a_trace_on_request(flow, cap
     assert "b completed" in report
     assert "heartbeat" not in report
     assert "heartbeat" in storm(capsys, flow, "--seed", 7, "--trace")[1]
+
+
+def test_a_workflow_of_python_code_is_simulated_with_results_that_its_tasks_may_have(capsys):
+    """A result that the workflow fans out over is a list: a mapping would fail every job."""
+    code, out = storm(capsys, "examples/decorated.py:nightly", "-i", "day=2026-01-01", "--seeds", 20, "--json")
+    assert code == 0
+    assert json.loads(out)["ends"]["COMPLETED"] > 10
