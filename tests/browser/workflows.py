@@ -41,6 +41,11 @@ async def crash(text: str) -> dict[str, Any]:
     raise ValueError(text)
 
 
+@handler("make_large", queue="q")
+async def make_large() -> dict[str, Any]:
+    return {"rows": ["x" * 100] * 2_000}
+
+
 @handler("talk", queue="q")
 async def talk(lines: int) -> dict[str, Any]:
     """Write a log with levels, a traceback, colours and markup."""
@@ -54,7 +59,7 @@ async def talk(lines: int) -> dict[str, Any]:
     return {}
 
 
-HANDLERS: list[Callable[..., Any]] = [echo, numbers, break_odd, hang, crash, talk]
+HANDLERS: list[Callable[..., Any]] = [make_large, echo, numbers, break_odd, hang, crash, talk]
 
 HELLO = """
 workflow_id: hello
@@ -97,4 +102,10 @@ nodes:
   crash: {handler: crash, params: {text: "{{ inputs.text }}"}, retry: none}
   end: {handler: echo}
 """
-WORKFLOWS = [HELLO, TILES, HANG, TEXT]
+LARGE = """
+workflow_id: large
+version: 1
+nodes:
+  make: {handler: make_large}
+"""
+WORKFLOWS = [HELLO, TILES, HANG, TEXT, LARGE]

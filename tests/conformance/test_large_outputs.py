@@ -35,15 +35,17 @@ def test_what_is_written_is_read_and_may_be_written_over(blobs):
     async def story():
         await blobs.write("jobs/1/a.b_c-d/2-x.json", b"old")
         await blobs.write("jobs/1/a.b_c-d/2-x.json", b"new" * 100_000)
-        return await blobs.read("jobs/1/a.b_c-d/2-x.json")
+        return await blobs.read("jobs/1/a.b_c-d/2-x.json"), await blobs.size("jobs/1/a.b_c-d/2-x.json")
 
-    assert asyncio.run(story()) == b"new" * 100_000
+    assert asyncio.run(story()) == (b"new" * 100_000, 300_000)
 
 
 @pytest.mark.parametrize("name", ["nothing", "../x", "/x", "a//b", "", "a b", ".hidden", "a\x00", "ü"])
 def test_a_missing_blob_or_an_invalid_name_is_not_found(blobs, name):
     with pytest.raises(BlobNotFound):
         asyncio.run(blobs.read(name))
+    with pytest.raises(BlobNotFound):
+        asyncio.run(blobs.size(name))
 
 
 def test_many_are_written_at_once(blobs):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import pathlib
+from typing import TYPE_CHECKING, TypeVar
 
 from dagmaster.atomic_files import replace
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
 from dagmaster.ports.output_blobs import check_plain
 
 if TYPE_CHECKING:
-    import pathlib
+    from collections.abc import Callable
+
+T = TypeVar("T")
 
 
 class LocalBlobs:
@@ -25,8 +28,15 @@ class LocalBlobs:
 
     async def read(self, name: str) -> bytes:
         """Read the file."""
+        return await self._call(name, pathlib.Path.read_bytes)
+
+    async def size(self, name: str) -> int:
+        """Return the size of the file."""
+        return await self._call(name, lambda path: path.stat().st_size)
+
+    async def _call(self, name: str, work: Callable[[pathlib.Path], T]) -> T:
         try:
-            return await asyncio.to_thread(self._path(name).read_bytes)
+            return await asyncio.to_thread(work, self._path(name))
         except FileNotFoundError:
             raise BlobNotFound(f"there is no blob {name!r} below {self.root}") from None
         except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from dagmaster.errors import BlobNotFound
 from dagmaster.ports.output_blobs import check_plain
 
 if TYPE_CHECKING:
@@ -26,6 +27,13 @@ class StoredBlobs:
     async def read(self, name: str) -> bytes:
         """Read the blob."""
         return await asyncio.to_thread(self._storage.read, self._uri(name))
+
+    async def size(self, name: str) -> int:
+        """Ask the storage for the metadata of the blob."""
+        info = await asyncio.to_thread(self._storage.find, self._uri(name))
+        if info is None:
+            raise BlobNotFound(f"there is no blob {self._uri(name)}")
+        return info.size
 
     def _uri(self, name: str) -> BlobUri:
         return self._root.child(check_plain(name))

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.ports.read_store import JobRecord
 
+SHOWN_BYTES: Final = 4 * 1024 * 1024
+"""The largest value that a page or a stream of a job contains: reading one of 200 MB takes seconds and gigabytes."""
+
 LAST: Final = "last"
 """Stands for the newest job that is not a child job."""
 
@@ -26,13 +29,18 @@ async def find_job(app: Application, job_id: str | None) -> JobRecord:
     return record
 
 
-async def load_value(app: Application, value: Any, ref: str | None) -> Any:
-    """Return a value that is stored in its row, or in a blob. An unreadable blob becomes an object that says so."""
+async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes: int | None = None) -> Any:
+    """Return a value that is stored in its row, or in a blob. An unreadable blob becomes an object that says so.
+
+    `max_bytes`: a larger blob is not read, and becomes such an object, too.
+    """
     if ref is None:
         return value
     from dagmaster.authoring.inputs import read_json
 
     try:
+        if max_bytes is not None and (size := await app.blobs.size(ref)) > max_bytes:
+            return {"blob": ref, "bytes": size, "unreadable": "it is too large to be shown here: download it"}
         return read_json((await app.blobs.read(ref)).decode())
     except (DagmasterError, ValueError) as error:
         return {"blob": ref, "unreadable": str(error)}

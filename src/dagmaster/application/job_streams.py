@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.job_deltas import DeltaReader, JobContext, finish
-from dagmaster.application.job_lookup import find_job
+from dagmaster.application.job_lookup import SHOWN_BYTES, find_job
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.job_detail import detail_view
 from dagmaster.application.stream_messages import NO_TASKS, EndReason, MessageType, StreamMessage, end, message
@@ -103,7 +103,7 @@ class JobStreams:
         context = await JobContext.load(self._app, record)
         if after is None or after > record.event_seq:
             snapshot = await load_snapshot(self._app, record, context.graph)
-            view = await detail_view(self._app, snapshot)
+            view = await detail_view(self._app, snapshot, max_bytes=SHOWN_BYTES)
             yield message(MessageType.SNAPSHOT, view.to_dict(), record.event_seq)
             after = record.event_seq
         if record.is_finished and after == record.event_seq:

@@ -19,6 +19,9 @@ class OutputBlobs(Protocol):
     async def read(self, name: str) -> bytes:
         """Return a blob; raise `BlobNotFound` if it does not exist."""
 
+    async def size(self, name: str) -> int:
+        """Return how many bytes a blob has, without reading it; raise `BlobNotFound` if it does not exist."""
+
 
 def check_plain(name: str) -> str:
     """Return the name if it is a relative path of plain words; else raise `BlobNotFound`, as no blob can have it."""

@@ -19,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, QueryInvalid
 from dagmaster.http.auth import authorize, find_allowed
+from dagmaster.http.origins import is_own_fetch
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.forms import Form, read_form
 from dagmaster.ui.notices import Notice, leave_notice
@@ -99,8 +100,9 @@ def _on_error(request: Request, error: DagmasterError) -> Response:
 
 
 def _ask_to_log_in(request: Request) -> Response:
-    if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
-        # A link on another site: the browser holds the cookie back until one of our own pages asks for the page.
+    if not is_own_fetch(request.headers) and request.method == "GET":
+        # A link on another site: the cookie is not accepted until one of our own pages asks for the page. The session
+        # goes on: else a picture on a page of another port would end it, as the browser sends the cookie there.
         return render(request, "cross_site.html", cross_site_page(request.url.path, request.url.query))
     response = RedirectResponse(login_path(request), HTTPStatus.SEE_OTHER)
     if session_key(request) is not None:

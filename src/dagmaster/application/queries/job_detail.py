@@ -24,17 +24,24 @@ if TYPE_CHECKING:
 _ALL_NODES_BATCH = 5_000
 
 
-async def job_detail(app: Application, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
-    """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too."""
+async def job_detail(
+    app: Application, job_id: str | None, *, with_children: bool = False, max_bytes: int | None = None
+) -> JobDetailView:
+    """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too.
+
+    `max_bytes`: a larger result is not read.
+    """
     record = await find_job(app, job_id)
     snapshot = await load_snapshot(app, record, await app.outlines.get(record.content_hash))
-    return await detail_view(app, snapshot, with_children=with_children)
+    return await detail_view(app, snapshot, with_children=with_children, max_bytes=max_bytes)
 
 
-async def detail_view(app: Application, snapshot: JobSnapshot, *, with_children: bool = False) -> JobDetailView:
+async def detail_view(
+    app: Application, snapshot: JobSnapshot, *, with_children: bool = False, max_bytes: int | None = None
+) -> JobDetailView:
     """Return the view of a snapshot, with the result and the number of attempts."""
     job = snapshot.job
-    result = await load_value(app, job.result, job.result_ref)
+    result = await load_value(app, job.result, job.result_ref, max_bytes=max_bytes)
     children = await _load_children(app, job.id) if with_children else {}
     attempts = await app.read.attempt_count(job.id)
     return snapshot_view(snapshot, result=result, attempts=attempts, children=children)

@@ -68,8 +68,10 @@ async def list_children(
     return await list_nodes(app, children, cursor=cursor, limit=limit)
 
 
-async def node_detail(app: Application, job_id: str | None, node_id: str) -> NodeDetailView:
-    """Return one node, or one child of a fan-out, with its attempts and values."""
+async def node_detail(
+    app: Application, job_id: str | None, node_id: str, *, max_bytes: int | None = None
+) -> NodeDetailView:
+    """Return one node, or one child of a fan-out, with its attempts and values. A larger output is not read."""
     job = await find_job(app, job_id)
     graph = await app.outlines.get(job.content_hash)
     record = await find_node(app, job, graph, node_id)
@@ -88,7 +90,7 @@ async def node_detail(app: Application, job_id: str | None, node_id: str) -> Nod
         waits=await app.read.waits(job.id, [node_id]) if is_waiting else {},
     )
     base = snapshot.node_view(record)
-    output = await load_value(app, values.output, values.output_ref)
+    output = await load_value(app, values.output, values.output_ref, max_bytes=max_bytes)
     attempts = await app.read.attempts(job.id, node_id, limit=_DETAIL_ATTEMPTS)
     # What a task's params name as secret is redacted in everything that is shown beside them.
     hide = redact.with_secrets(values.hidden)

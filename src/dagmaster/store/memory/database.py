@@ -192,6 +192,10 @@ class MemoryBlobs:
             raise BlobNotFound(f"there is no blob {name!r} in memory")
         return self.blobs[name]
 
+    async def size(self, name: str) -> int:
+        """Return the length of a blob."""
+        return len(await self.read(name))
+
 
 class MemoryDatabase:
     """All rows. The clock decides which leases have expired."""

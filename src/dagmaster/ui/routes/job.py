@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from dagmaster.application.context import Application
 from dagmaster.application.diagnosis import job_reason
+from dagmaster.application.job_lookup import SHOWN_BYTES
 from dagmaster.application.progress import report_progress
 from dagmaster.application.queries.events_and_logs import list_events, list_logs
 from dagmaster.application.queries.job_detail import job_detail
@@ -46,14 +47,14 @@ NodeName = Annotated[str, Query(max_length=MAX_ID)]
 @routes.get("/ui/jobs/{job_id}", Scope.READ)
 async def graph(request: Request, app: App, job_id: JobId) -> Response:
     """Show the graph of a job, and its nodes as a table."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     return await _render(request, app, job, "graph", nodes_of_graph(job, ""))
 
 
 @routes.get("/ui/jobs/{job_id}/timeline", Scope.READ)
 async def timeline(request: Request, app: App, job_id: JobId) -> Response:
     """Show when the nodes of a job waited and ran."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     return await _render(request, app, job, "timeline", nodes_of_graph(job, ""))
 
 
@@ -68,7 +69,7 @@ async def nodes(
     cursor: Cursor = None,
 ) -> Response:
     """List the nodes of a job: of the workflow, of one fan-out, or those with a status."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     if status:
         node_filter = NodeFilter(job_id=job.job_id, statuses=parse_node_statuses([status]))
         page = await list_nodes(app, node_filter, cursor=cursor, limit=CHILDREN)
@@ -82,7 +83,7 @@ async def nodes(
 @routes.get("/ui/jobs/{job_id}/events", Scope.READ)
 async def events(request: Request, app: App, job_id: JobId, children: bool = False, cursor: Cursor = None) -> Response:
     """List what happened to a job."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     page = await list_events(app, job.job_id, with_children=children, cursor=cursor, limit=EVENTS)
     return await _render(request, app, job, "events", events_body(job, page, cursor=cursor, with_children=children))
 
@@ -90,7 +91,7 @@ async def events(request: Request, app: App, job_id: JobId, children: bool = Fal
 @routes.get("/ui/jobs/{job_id}/values", Scope.READ)
 async def values(request: Request, app: App, job_id: JobId) -> Response:
     """Show the inputs and the result of a job."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     return await _render(request, app, job, "values", values_body(job))
 
 
@@ -104,7 +105,7 @@ async def logs(
     cursor: Cursor = None,
 ) -> Response:
     """Show what the tasks of a job wrote, or those of one node."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     node = node_id or None
     page = await list_logs(app, job.job_id, node_id=node, attempt=attempt, cursor=cursor, limit=LOG_CHUNKS)
     return await _render(request, app, job, "logs", logs_body(job, page, node_id=node_id, attempt=attempt))
@@ -113,7 +114,7 @@ async def logs(
 @routes.get("/ui/jobs/{job_id}/map", Scope.READ)
 async def show_map(request: Request, app: App, job_id: JobId) -> Response:
     """Show where the children of a job's fan-outs are."""
-    job = await job_detail(app, job_id)
+    job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     footprints = await job_footprints(app, job.job_id, limit=FOOTPRINTS)
     return await _render(request, app, job, "map", map_body(job, footprints))
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from dagmaster.application.commands.control import approve_node, reject_node, retry_node, send_signal
 from dagmaster.application.commands.resume import plan_retry
 from dagmaster.application.diagnosis import why_node
+from dagmaster.application.job_lookup import SHOWN_BYTES
 from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.queries.jobs import show_jobs
 from dagmaster.application.queries.nodes import node_detail
@@ -39,7 +40,7 @@ MAX_PAYLOAD: Final = 100_000
 async def node(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Response:
     """Show a node with its attempts and values."""
     view, why, log = await asyncio.gather(
-        node_detail(app, job_id, node_id),
+        node_detail(app, job_id, node_id, max_bytes=SHOWN_BYTES),
         why_node(app, job_id, node_id),
         list_logs(app, job_id, node_id=node_id, limit=LOG_CHUNKS, newest_first=True),
     )

@@ -129,6 +129,10 @@ function onLiveState({ detail: { state, since, reason } }) {
   const isGone = state === "stale" && reason !== "hidden";
   if (!isGone && !banner.hidden) refreshSoon();
   banner.hidden = !isGone;
+  if (reason === "removed") {
+    banner.hidden = false;
+    banner.textContent = `This job was removed. The page shows what it knew at ${since.toLocaleTimeString()}.`;
+  }
   if (isGone) banner.textContent = `The server cannot be reached. This page shows what it knew at ${since.toLocaleTimeString()}, and continues by itself.`;
   return undefined;
 }
