@@ -17,12 +17,12 @@ PYTEST_ARGS ?= -n $(TESTERS) --dist worksteal
 UNIT_ARGS ?= -n auto --dist worksteal -m "not slow and not process"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run dev unit test browser check types lint format docs bench soak clean
+.PHONY: help setup run dev unit test browser check types lint format docs screenshots bench soak clean
 
 help: ## Print this help
 	@echo "usage: make <target>"
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "New here? make run, then make test. While you work: make unit."
 
@@ -84,6 +84,9 @@ lint: $(STAMP)
 format: $(STAMP) ## Fix what ruff can fix, and format
 	$(BIN)/ruff check --fix $(OURS)
 	$(BIN)/ruff format $(OURS)
+
+screenshots: $(STAMP) ## Make the pictures of docs/tutorial/page.md and README.md, in Chromium
+	SCREENSHOTS=1 $(BIN)/pytest -q tests/browser/test_tour.py
 
 docs: $(STAMP) ## Generate the reference pages from the code
 	$(BIN)/python docs/generate.py
