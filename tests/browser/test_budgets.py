@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from playwright.sync_api import expect
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Route
+    from playwright.sync_api import Response, Route
 
     from tests.browser.visitor import Visitor
 
@@ -31,9 +31,12 @@ def test_the_page_of_a_job_needs_few_bytes_and_nothing_from_elsewhere(visitor: V
 
     page.route("**/*", stop_foreign)
     bodies: dict[str, bytes] = {}
-    page.on(
-        "response", lambda one: bodies.setdefault(one.url, one.body()) if one.url.endswith((".js", ".css")) else None
-    )
+
+    def keep(response: Response) -> None:
+        if response.url.endswith((".js", ".css")):
+            bodies[response.url] = response.body()
+
+    page.on("response", keep)
     ready = {"": ".dag-node", "/timeline": "job-timeline canvas", "/logs": "log-view .log-lines", "/map": "main"}
     for tab, element in ready.items():
         bodies.clear()

@@ -11,6 +11,8 @@ from playwright.sync_api import expect
 from dagmaster.ports.api_keys import Scope
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
     from tests.browser.visitor import Visitor
 
 
@@ -22,8 +24,37 @@ def broken(visitor: Visitor) -> str:
     return job_id
 
 
-def test_a_failure_is_found_and_resumed_by_keyboard(visitor: Visitor, broken: str):
+def tab_to(page: Page, target: Locator) -> None:
+    """Press Tab until an element has the focus."""
+    for _ in range(60):
+        if target.evaluate("(element) => element === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not reach {target}")
+
+
+def submit_by_keyboard(page: Page) -> str:
+    """Submit a job that will fail; return its id."""
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    expect(page).to_have_url(re.compile("/ui/submit$"))
+    tab_to(page, page.get_by_label("Workflow", exact=True))
+    page.keyboard.type("tiles")
+    expect(page.get_by_role("heading", name="Submit tiles")).to_be_visible()
+    tab_to(page, page.get_by_label(re.compile("^count")))
+    page.keyboard.type("4")
+    tab_to(page, page.get_by_label(re.compile("^fails")))
+    page.keyboard.type("true")
+    tab_to(page, page.locator("button.button-primary", has_text="Submit"))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/ui/jobs/\d+$"))
+    return page.url.rsplit("/", 1)[1]
+
+
+def test_a_job_is_submitted_and_its_failure_found_and_resumed_by_keyboard(visitor: Visitor):
     page = visitor.page("/ui/")
+    broken = submit_by_keyboard(page)
+    visitor.until(broken, "FAILED")
     page.keyboard.press("g")
     page.keyboard.press("j")
     expect(page).to_have_url(re.compile("/ui/jobs$"))

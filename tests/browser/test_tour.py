@@ -22,7 +22,7 @@ from dagmaster.ui.site import Site
 from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Page
 
@@ -74,7 +74,7 @@ async def make_cog(tile: dict[str, Any]) -> dict[str, Any]:
     """Write a tile as a Cloud-Optimized GeoTIFF."""
     number = tile["number"]
     await asyncio.sleep(random.Random(number).uniform(0.05, 0.3) if IS_DRAWN else 0)
-    while not WORLD.is_open and number >= HELD:
+    while not WORLD.is_open and number >= HELD:  # noqa: ASYNC110 - the test is in another thread
         await asyncio.sleep(0.01)
     if WORLD.is_broken and number == 19:
         raise ValueError(f"{tile['tile']}.tif: band 2 has no data in this window")
@@ -93,7 +93,7 @@ async def register(mosaic: str) -> dict[str, Any]:
     return {"item_id": "flood-recife", "asset": mosaic}
 
 
-HANDLERS = [validate, plan, make_cog, mosaic, register]
+HANDLERS: list[Callable[..., Any]] = [validate, plan, make_cog, mosaic, register]
 IS_DRAWN = os.environ.get("SCREENSHOTS") == "1"
 FLOW = """
 workflow_id: flood_tiles

@@ -43,7 +43,8 @@ class Visitor:
         context = self._browser.new_context(base_url=self.server.url, **options)
         context.set_default_timeout(SECONDS * 1000)
         self._contexts.append(context)
-        context.tracing.start(screenshots=True, snapshots=True)
+        # Without pictures: the snapshots have the page at each step, and pictures of each frame double the time.
+        context.tracing.start(snapshots=True)
         value = key or (self.server.make_key(*scopes) if scopes else self.server.key)
         if key is not None:
             context.add_cookies(
