@@ -1,4 +1,4 @@
-"""Bearer tokens of an OpenID Connect issuer: discovery, its keys, and the checks of a token.
+"""Bearer tokens of an OpenID Connect issuer: its keys, and the checks of a token.
 
 The keys are fetched when a token needs them and kept in memory. A token of a new key causes one more fetch, at most one
 in `REFETCH_SECONDS`, so that tokens with invented key ids cannot make this process flood the issuer.
@@ -7,28 +7,26 @@ in `REFETCH_SECONDS`, so that tokens with invented key ids cannot make this proc
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-import httpx
 import jwt
 
+from dagmaster.adapters.oidc_issuer import IssuerClient, secure_address
 from dagmaster.errors import IssuerUnavailable, TokenRejected
-from dagmaster.ports.api_keys import Caller, Scope
+from dagmaster.ports.api_keys import SUBJECT_PREFIX, Caller, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import httpx
+
 MAX_TOKEN: Final = 16_384
-MAX_DOCUMENT_BYTES: Final = 512 * 1024
 MAX_NAME: Final = 64
 MAX_SUBJECT: Final = 255
 MIN_RSA_BITS: Final = 2048
-FETCH_SECONDS: Final = 5.0
 REFRESH_SECONDS: Final = 600.0
 """Keys older than this are fetched again beside the requests, so that a withdrawn key is not used for long."""
 REFETCH_SECONDS: Final = 30.0
@@ -79,9 +77,9 @@ class OidcVerifier:
         transport: httpx.AsyncBaseTransport | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.issuer = IssuerClient(config.issuer, transport=transport, monotonic=monotonic)
         self._config = config
         self._monotonic = monotonic
-        self._http = httpx.AsyncClient(timeout=FETCH_SECONDS, follow_redirects=False, transport=transport)
         self._keys: dict[str | None, _SigningKey] = {}
         self._fetched_at = self._tried_at = float("-inf")
         self._fetching = asyncio.Lock()
@@ -91,30 +89,35 @@ class OidcVerifier:
         """End the connections to the issuer."""
         if self._refresh is not None:
             self._refresh.cancel()
-        await self._http.aclose()
+        await self.issuer.close()
 
     async def find_caller(self, token: str) -> Caller:
         """Return the caller of a token; raise `TokenRejected`, or `IssuerUnavailable` if its key cannot be fetched."""
+        return self.caller_of(await self.read_claims(token))
+
+    async def read_claims(self, token: str, audience: str | None = None) -> dict[str, Any]:
+        """Return the claims of a token for an audience, by default this server; raise as `find_caller` does."""
         algorithm, key_id = _read_header(token)
         key = await self._signing_key(key_id)
         if algorithm not in key.algorithms:
             raise TokenRejected(f"the token is signed with {algorithm}, its key is not for that")
         try:
-            claims = jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
                 # One of `ALGORITHMS`, and one that this key is for.
                 algorithms=[algorithm],
-                audience=self._config.audience,
+                audience=audience or self._config.audience,
                 issuer=self._config.issuer,
                 leeway=self._config.leeway_seconds,
                 options={"require": list(_REQUIRED)},
             )
         except jwt.PyJWTError as error:
             raise TokenRejected(f"the token is rejected: {_reason(error)}") from None
-        return self._caller(claims)
+        return claims
 
-    def _caller(self, claims: Mapping[str, Any]) -> Caller:
+    def caller_of(self, claims: Mapping[str, Any]) -> Caller:
+        """Return the caller that claims name; raise `TokenRejected` if they name none."""
         name, subject = claims.get(self._config.name_claim), claims["sub"]
         if not (isinstance(name, str) and 1 <= len(name) <= MAX_NAME and name.isprintable()):
             raise TokenRejected(
@@ -123,7 +126,8 @@ class OidcVerifier:
             )
         if not 1 <= len(subject) <= MAX_SUBJECT:
             raise TokenRejected(f"the claim 'sub' of the token has more than {MAX_SUBJECT} characters, or none")
-        return Caller(key_id=f"oidc:{subject}", name=name, scopes=self._scopes(claims.get(self._config.scopes_claim)))
+        scopes = self._scopes(claims.get(self._config.scopes_claim))
+        return Caller(key_id=f"{SUBJECT_PREFIX}{subject}", name=name, scopes=scopes)
 
     def _scopes(self, value: object) -> frozenset[Scope]:
         values = value.split() if isinstance(value, str) else value if isinstance(value, list) else ()
@@ -165,13 +169,8 @@ class OidcVerifier:
                 raise IssuerUnavailable(f"the issuer {self._config.issuer} could not be reached a moment ago")
 
     async def _fetch_keys(self) -> dict[str | None, _SigningKey]:
-        discovery = await self._get(f"{self._config.issuer.rstrip('/')}/.well-known/openid-configuration")
-        if discovery.get("issuer") != self._config.issuer:
-            raise IssuerUnavailable(f"the discovery document of {self._config.issuer} is that of another issuer")
-        address = discovery.get("jwks_uri")
-        if not isinstance(address, str) or not is_secure_url(address):
-            raise IssuerUnavailable(f"the discovery document of {self._config.issuer} has no https address of its keys")
-        documents = (await self._get(address)).get("keys")
+        address = secure_address(await self.issuer.fetch_discovery(), "jwks_uri")
+        documents = (await self.issuer.get(address)).get("keys")
         if not isinstance(documents, list):
             raise IssuerUnavailable(f"{address} has no keys")
         keys = {_key_id(document): key for document in documents if (key := _signing_key(document)) is not None}
@@ -179,36 +178,6 @@ class OidcVerifier:
             # A token may leave out the id of the only key.
             keys.setdefault(None, next(iter(keys.values())))
         return keys
-
-    async def _get(self, address: str) -> dict[str, Any]:
-        try:
-            async with (
-                asyncio.timeout(FETCH_SECONDS),
-                self._http.stream("GET", address, headers={"Accept": "application/json"}) as response,
-            ):
-                response.raise_for_status()
-                content = bytearray()
-                async for chunk in response.aiter_bytes():
-                    content += chunk
-                    if len(content) > MAX_DOCUMENT_BYTES:
-                        raise IssuerUnavailable(f"{address} has more than {MAX_DOCUMENT_BYTES:,} bytes")
-            document = json.loads(content)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
-            raise IssuerUnavailable(f"{address} of the issuer cannot be read ({type(error).__name__})") from error
-        if not isinstance(document, dict):
-            raise IssuerUnavailable(f"{address} is not a JSON object")
-        return document
-
-
-def is_secure_url(address: str) -> bool:
-    """Return whether an address is https, or of this machine: keys from elsewhere could be replaced on their way."""
-    try:
-        parts = urlsplit(address)
-        host = parts.hostname or ""
-    except ValueError:
-        return False
-    is_local = host in ("127.0.0.1", "::1", "localhost")
-    return bool(host) and (parts.scheme == "https" or (parts.scheme == "http" and is_local))
 
 
 def _read_header(token: str) -> tuple[str, str | None]:

@@ -8,6 +8,7 @@ import getpass
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, secret, wire_application
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagmaster.adapters.oidc import OidcVerifier
+    from dagmaster.adapters.oidc_login import OidcLogin
     from dagmaster.adapters.storage.router import ObjectStorage
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.http.rate_limits import RateLimiter
@@ -97,6 +99,30 @@ def make_token_verifier(settings: Settings) -> OidcVerifier | None:
             scope_map={value: frozenset(map(Scope, names.split("+"))) for value, names in pairs},
             leeway_seconds=settings.oidc_leeway_seconds,
         )
+    )
+
+
+def make_browser_login(settings: Settings, tokens: OidcVerifier | None) -> OidcLogin | None:
+    """Return the login of the web page at the issuer; None if this server is no client of it."""
+    if settings.oidc_client_id is None:
+        return None
+    if tokens is None:
+        raise SettingsInvalid("DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_OIDC_ISSUER: the client is one of an issuer")
+    if settings.public_url is None:
+        raise SettingsInvalid("DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_PUBLIC_URL: a login leads back to this address")
+    from dagmaster.adapters.oidc_login import LoginConfig, OidcLogin
+
+    client_secret, ticket_secret = settings.oidc_client_secret, settings.oidc_ticket_secret
+    return OidcLogin(
+        LoginConfig(
+            client_id=settings.oidc_client_id,
+            public_url=settings.public_url,
+            provider=settings.oidc_issuer_name or urlsplit(tokens.issuer.url).hostname or tokens.issuer.url,
+            client_secret=None if client_secret is None else client_secret.get_secret_value(),
+            ticket_secret=None if ticket_secret is None else ticket_secret.get_secret_value(),
+            scopes=settings.oidc_login_scopes,
+        ),
+        tokens,
     )
 
 
@@ -201,7 +227,8 @@ class ServerService:
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
-            app = create_app(services, Site(Mode.DEV if self._is_dev else Mode.SERVER))
+            site = Site(Mode.DEV if self._is_dev else Mode.SERVER, login=make_browser_login(self._settings, tokens))
+            app = create_app(services, site)
             instrument_server(app)
             stack.push_async_callback(app.state.keys.mark_used)
             self._server = HttpServer(app, self._listener, **self._tls, trusted_proxies=self._trusted_proxies)

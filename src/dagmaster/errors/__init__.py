@@ -19,6 +19,7 @@ from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
 from dagmaster.errors.requests import LeaseLost as LeaseLost
+from dagmaster.errors.requests import LoginRejected as LoginRejected
 from dagmaster.errors.requests import MediaTypeUnsupported as MediaTypeUnsupported
 from dagmaster.errors.requests import OriginRejected as OriginRejected
 from dagmaster.errors.requests import PageNotFound as PageNotFound

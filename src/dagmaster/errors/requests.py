@@ -33,8 +33,15 @@ class TokenRejected(DagmasterError):
     category = Category.UNAUTHENTICATED
 
 
+class LoginRejected(DagmasterError):
+    """The login of the web page was not completed."""
+
+    code = "login_rejected"
+    category = Category.UNAUTHENTICATED
+
+
 class IssuerUnavailable(DagmasterError):
-    """The keys of the issuer of tokens cannot be fetched."""
+    """The issuer of tokens cannot be reached, or its documents cannot be used."""
 
     code = "issuer_unavailable"
     category = Category.UNAVAILABLE

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.ports.audit_trail import AuditEntry
+
+SUBJECT_PREFIX: Final = "oidc:"
+"""What the id of a caller with a token begins with: the subject follows."""
 
 
 class Scope(StrEnum):
@@ -26,7 +29,7 @@ class Scope(StrEnum):
 class Caller:
     """Who sends a request. `name` is the submitter and sender of what it does.
 
-    `key_id` is the id of its key, or `oidc:` and the subject of its token.
+    `key_id` is the id of its key, or `SUBJECT_PREFIX` and the subject of its token.
     """
 
     key_id: str

@@ -11,7 +11,8 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.settings.name_lists import Names
 
 _ISSUER: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^\s?#@]*)?")
-MIN_ADMIN_KEY: Final = 32
+_PUBLIC_URL: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)/?")
+MIN_SECRET: Final = 32
 _MAPPING: Final = re.compile(rf"[^=]+=({'|'.join(Scope)})(\+({'|'.join(Scope)}))*")
 
 
@@ -67,12 +68,39 @@ class AccessSettings(BaseModel):
     oidc_leeway_seconds: float = Field(
         default=30.0, ge=0, le=300, description="How far the clocks of the issuer and of a server may differ."
     )
+    public_url: str | None = Field(
+        default=None,
+        description="The address at which browsers reach the server, as https://dagmaster.example.com. Required for the"
+        " login with an issuer, which leads back to it.",
+    )
+    oidc_client_id: str | None = Field(
+        default=None,
+        description="This server as a client of the issuer: the web page offers a login there. Its redirect URI is"
+        " /ui/login/callback below the public URL. Default: the web page accepts keys and tokens only.",
+    )
+    oidc_client_secret: SecretStr | None = Field(
+        default=None, description="The secret of that client. Default: a public client, which has none."
+    )
+    oidc_login_scopes: Names = Field(
+        default=("openid",), description="The scopes that a login asks the issuer for; openid is one of them."
+    )
+    oidc_issuer_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="The name of the issuer on the login page. Default: its host.",
+    )
+    oidc_ticket_secret: SecretStr | None = Field(
+        default=None,
+        description="What encrypts the cookie of a login that is under way, the same for all servers; at least 32"
+        " characters. Default: the secret of the client. Without both, a login ends on the server where it began.",
+    )
 
-    @field_validator("admin_key")
+    @field_validator("admin_key", "oidc_ticket_secret")
     @classmethod
-    def _check_admin_key(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is not None and len(value) < MIN_ADMIN_KEY:
-            raise ValueError(f"must have at least {MIN_ADMIN_KEY} characters")
+    def _check_secret(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and len(value) < MIN_SECRET:
+            raise ValueError(f"must have at least {MIN_SECRET} characters")
         return value
 
     @field_validator("oidc_issuer")
@@ -80,6 +108,22 @@ class AccessSettings(BaseModel):
     def _check_issuer(cls, value: str | None) -> str | None:
         if value is not None and not _ISSUER.fullmatch(value):
             raise ValueError("must be an https URL without a query (http only on this machine)")
+        return value
+
+    @field_validator("public_url")
+    @classmethod
+    def _check_public_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if not _PUBLIC_URL.fullmatch(value):
+            raise ValueError("must be an https URL without a path (http only on this machine)")
+        return value.rstrip("/")
+
+    @field_validator("oidc_login_scopes")
+    @classmethod
+    def _check_login_scopes(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if "openid" not in value or any(len(scope.split()) != 1 for scope in value):
+            raise ValueError("must be SCOPE,SCOPE with openid as one of them")
         return value
 
     @field_validator("oidc_scope_map")

@@ -103,7 +103,7 @@ def _ask_to_log_in(request: Request) -> Response:
     if not is_own_fetch(request.headers) and request.method == "GET":
         # A link on another site: the cookie is not accepted until one of our own pages asks for the page. The session
         # goes on: else a picture on a page of another port would end it, as the browser sends the cookie there.
-        return render(request, "cross_site.html", cross_site_page(request.url.path, request.url.query))
+        return render(request, "forward.html", cross_site_page(request.url.path, request.url.query))
     response = RedirectResponse(login_path(request), HTTPStatus.SEE_OTHER)
     if session_key(request) is not None:
         leave_notice(response, Notice("Your key is no longer accepted. Log in again to continue.", "warning"))

@@ -11,7 +11,7 @@ import hmac
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from dagmaster.errors import OriginRejected
+from dagmaster.errors import LoginRejected, OriginRejected
 from dagmaster.http.auth import SESSION_COOKIE
 from dagmaster.http.origins import is_own_fetch, is_own_origin
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 HOME: Final = "/ui/"
 LOGIN: Final = "/ui/login"
 SESSION_SECONDS: Final = 30 * 86_400
+MAX_COOKIE: Final = 4_096
+"""The longest name and value of a cookie that browsers keep (RFC 6265bis 5.7): a longer one is dropped silently."""
 _TOKEN_CONTEXT: Final = b"dagmaster web page: token of a form"
 
 
@@ -49,16 +51,14 @@ def check_token(key: str, token: str) -> None:
         raise OriginRejected("the form is not of this session: reload the page, and send it again")
 
 
-def start_session(request: Request, response: Response, key: str) -> None:
-    """Keep a key in the browser."""
-    response.set_cookie(
-        SESSION_COOKIE,
-        key,
-        max_age=SESSION_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
-    )
+def start_session(response: Response, key: str, *, is_secure: bool, seconds: int = SESSION_SECONDS) -> None:
+    """Keep a key or token in the browser; raise `LoginRejected` if the browser would not keep it."""
+    if len(SESSION_COOKIE) + len(key) > MAX_COOKIE:
+        raise LoginRejected(
+            f"the token has {len(key):,} characters, and a browser keeps at most {MAX_COOKIE - len(SESSION_COOKIE):,}:"
+            " let the issuer send fewer claims, as groups that dagmaster does not need"
+        )
+    response.set_cookie(SESSION_COOKIE, key, max_age=seconds, httponly=True, samesite="strict", secure=is_secure)
 
 
 def end_session(response: Response) -> None:

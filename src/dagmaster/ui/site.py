@@ -16,6 +16,7 @@ from dagmaster.ui.routes import (
     job_changes,
     jobs,
     login,
+    login_provider,
     node,
     nodes_and_tasks,
     overview,
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from dagmaster.ports.api_keys import Scope
+    from dagmaster.ports.browser_login import BrowserLogin
 
 GROUPS: Final = (
     static_files.routes,
     login.routes,
+    login_provider.routes,
     overview.routes,
     jobs.routes,
     job.routes,
@@ -49,10 +52,11 @@ GROUPS: Final = (
 
 
 class Site:
-    """The web page of a server."""
+    """The web page of a server. `login`: beside keys, browsers may log in at an identity provider."""
 
-    def __init__(self, mode: Mode = Mode.SERVER) -> None:
+    def __init__(self, mode: Mode = Mode.SERVER, *, login: BrowserLogin | None = None) -> None:
         self.mode = mode
+        self.login = login
         self.version = version("dagmaster")
         self.scopes = page_scopes()
         self.assets = Assets()

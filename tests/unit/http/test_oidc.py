@@ -14,6 +14,7 @@ import pytest
 
 from dagmaster.adapters import oidc
 from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
+from dagmaster.adapters.oidc_issuer import MAX_DOCUMENT_BYTES
 from dagmaster.bootstrap.http_server import make_token_verifier
 from dagmaster.errors import IssuerUnavailable, SettingsInvalid, TokenRejected
 from dagmaster.ports.api_keys import Scope
@@ -303,7 +304,7 @@ def test_while_the_issuer_is_down_known_keys_are_used_for_a_day(issuer):
         {"jwks_uri": "http://keys.example.com/keys"},
         {"jwks_uri": "file:///etc/passwd"},
         {"jwks_uri": None},
-        {"padding": "x" * oidc.MAX_DOCUMENT_BYTES},
+        {"padding": "x" * MAX_DOCUMENT_BYTES},
     ],
 )
 def test_a_discovery_document_that_leads_elsewhere_is_not_followed(issuer, discovery):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from dagmaster.ports.browser_login import BrowserLogin
     from tests.unit.http.api_client import Api
 
 OWN = {"Origin": "http://test", "Sec-Fetch-Site": "same-origin"}
@@ -53,9 +54,11 @@ class Pages:
 
 
 @contextlib.asynccontextmanager
-async def opened_pages(*handlers: Any, mode: Mode = Mode.SERVER, **options: Any) -> AsyncIterator[Pages]:
+async def opened_pages(
+    *handlers: Any, mode: Mode = Mode.SERVER, login: BrowserLogin | None = None, **options: Any
+) -> AsyncIterator[Pages]:
     """Serve the web page; an orchestrator and a worker run its jobs. The browser has a key of the scope admin."""
-    async with opened_api(*handlers, extensions=(Site(mode),), **options) as api:
+    async with opened_api(*handlers, extensions=(Site(mode, login=login),), **options) as api:
         pages = Pages(api)
         await pages.log_in(Scope.ADMIN)
         yield pages

@@ -22,6 +22,8 @@ OPEN = {
     ("GET", "/ui/static/{version}/{path:path}"),
     ("GET", "/ui/offline"),
     ("GET", "/ui/login"),
+    ("GET", "/ui/login/provider"),
+    ("GET", "/ui/login/callback"),
     ("POST", "/ui/login"),
     ("POST", "/ui/logout"),
 }
@@ -198,7 +200,17 @@ def test_a_link_on_another_site_asks_for_the_page_again_from_here():
 
 @pytest.mark.parametrize(
     "path",
-    ["https://evil.example", "//evil.example", "/ui/../\\evil", "/uix", "", "/ui/login", "/ui/\nx", "javascript:1"],
+    [
+        "https://evil.example",
+        "//evil.example",
+        "/ui/../\\evil",
+        "/uix",
+        "",
+        "/ui/login",
+        "/ui/login/provider",
+        "/ui/\nx",
+        "javascript:1",
+    ],
 )
 def test_a_login_leads_only_to_our_own_pages(path):
     assert safe_target(path) == "/ui/"

@@ -46,11 +46,12 @@ class MessagePage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrossSitePage:
-    """A page that loads itself again, now from our own origin."""
+class ForwardPage:
+    """A page that goes on to another by itself: the browser asks for that one from our own origin."""
 
-    title: str
     target: str
+    label: str = "Continue to dagmaster"
+    title: str = "dagmaster"
 
 
 def error_page(error: DagmasterError, status: int, request_id: str) -> MessagePage:
@@ -61,7 +62,7 @@ def error_page(error: DagmasterError, status: int, request_id: str) -> MessagePa
         title=heading,
         icon=icon,
         status=status,
-        sentence=_sentence(document["message"]),
+        sentence=sentence_of(document["message"]),
         advice=advice,
         request_id=request_id if error.category is Category.INTERNAL else "",
         problems=tuple(_problem(problem) for problem in document.get("problems", ())),
@@ -95,12 +96,12 @@ def offline_page() -> MessagePage:
     )
 
 
-def cross_site_page(path: str, query: str) -> CrossSitePage:
+def cross_site_page(path: str, query: str) -> ForwardPage:
     """Return the page that a link on another site leads to first."""
-    return CrossSitePage(title="dagmaster", target=f"{path}?{query}" if query else path)
+    return ForwardPage(target=f"{path}?{query}" if query else path)
 
 
-def _sentence(text: str) -> str:
+def sentence_of(text: str) -> str:
     """Return a sentence with a capital letter and a full stop."""
     text = text.strip()
     text = text[:1].upper() + text[1:]

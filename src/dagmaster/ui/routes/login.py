@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from typing import Annotated
+from urllib.parse import quote
 
 from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.errors import Category, DagmasterError
+from dagmaster.errors import Category, DagmasterError, LoginRejected
 from dagmaster.http.auth import KeyChecker
+from dagmaster.ports.api_keys import SUBJECT_PREFIX
+from dagmaster.ports.browser_login import BrowserLogin
 from dagmaster.ui.notices import Notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.login import LoginPage
+from dagmaster.ui.pages.messages import ForwardPage, sentence_of
 from dagmaster.ui.rendering import render
-from dagmaster.ui.sessions import HOME, LOGIN, end_session, safe_target, start_session
+from dagmaster.ui.sessions import HOME, LOGIN, end_session, safe_target, session_key, start_session
 
 routes = PageRoutes()
 MAX_KEY = 8_000
-"""The longest key or token: what a cookie can hold is shorter, and is checked by the browser."""
+"""The longest key or token of a form: what a cookie can hold is shorter, and `start_session` says so."""
 
 
 @routes.get("/ui/login", None)
 async def show(request: Request, target: Annotated[str, Query(alias="next", max_length=2_000)] = HOME) -> Response:
-    """Show the form for a key."""
-    return render(request, "login.html", LoginPage(target=safe_target(target)))
+    """Show the form for a key, and the way to the identity provider."""
+    return render(request, "login.html", login_page(request, safe_target(target)))
 
 
 @routes.post("/ui/login", None)
@@ -33,26 +37,62 @@ async def log_in(request: Request, form: FormFields) -> Response:
     target = safe_target(form.text("next"))
     checker: KeyChecker = request.app.state.keys
     key = form.text("key", max_length=MAX_KEY).strip()
+    response = see_other(target)
     try:
         await checker.caller(key)
+        start_session(response, key, is_secure=request.url.scheme == "https")
     except DagmasterError as error:
         if error.category is not Category.UNAUTHENTICATED:
             raise
-        return render(request, "login.html", LoginPage(target=target, problem=_explain(key)), status=401)
-    response = see_other(target)
-    start_session(request, response, key)
+        return render(request, "login.html", login_page(request, target, problem=_explain(key, error)), status=401)
     return response
 
 
 @routes.post("/ui/logout", None)
-async def log_out() -> Response:
-    """Forget the key."""
-    response = see_other(LOGIN, Notice("You are logged out."))
+async def log_out(request: Request) -> Response:
+    """Forget the key or token; a session of the identity provider ends there, too."""
+    address = await _provider_logout(request)
+    if address is None:
+        response = see_other(LOGIN, Notice("You are logged out."))
+    else:
+        # No redirect: `form-action 'self'` counts for all of those that a form leads to.
+        response = render(request, "forward.html", ForwardPage(target=address, label="Log out", title="Log out"))
     end_session(response)
     return response
 
 
-def _explain(key: str) -> str:
+def login_page(request: Request, target: str, *, problem: str = "", failure: str = "") -> LoginPage:
+    """Return the login that leads to a page."""
+    login: BrowserLogin | None = request.app.state.site.login
+    if login is None:
+        return LoginPage(target=target, problem=problem)
+    return LoginPage(
+        target=target,
+        problem=problem,
+        provider=login.provider,
+        # The provider leads back to this address, and only there does the browser have the ticket.
+        provider_url=f"{login.public_url}/ui/login/provider?next={quote(target, safe='')}",
+        failure=failure,
+    )
+
+
+async def _provider_logout(request: Request) -> str | None:
+    """Return where the session ends at the identity provider; None if it is not one of the provider's."""
+    login: BrowserLogin | None = request.app.state.site.login
+    checker: KeyChecker = request.app.state.keys
+    key = session_key(request)
+    if login is None or key is None:
+        return None
+    try:
+        caller = await checker.caller(key)
+    except DagmasterError:
+        return None
+    return await login.logout_address() if caller.key_id.startswith(SUBJECT_PREFIX) else None
+
+
+def _explain(key: str, error: DagmasterError) -> str:
     if not key:
         return "Enter a key."
+    if isinstance(error, LoginRejected):
+        return sentence_of(str(error))
     return "This key is not known here, or it has expired or was revoked. Create one with: dagmaster keys create NAME"
