@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.errors import invalid_input
+from dagmaster.errors import BlobsUnavailable, invalid_input
 from dagmaster.handlers.formats.archives import extract_dataset
 from dagmaster.handlers.formats.directories import fetch_directory, is_directory
 from dagmaster.handlers.formats.driver_rules import drivers_of_suffix, file_types
@@ -21,6 +21,7 @@ from dagmaster.handlers.result_uris import safe_name
 from dagmaster.handlers.source_files import local_file, name_in_errors
 from dagmaster.handlers.vector.content_checks import JSON_FORMATS, check_content
 from dagmaster.handlers.vector.wide_integers import quote_wide_integers
+from dagmaster.text_format import library_words
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
@@ -73,7 +74,14 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
     formats = drivers_of_suffix(_RULES, path.suffix)
     with name_in_errors(uri):
         check_content(path, formats[0], ctx.share.max_file_mb * 1_000_000)
-    wide_integers = quote_wide_integers(path) if formats[0] in JSON_FORMATS else 0
+    wide_integers = 0
+    if formats[0] in JSON_FORMATS:
+        try:
+            wide_integers = quote_wide_integers(path)
+        except OSError as error:
+            raise BlobsUnavailable(
+                f"the file went away while it was read: check its storage or disk{library_words('system', error)}"
+            ) from error
     return Fetched(
         uri=uri,
         path=path,
