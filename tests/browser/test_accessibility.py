@@ -116,6 +116,18 @@ def test_nothing_is_cut_off_on_a_narrow_screen_or_at_400_percent(visitor: Visito
     visitor.problems.clear()  # 404 is one of the pages
 
 
+def test_nothing_moves_where_motion_is_reduced(visitor: Visitor):
+    job_id = visitor.submit("hang")
+    visitor.until(job_id, "RUNNING")
+    moving = "document.getAnimations().filter((one) => one.effect.getComputedTiming().duration > 50).length"
+    page = visitor.page(f"/ui/jobs/{job_id}", reduced_motion="reduce")
+    expect(page.locator(".page-head .status")).to_have_text("running")
+    assert page.evaluate(moving) == 0
+    page = visitor.page(f"/ui/jobs/{job_id}", reduced_motion="no-preference")
+    page.wait_for_function(f"{moving} > 0")
+    visitor.api.post(f"/api/v1/jobs/{job_id}/cancel")
+
+
 def test_statuses_have_words_in_forced_colours(visitor: Visitor, paths: list[str]):
     page = visitor.page("/ui/jobs", forced_colors="active")
     expect(page.locator("tr .status").first).to_be_visible()
