@@ -42,8 +42,7 @@ Login = Annotated[BrowserLogin, Depends(_login)]
 async def start(
     request: Request, login: Login, target: Annotated[str, Query(alias="next", max_length=2_000)] = HOME
 ) -> Response:
-    """Send the browser to the provider."""
-    target = safe_target(target)
+    """Send the browser to the provider. Whether the target is ours is checked where it is used: at the end."""
     if not is_own_fetch(request.headers):
         # Another site must not log a visitor in unasked, nor out of the session that they have.
         return see_other(f"{LOGIN}?next={quote(target, safe='')}")
