@@ -121,6 +121,19 @@ def test_a_failed_job_says_why_and_leads_to_the_first_failure():
     asyncio.run(main())
 
 
+def test_an_element_listens_before_the_page_connects_to_the_stream():
+    """Modules run in the order of their tags. A snapshot that came first left a graph of pending nodes."""
+
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            job_id = await broken_job(pages)
+            for tab, element in (("", "dag-graph"), ("/timeline", "job-timeline"), ("/map", "job-map")):
+                text = (await pages.get(f"/ui/jobs/{job_id}{tab}")).text
+                assert text.index(f"/elements/{element}.js") < text.index("/job.js"), tab
+
+    asyncio.run(main())
+
+
 def test_every_tab_is_a_page_of_its_own_and_hides_secrets():
     async def main() -> None:
         async with opened_pages(crash) as pages:
