@@ -7,7 +7,8 @@
 import { statusTone, statusWord } from "../status.js";
 
 export const TONES = ["pending", "waiting", "warning", "running", "ok", "failed", "skipped"];
-const COUNT_ORDER = ["COMPLETED", "RUNNING", "CLAIMED", "DISPATCHED", "READY", "WAITING", "PENDING", "FAILED", "CANCELLED", "SKIPPED"];
+// Failures before what is cut off in a narrow box.
+const COUNT_ORDER = ["COMPLETED", "RUNNING", "FAILED", "CLAIMED", "DISPATCHED", "READY", "WAITING", "PENDING", "CANCELLED", "SKIPPED"];
 const KINDS = { fan_out: "fan-out", fan_in: "fan-in" };
 
 /** The states of edges, in the order in which they are painted. */
