@@ -124,6 +124,18 @@ def test_a_bug_shows_the_id_of_the_request_and_no_detail(monkeypatch):
     asyncio.run(main())
 
 
+def test_a_key_in_the_address_logs_in_by_itself_in_mode_dev_only():
+    """Elsewhere a link on another site could log a visitor in with a key of its own."""
+
+    async def main() -> None:
+        for mode in Mode:
+            async with opened_pages(mode=mode) as pages:
+                pages.key = ""
+                assert ('data-login="auto"' in (await pages.get("/ui/login")).text) is (mode is Mode.DEV)
+
+    asyncio.run(main())
+
+
 def test_without_jobs_the_overview_teaches_and_with_jobs_it_lists_them():
     async def main() -> None:
         async with opened_pages(mode=Mode.DEV) as pages:
