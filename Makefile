@@ -49,7 +49,7 @@ dev: $(STAMP) ## Start a database, an orchestrator and a worker; Ctrl-C stops th
 unit: $(STAMP) ## Run the quick tests: pure code, no processes, no PostgreSQL (about a minute)
 	HYPOTHESIS_PROFILE=quick $(BIN)/pytest tests/unit $(UNIT_ARGS)
 
-test: browser check ## Run the checks and all tests, as CI does (at most 12 minutes on two cores)
+test: browser check ## Run the checks and all tests, as CI does (about 13 minutes on two cores)
 	$(BIN)/pytest $(PYTEST_ARGS)
 
 # The pages are tested in a real browser. BROWSER=0 leaves these tests out.
