@@ -186,8 +186,8 @@ class _Run:
         self._reports = executor.reports
         self._threads = executor.threads
         self._abandons_threads = executor.abandons_threads
-        # The process pool, if it runs in a process.
         self._mode = executor.execution_mode(spec, message.isolation)
+        # The process pool, if it runs in a process.
         self._processes = executor.processes if self._mode is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
         self._grace_seconds = executor.grace_seconds

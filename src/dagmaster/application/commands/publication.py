@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.views.results import ActivateResult, PublishOutcome, PublishResult
 from dagmaster.application.workflow_lookup import find_version, load_versions
-from dagmaster.errors import WorkflowVersionConflict
+from dagmaster.errors import Problem, WorkflowInvalid, WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
+from dagmaster.redaction import REDACTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +38,7 @@ async def publish_workflows(
     app: Application, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
 ) -> list[PublishResult]:
     """Publish workflow versions, all or none; raise `WorkflowVersionConflict` about those with other content."""
+    _check_secret_defaults(sources)
     conflicts = [
         f"{source.file} and {other.file} are the same version of it, with different content"
         for position, source in enumerate(sources)
@@ -64,6 +66,23 @@ async def publish_workflows(
     workflows = [StoredWorkflow(graph.workflow_id, graph.version, graph.content_hash) for graph in graphs]
     await app.client.publish(*workflows, activate=activate, audit=entries)
     return results
+
+
+def _check_secret_defaults(sources: Sequence[WorkflowSource]) -> None:
+    """Raise `WorkflowInvalid` about a definition as it is shown: jobs would get *** instead of the secret."""
+    problems = [
+        Problem(
+            message=f"the default of secret input {name!r} is {REDACTED}: that stands for a value that is not shown",
+            file=source.file,
+            path=f"inputs.{name}.default",
+            hint="write the secret again, or leave the default out",
+        )
+        for source in sources
+        for name, declared in (source.graph.definition.get("inputs") or {}).items()
+        if declared and declared.get("secret") and declared.get("default") == REDACTED
+    ]
+    if problems:
+        raise WorkflowInvalid(problems)
 
 
 async def activate_version(app: Application, workflow_id: str, version: int) -> ActivateResult:

@@ -78,6 +78,20 @@ def test_a_version_is_replaced_when_that_is_asked_for():
     asyncio.run(work())
 
 
+def test_a_secret_default_that_is_shown_as_stars_is_not_published():
+    async def work() -> None:
+        app = memory_application()
+        text = (
+            "{workflow_id: flow, inputs: {token: {type: string, secret: true, default: '***'}},"
+            " nodes: {a: {handler: h, queue: q}}}"
+        )
+        with pytest.raises(WorkflowInvalid, match="secret input 'token'"):
+            await publish_workflows(app, [a_source(workflow_id="other"), WorkflowSource(compile_text(text).graph)])
+        assert await versions(app, "other") == {}
+
+    asyncio.run(work())
+
+
 def test_two_files_of_one_version_with_different_content_are_a_conflict():
     async def work() -> None:
         app = memory_application()
