@@ -25,6 +25,11 @@ MIN_SECRET_DIGITS = 4
 # Keys of an error that dagmaster wrote: they are kept even if a secret equals one of them.
 _OUR_KEYS = frozenset({"kind", "message", "type", "traceback"})
 
+_STRING_CONTENT = re.compile(r'[^"\\]*(?:\\.[^"\\]*)*', re.DOTALL)
+_ESCAPE = re.compile(r"\\.", re.DOTALL)
+_NUMBER = re.compile(r"-?[0-9][0-9.eE+-]*")
+_NUMBER_CHARACTERS = "0123456789.eE+-"
+
 
 def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
     """Return the outcome with *** for every secret, in keys too. Without secrets it is the same object."""
@@ -76,34 +81,133 @@ def _texts(value: Any) -> Iterator[str]:
         yield str(value)
 
 
+class JsonTextRedactor:
+    """Redacts a JSON text that comes in chunks, for a value that is too large to be parsed.
+
+    It holds back no more than the longest secret or number. Keys that differ only in secrets become equal.
+    """
+
+    def __init__(self, secrets: Collection[str]) -> None:
+        plain = {variant for secret in secrets if secret for variant in _escaped_variants(secret)}
+        # A text that contains JSON is escaped twice in a JSON text.
+        self._secrets = _SecretPattern(plain | {twice for one in plain for twice in _json_escaped(one)})
+        self._held = ""
+        self._covered = 0
+        self._is_in_string = False
+
+    def feed(self, text: str, *, is_last: bool = False) -> str:
+        """Return what is complete of the text so far, redacted; all of it if this chunk is the last one."""
+        text, self._held = self._held + text, ""
+        if not self._covered and not self._secrets.occur_in(text):
+            return self._pass_on(text, is_last=is_last)
+        parts: list[str] = []
+        start = 0
+        while start < len(text) and not self._held:
+            read = self._read_string if self._is_in_string else self._read_between
+            start = read(text, start, parts, is_last=is_last)
+        return "".join(parts)
+
+    def _pass_on(self, text: str, *, is_last: bool) -> str:
+        """Return a text without secrets, but for an end in which a secret or a number may go on."""
+        if is_last:
+            return text
+        end = _before_escape(text, 0, max(0, len(text) - self._secrets.longest + 1))
+        quotes = (_ESCAPE.sub("", text[:end]) if "\\" in text else text[:end]).count('"')
+        self._is_in_string ^= quotes % 2 == 1
+        if not self._is_in_string:
+            end = len(text[:end].rstrip(_NUMBER_CHARACTERS))
+        self._held = text[end:]
+        return text[:end]
+
+    def _read_string(self, text: str, start: int, parts: list[str], *, is_last: bool) -> int:
+        """Append the content of a string as far as it is complete; return where it ends."""
+        match = _STRING_CONTENT.match(text, start)
+        end = len(text) if match is None else match.end()
+        is_complete = is_last or text[end : end + 1] == '"'
+        until = end if is_complete else _before_escape(text, start, max(start, end - self._secrets.longest + 1))
+        redacted, self._covered = self._secrets.redact_part(text[start:end], until - start, self._covered)
+        parts.append(redacted)
+        if is_complete:
+            parts.append(text[end : end + 1])
+            self._is_in_string = False
+            return end + 1
+        self._held = text[until:]
+        return len(text)
+
+    def _read_between(self, text: str, start: int, parts: list[str], *, is_last: bool) -> int:
+        """Append what is between two strings, numbers that are secrets as texts; return where it ends."""
+        quote = text.find('"', start)
+        end = len(text) if quote < 0 else quote
+        if quote < 0 and not is_last:
+            end = start + len(text[start:].rstrip(_NUMBER_CHARACTERS))
+            self._held = text[end:]
+        parts.append(_NUMBER.sub(self._redact_number, text[start:end]))
+        if quote < 0:
+            return len(text)
+        parts.append('"')
+        self._is_in_string = True
+        return quote + 1
+
+    def _redact_number(self, match: re.Match[str]) -> str:
+        return f'"{REDACTED}"' if self._secrets.redact(match[0]) == REDACTED else match[0]
+
+
+def _before_escape(text: str, start: int, end: int) -> int:
+    """Return the end, or the position before it if that has the backslash of an escape, which goes on after the end."""
+    backslashes = end - start - len(text[start:end].rstrip("\\"))
+    return end - backslashes % 2
+
+
 def _text_redactor(secrets: Collection[str]) -> Callable[[str], str] | None:
     """Return a function that redacts the secrets in a text; None if there are none."""
     variants = {variant for secret in secrets if secret for variant in _escaped_variants(secret)}
-    if not variants:
-        return None
-    # Longest first: of two that start at the same position the longer one wins. Lookahead: overlapping ones match, too.
-    longest_first = sorted(variants, key=lambda variant: (-len(variant), variant))
-    pattern = re.compile(f"(?=({'|'.join(map(re.escape, longest_first))}))")
+    return _SecretPattern(variants).redact if variants else None
 
-    def redact(text: str) -> str:
-        # Few texts contain a secret, and `in` is much faster than the pattern.
-        if not any(variant in text for variant in longest_first):
-            return text
+
+class _SecretPattern:
+    """Finds secrets in texts, overlapping ones too. Of two that start at the same position the longer one wins."""
+
+    __slots__ = ("_longest_first", "_pattern", "longest")
+
+    def __init__(self, variants: Collection[str]) -> None:
+        self._longest_first = sorted(variants, key=lambda variant: (-len(variant), variant))
+        self._pattern = re.compile(f"(?=({'|'.join(map(re.escape, self._longest_first))}))")
+        self.longest = len(self._longest_first[0])
+
+    def redact(self, text: str) -> str:
+        """Return the text with *** for every secret."""
+        return self.redact_part(text, len(text))[0]
+
+    def occur_in(self, text: str) -> bool:
+        """Return whether a text contains a secret. Few do, and this is much faster than the pattern."""
+        return any(variant in text for variant in self._longest_first)
+
+    def redact_part(self, text: str, until: int, covered: int = 0) -> tuple[str, int]:
+        """Return a text up to a position, redacted, and how much of the rest belongs to its last secret.
+
+        `covered`: how much of the text belongs to a secret that began before it.
+        """
+        if not self.occur_in(text):
+            return text[covered:until], max(covered - until, 0)
         parts: list[str] = []
-        end = 0
-        for match in pattern.finditer(text):
+        end = covered
+        for match in self._pattern.finditer(text):
+            if match.start() >= until:
+                break
             if match.start() >= end:
                 parts += (text[end : match.start()], REDACTED)
             end = max(end, match.end(1))
-        return "".join([*parts, text[end:]])
-
-    return redact
+        return "".join([*parts, text[end:until]]), max(end - until, 0)
 
 
 def _escaped_variants(secret: str) -> set[str]:
     """Return the secret as it is, and as `repr`, JSON and `storable_text` escape it: a password may have a quote."""
-    escaped = {repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    escaped = {repr(secret)[1:-1], *_json_escaped(secret)}
     return {secret, storable_text(secret), *map(storable_text, escaped)}
+
+
+def _json_escaped(text: str) -> set[str]:
+    return {json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
 
 
 def _redact_json(value: Any, redact: Callable[[str], str]) -> Any:

@@ -60,7 +60,10 @@ def test_an_output_of_200_mb_is_offered_for_download_and_never_read(visitor: Vis
     output = page.get_by_role("region", name="Output")
     expect(output).to_contain_text(f"{SIZE}")
     expect(output).to_contain_text("too large to be shown here: download it")
-    expect(output.get_by_role("link", name="JSON")).to_have_attribute("href", f"/api/v1/jobs/{job_id}/nodes/make")
+    with page.expect_download() as started:
+        output.get_by_role("link", name="JSON").click()
+    assert started.value.suggested_filename == f"job-{job_id}-make-output.json"
+    assert started.value.path().stat().st_size == SIZE
     database.blobs.blobs |= small
     page.reload()
     assert 64_000 < len(output.locator("pre").inner_text()) < 66_000

@@ -21,8 +21,9 @@ from dagmaster.ports.task_ledger import TaskLedger
 from dagmaster.ports.task_source import TaskSource
 from dagmaster.snowflakes import Snowflakes
 from dagmaster.store.memory.client_store import MemoryClientStore
-from dagmaster.store.memory.database import MemoryBlobs, MemoryDatabase
+from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
+from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.worker_store import MemoryWorkerStore

@@ -10,6 +10,7 @@ from dagmaster.adapters.output_blobs_local import LocalBlobs
 from dagmaster.adapters.output_blobs_remote import StoredBlobs
 from dagmaster.bootstrap import large_outputs
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
+from dagmaster.ports.output_blobs import CHUNK_BYTES
 from dagmaster.settings import Settings
 from tests.conformance.storages import place_of, served
 
@@ -40,12 +41,28 @@ def test_what_is_written_is_read_and_may_be_written_over(blobs):
     assert asyncio.run(story()) == (b"new" * 100_000, 300_000)
 
 
+def test_a_blob_is_read_in_chunks_of_bounded_size(blobs):
+    data = bytes(range(256)) * 16 * 1024
+
+    async def story():
+        await blobs.write("jobs/1/large", data)
+        await blobs.write("jobs/1/empty", b"")
+        empty = [chunk async for chunk in blobs.read_chunks("jobs/1/empty")]
+        return [chunk async for chunk in blobs.read_chunks("jobs/1/large")], empty
+
+    chunks, empty = asyncio.run(story())
+    assert (b"".join(chunks), b"".join(empty)) == (data, b"")
+    assert max(map(len, chunks)) <= CHUNK_BYTES
+
+
 @pytest.mark.parametrize("name", ["nothing", "../x", "/x", "a//b", "", "a b", ".hidden", "a\x00", "ü"])
 def test_a_missing_blob_or_an_invalid_name_is_not_found(blobs, name):
     with pytest.raises(BlobNotFound):
         asyncio.run(blobs.read(name))
     with pytest.raises(BlobNotFound):
         asyncio.run(blobs.size(name))
+    with pytest.raises(BlobNotFound):
+        asyncio.run(anext(blobs.read_chunks(name)))
 
 
 def test_many_are_written_at_once(blobs):

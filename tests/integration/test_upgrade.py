@@ -13,7 +13,7 @@ from dagmaster.authoring.compiler.compile import compile_definition, compile_tex
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.read_store import JobFilter
-from dagmaster.store.memory.database import MemoryBlobs
+from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 from dagmaster.store.postgres.read_store import PostgresReadStore

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dagmaster.errors import PermanentError
 from dagmaster.ports.task_messages import Failed, Released, Succeeded
-from dagmaster.redaction import redact_outcome, redact_value
+from dagmaster.redaction import JsonTextRedactor, redact_outcome, redact_value
 from dagmaster.worker.task_outcomes import failure_of
 
 
@@ -81,3 +84,38 @@ def test_a_value_of_any_depth_is_redacted():
     for _ in range(10_000):
         kept = kept[0]
     assert kept == "***"
+
+
+SECRETS = ["hush", "hus", 'ü"\\x', "sh h", "aaa", "4711", "47.5"]
+PIECES = st.sampled_from(
+    [*SECRETS, "h", "hu", "s", "a", "\\", '"', "\n", "ü", "4711", "1", "e", "text", json.dumps('ü"\\x')]
+)
+TEXTS = st.lists(PIECES, max_size=6).map("".join)
+NUMBERS = st.sampled_from([4711, 471, 47110, -4711, 47.5, 1e300, 0, True, None])
+VALUES = st.recursive(
+    TEXTS | NUMBERS,
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["k", "key 2", "n"]), inner, max_size=3)
+    ),
+)
+
+
+@given(VALUES, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.booleans())
+def test_a_json_text_in_chunks_is_redacted_like_its_value(value, sizes, escapes):
+    text = json.dumps(value, ensure_ascii=escapes)
+    redactor, parts, start = JsonTextRedactor(SECRETS), [], 0
+    while start < len(text):
+        for size in sizes:
+            parts.append(redactor.feed(text[start : start + size]))
+            start += size
+    parts.append(redactor.feed("", is_last=True))
+    assert json.loads("".join(parts)) == redact_value(value, SECRETS)
+
+
+@pytest.mark.parametrize("content", ["text ", "0123456789", "hush", "aaa", "\\\\", "\\n"])
+def test_a_long_json_text_is_not_held_back(content):
+    redactor = JsonTextRedactor(SECRETS)
+    redactor.feed('{"a": "')
+    for _ in range(50):
+        redactor.feed(content * 100)
+        assert len(redactor._held) <= 20

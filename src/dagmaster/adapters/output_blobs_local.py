@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from dagmaster.atomic_files import replace
 from dagmaster.errors import BlobNotFound, BlobsUnavailable
-from dagmaster.ports.output_blobs import check_plain
+from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
 T = TypeVar("T")
 
@@ -29,6 +29,12 @@ class LocalBlobs:
     async def read(self, name: str) -> bytes:
         """Read the file."""
         return await self._call(name, pathlib.Path.read_bytes)
+
+    async def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
+        """Read the file in chunks."""
+        with await self._call(name, lambda path: path.open("rb")) as file:
+            while chunk := await self._call(name, lambda _path: file.read(CHUNK_BYTES)):
+                yield chunk
 
     async def size(self, name: str) -> int:
         """Return the size of the file."""

@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import BlobNotFound
-from dagmaster.ports.output_blobs import check_plain
+from dagmaster.ports.output_blobs import CHUNK_BYTES, check_plain
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
     from dagmaster.blob_uris import BlobUri
     from dagmaster.ports.storage import Storage
 
@@ -27,6 +29,12 @@ class StoredBlobs:
     async def read(self, name: str) -> bytes:
         """Read the blob."""
         return await asyncio.to_thread(self._storage.read, self._uri(name))
+
+    async def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
+        """Read the blob in chunks, each on a thread."""
+        chunks = self._storage.read_chunks(self._uri(name), CHUNK_BYTES)
+        while chunk := await asyncio.to_thread(next, chunks, b""):
+            yield chunk
 
     async def size(self, name: str) -> int:
         """Ask the storage for the metadata of the blob."""

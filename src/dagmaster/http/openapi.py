@@ -81,6 +81,7 @@ MORE_SCHEMAS: Final[dict[str, Any]] = {
     "ProblemDocument": problems.SCHEMA,
     "Svg": {"type": "string"},
     "LogText": {"type": "string"},
+    "JsonFile": {"description": "Any JSON value, in chunks."},
     "Metrics": {"type": "string", "description": "Metrics in the text format of Prometheus."},
     "JsonSchema": {"type": "object", "description": "A JSON Schema (2020-12)."},
     "EventStream": {"type": "string", "description": "Server-Sent Events; see the reference of streams."},

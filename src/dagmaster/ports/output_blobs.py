@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from dagmaster.errors import BlobNotFound
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+CHUNK_BYTES: Final = 256 * 1024
+"""The most that is in memory of a blob that is read in chunks."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*")
 
@@ -18,6 +24,9 @@ class OutputBlobs(Protocol):
 
     async def read(self, name: str) -> bytes:
         """Return a blob; raise `BlobNotFound` if it does not exist."""
+
+    def read_chunks(self, name: str) -> AsyncGenerator[bytes]:
+        """Yield a blob in chunks of `CHUNK_BYTES` or about as many; raise `BlobNotFound` if it does not exist."""
 
     async def size(self, name: str) -> int:
         """Return how many bytes a blob has, without reading it; raise `BlobNotFound` if it does not exist."""

@@ -78,6 +78,9 @@ class Storage(Protocol):
     def read(self, uri: BlobUri) -> bytes:
         """Return all of a small blob."""
 
+    def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
+        """Yield a blob of any size in chunks of about this many bytes."""
+
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Write a small blob; replace an existing one."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, TaskMessage
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.memory.database import MemoryBlobs
+from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 

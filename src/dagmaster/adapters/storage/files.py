@@ -95,6 +95,14 @@ class BlobFiles:
         except OSError as error:
             raise _translate_error("be read", uri, error) from error
 
+    def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
+        """Yield the content in chunks."""
+        with self._open(uri) as file:
+            try:
+                yield from read_chunks(file, size)
+            except OSError as error:
+                raise _translate_error("be read", uri, error) from error
+
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Write a blob, replacing an existing one."""
         path = self.path(uri, to_write=True)

@@ -136,6 +136,18 @@ class BlobStores:
         except (BaseError, OSError) as error:
             raise self._translate_error("be read", uri, error) from error
 
+    def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
+        """Yield the content as it arrives."""
+        try:
+            for arrived in obstore.get(self._store(uri), uri.name).stream(min_chunk_size=size):
+                view = memoryview(arrived)
+                for start in range(0, len(view), size):
+                    yield bytes(view[start : start + size])
+        except FileNotFoundError:
+            raise self._not_found(uri) from None
+        except (BaseError, OSError) as error:
+            raise self._translate_error("be read", uri, error) from error
+
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Write a blob, replacing an existing one."""
         stream = HashingStream()

@@ -79,6 +79,10 @@ class ObjectStorage:
         """Return the content."""
         return self._backend(uri).read(uri)
 
+    def read_chunks(self, uri: BlobUri, size: int) -> Iterator[bytes]:
+        """Yield the content in chunks."""
+        return self._backend(uri).read_chunks(uri, size)
+
     def write(self, uri: BlobUri, data: bytes) -> BlobInfo:
         """Write a blob, replacing an existing one."""
         return self._backend(uri).write(uri, data)

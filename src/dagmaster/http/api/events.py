@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, NamedTuple
-from urllib.parse import quote
 
 from fastapi import Depends, Header, Query
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.log_levels import LogLevel
 from dagmaster.application.log_streams import stream_logs
@@ -20,6 +19,7 @@ from dagmaster.application.queries.events_and_logs import (
 )
 from dagmaster.application.queries.log_lines import list_log_lines
 from dagmaster.errors import QueryInvalid
+from dagmaster.http.attachments import text_attachment
 from dagmaster.http.event_stream import EventStream
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Time, parse_optional_time
 from dagmaster.http.routes import Routes
@@ -150,12 +150,9 @@ async def text(app: App, job_id: JobId, node_id: OptionalNodeId = None, attempt:
     # Before the file begins: what does not exist is an error, not an empty file.
     await list_logs(app, job_id, node_id=node_id, attempt=attempt, limit=1)
     chunks = follow_logs(app, job_id, node_id=node_id, attempt=attempt, follow=False)
-    name = quote("-".join(["job", job_id, *([] if node_id is None else [node_id])]))
-    return StreamingResponse(
-        (chunk.text.encode() async for chunk in chunks),
-        media_type="text/plain; charset=utf-8",
-        headers={"Content-Disposition": f"attachment; filename*=UTF-8''{name}.log"},
-    )
+    words = ("job", job_id, *(() if node_id is None else (node_id,)))
+    encoded = (chunk.text.encode() async for chunk in chunks)
+    return text_attachment(encoded, "text/plain; charset=utf-8", ".log", *words)
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/logs", Scope.READ, "LogViewPage", streams=True)

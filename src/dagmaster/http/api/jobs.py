@@ -10,6 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.diagnosis import why_job
 from dagmaster.application.progress import report_progress
+from dagmaster.application.queries.downloads import download_result
 from dagmaster.application.queries.graphs import job_graph
 from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.jobs import (
@@ -23,6 +24,7 @@ from dagmaster.application.queries.timeline import MAX_TIMELINE, job_timeline
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY
 from dagmaster.application.views.jobs import JobDetailView
 from dagmaster.errors import QueryInvalid
+from dagmaster.http.attachments import json_attachment
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, JobId, Jobs, Limit
 from dagmaster.http.routes import Routes
@@ -74,6 +76,12 @@ async def show(
         _check_children(view)
         view = await job_detail(app, view.job_id, with_children=True)
     return JSONResponse(view.to_dict())
+
+
+@routes.get("/jobs/{job_id}/result", Scope.READ, "JsonFile")
+async def result(app: App, job_id: JobId) -> Response:
+    """Download the result of a job as a file of any size."""
+    return json_attachment(await download_result(app, job_id), "job", job_id, "result")
 
 
 @routes.get("/jobs/{job_id}/progress", Scope.READ, "JobProgressReportView")

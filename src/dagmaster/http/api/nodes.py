@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.diagnosis import why_node
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.progress import report_node_progress
+from dagmaster.application.queries.downloads import download_output
 from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
+from dagmaster.http.attachments import json_attachment
 from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Statuses, parse_node_statuses
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
@@ -40,6 +42,12 @@ async def nodes_of_job(
 async def node(app: App, job_id: JobId, node_id: NodeId) -> JSONResponse:
     """Show a node with its attempts and values."""
     return JSONResponse((await node_detail(app, job_id, node_id)).to_dict())
+
+
+@routes.get("/jobs/{job_id}/nodes/{node_id}/output", Scope.READ, "JsonFile")
+async def output(app: App, job_id: JobId, node_id: NodeId) -> Response:
+    """Download the output of a node as a file of any size."""
+    return json_attachment(await download_output(app, job_id, node_id), "job", job_id, node_id, "output")
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/children", Scope.READ, "NodeViewPage")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.clocks import SystemClock
 from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, in_flight_status
-from dagmaster.errors import BlobNotFound
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.snowflakes import Snowflakes
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
+from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.result_notifications import encode_results
 
 if TYPE_CHECKING:
@@ -174,27 +174,6 @@ class StoredHandler:
 
     definition: HandlerDefinition
     published_at: float
-
-
-class MemoryBlobs:
-    """Blobs in memory."""
-
-    def __init__(self) -> None:
-        self.blobs: dict[str, bytes] = {}
-
-    async def write(self, name: str, data: bytes) -> None:
-        """Store a blob."""
-        self.blobs[name] = data
-
-    async def read(self, name: str) -> bytes:
-        """Return a blob."""
-        if name not in self.blobs:
-            raise BlobNotFound(f"there is no blob {name!r} in memory")
-        return self.blobs[name]
-
-    async def size(self, name: str) -> int:
-        """Return the length of a blob."""
-        return len(await self.read(name))
 
 
 class MemoryDatabase:

@@ -323,7 +323,7 @@ def values_body(job: JobDetailView) -> ValuesBody:
     download = f"/api/v1/jobs/{job.job_id}"
     return ValuesBody(
         inputs=json_value(job.inputs, download),
-        result=None if job.result is None else json_value(job.result, download),
+        result=None if job.result is None else json_value(job.result, f"{download}/result"),
         error=None if job.error is None else json_value(job.error, download),
     )
 
