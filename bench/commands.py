@@ -28,6 +28,12 @@ def measure() -> Iterator[Row]:
     """Measure whole CLI commands."""
     bare = median_seconds(lambda: _run(sys.executable, "-c", "pass"), repeat=9)
     yield Row("python, to start and stop", bare * 1_000, "ms")
+    for name, code in (
+        ("import dagmaster", "import dagmaster"),
+        ("import dagmaster, and what a Python workflow needs", "from dagmaster import Future, task, workflow"),
+    ):
+        seconds = median_seconds(lambda code=code: _run(sys.executable, "-c", code), repeat=9)  # type: ignore[misc]
+        yield Row(name, (seconds - bare) * 1_000, "ms", at_most=150)
     for option in ("--help", "--version"):
         seconds = median_seconds(lambda option=option: _run(DAGMASTER, option), repeat=9)  # type: ignore[misc]
         yield Row(f"dagmaster {option}", seconds * 1_000, "ms", at_most=150)

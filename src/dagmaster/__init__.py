@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dagmaster.application.submission import JobRequest
+    from dagmaster.authoring.code_fingerprints import code_fingerprint
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
+    from dagmaster.authoring.entrypoints import entrypoint_of
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.handler_registry import (
         CheckpointableHandler,
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
         discover,
         handler,
         register_handler,
+        registry_for,
     )
     from dagmaster.authoring.python.futures import Future
     from dagmaster.authoring.python.node_functions import (
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
     from dagmaster.ports.read_records import JobFilter
+    from dagmaster.settings.log_directory import get_logs_dir
 
 __all__ = [
     "AsyncClient",
@@ -70,19 +74,23 @@ __all__ = [
     "any_of",
     "approval",
     "child_workflow",
+    "code_fingerprint",
     "compile_definition",
     "compile_file",
     "compile_text",
     "conditional",
     "discover",
+    "entrypoint_of",
     "expression",
     "fan_in",
     "fan_out",
+    "get_logs_dir",
     "handler",
     "handler_task",
     "join",
     "load_workflow",
     "register_handler",
+    "registry_for",
     "run",
     "run_async",
     "task",
@@ -92,7 +100,9 @@ __all__ = [
 
 _MODULES = {
     "dagmaster.application.submission": ("JobRequest",),
+    "dagmaster.authoring.code_fingerprints": ("code_fingerprint",),
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
+    "dagmaster.authoring.entrypoints": ("entrypoint_of",),
     "dagmaster.authoring.handler_context": ("HandlerContext",),
     "dagmaster.authoring.handler_registry": (
         "CheckpointableHandler",
@@ -100,6 +110,7 @@ _MODULES = {
         "discover",
         "handler",
         "register_handler",
+        "registry_for",
     ),
     "dagmaster.authoring.python.futures": ("Future",),
     "dagmaster.authoring.python.node_functions": (
@@ -132,6 +143,7 @@ _MODULES = {
     ),
     "dagmaster.ports.handler_reports": ("Checkpoint", "HandlerResult", "Progress"),
     "dagmaster.ports.read_records": ("JobFilter",),
+    "dagmaster.settings.log_directory": ("get_logs_dir",),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

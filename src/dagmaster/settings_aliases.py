@@ -50,5 +50,5 @@ ALIASES: Final = (
     Alias("MANAGED_IDENTITY_CLIENT_ID", instead="databases and storage need passwords and keys, not yet identities"),
     Alias("ORCHESTRATOR_URL", instead="there is no gateway that forwards to it yet; use `dagmaster submit` and `jobs`"),
     Alias("WORKER_URL", instead="there is no gateway that forwards to it yet; use `dagmaster fleet`"),
-    Alias("AAICLICK_LOG_DIR", instead="the logs of tasks are in the database; use `dagmaster jobs logs`"),
+    Alias("AAICLICK_LOG_DIR", "log_dir"),
 )

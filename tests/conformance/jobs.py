@@ -73,9 +73,10 @@ def a_task(
     queue: str = "q",
     params: str = "{}",
     isolation: Isolation = Isolation.SHARED,
+    handler: str = "h",
 ) -> NewTask:
     """Return a task to dispatch."""
-    return NewTask(world.ids.new(), node, attempt, queue, "h", params, None, 60.0, isolation)
+    return NewTask(world.ids.new(), node, attempt, queue, handler, params, None, 60.0, isolation)
 
 
 async def stops_of(worker: WorkerStore, held: list[str], counters: dict[str, Any]) -> set[str]:

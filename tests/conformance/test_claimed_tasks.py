@@ -319,6 +319,18 @@ async def test_an_exclusive_task_is_announced_to_an_idle_worker_and_claimed_once
     assert not await sees_exclusive(worker)
 
 
+async def test_an_exclusive_entrypoint_goes_to_a_worker_that_has_its_package(world):
+    scene = await Scene.begin(world)
+    has_it = await world.worker("q", handlers={"app.*": "1"})
+    has_not = await world.worker("q", handlers={"ap.*": "1", "app.tasks.load.*": "1"})
+    await scene.dispatch("a", isolation=Isolation.EXCLUSIVE, handler="app.tasks.load")
+    assert (await sees_exclusive(has_it), await sees_exclusive(has_not)) == (True, False)
+    assert await has_not.claim_exclusive() is None
+    task = await has_it.claim_exclusive()
+    assert task is not None
+    assert task.handler == "app.tasks.load"
+
+
 async def test_an_exclusive_task_is_left_to_idle_workers_for_some_time_and_to_the_first_of_the_others(world):
     scene = await Scene.begin(world)
     first, second = await world.worker("q", handlers=H), await world.worker("q", handlers=H)
@@ -414,6 +426,7 @@ async def test_another_worker_has_a_handler_if_it_is_alive_and_serves_the_queue(
         (["another"], {"h": "1"}, False),
         (["q"], {"h": "1"}, True),
         ([], {"h": "1"}, True),
+        (["q"], {"h.*": "1"}, False),
     ]:
         other = await world.worker()
         await other.register(queues, 1, handlers)
@@ -422,6 +435,24 @@ async def test_another_worker_has_a_handler_if_it_is_alive_and_serves_the_queue(
         assert not await worker.other_worker_has_handler(task.task_id)
         await other.deregister()
     assert not await worker.other_worker_has_handler(task.task_id)
+
+
+async def test_another_worker_has_an_entrypoint_if_it_has_a_package_above_it(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a", handler="app.tasks.load")
+    (task,) = await worker.claim(1)
+    for handlers, by_package, by_name in [
+        ({"app.*": ""}, True, False),
+        ({"app.tasks.*": ""}, True, False),
+        ({"app.tasks.load": "1"}, True, True),
+        ({"app.tas.*": "", "pp.*": "", "app.tasks.load.*": "", "app": "1", "app.tasks": "1"}, False, False),
+    ]:
+        other = await world.worker()
+        await other.register(["q"], 1, handlers)
+        assert await worker.other_worker_has_handler(task.task_id) is by_package
+        assert await worker.other_worker_has_handler(task.task_id, by_package=False) is by_name
+        await other.deregister()
 
 
 # ── The fencing token ──

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 import rasterio
 
+from dagmaster import task, workflow
 from dagmaster.authoring.compiler.compile import compile_definition, compile_text
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.bootstrap import default_limits, find_handlers, handler_services_config, make_orchestrator, make_worker
 from dagmaster.engine.graph import TaskSpec
+from dagmaster.errors import WorkflowInvalid
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import PARAM_DEFAULTS, Settings
 from dagmaster.store.memory.database import MemoryDatabase
@@ -56,6 +58,39 @@ def test_a_task_whose_node_and_handler_name_no_queue_gets_the_default_one(tmp_pa
         "a": "light",
         "b": "x",
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "queue"),
+    [({"python_queue": "py", "default_queue": "light"}, "py"), ({"default_queue": "light"}, "light"), ({}, None)],
+)
+def test_a_task_of_python_code_that_names_no_queue_gets_the_python_queue(settings, queue):
+    registry = find_handlers(settings=Settings(**settings))
+
+    @task
+    def one() -> int:
+        return 1
+
+    @workflow
+    def flow():
+        one()
+        one.with_options(name="other", queue="x")()
+
+    registry = flow.handlers().overlay(registry)
+    if queue is None:
+        with pytest.raises(WorkflowInvalid, match="or set DAGMASTER_PYTHON_QUEUE"):
+            flow.compile(registry)
+        return
+    graph = flow.compile(registry).graph
+    assert {node_id: spec.queue for node_id, spec in graph.specs.items() if isinstance(spec, TaskSpec)} == {
+        "one": queue,
+        "other": "x",
+    }
+    # A workflow file is no Python code.
+    with pytest.raises(WorkflowInvalid, match="or set DAGMASTER_DEFAULT_QUEUE"):
+        compile_text(
+            flow.to_yaml(), handlers=flow.handlers().overlay(find_handlers(settings=Settings(python_queue="p")))
+        )
 
 
 # ── Timeouts ──

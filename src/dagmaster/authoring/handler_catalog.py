@@ -51,6 +51,10 @@ class HandlerCatalog(Protocol):
         """Return the queue of handlers that name none."""
 
     @property
+    def python_queue(self) -> str | None:
+        """Return the queue of tasks of Python workflows that name none; without it, they have `default_queue`."""
+
+    @property
     def missing_hint(self) -> str:
         """Return what to do about a handler that is not here."""
 

@@ -194,6 +194,23 @@ def spec_of(function: Any) -> HandlerSpec:
     mark = mark_of(function)
     if mark is None:
         raise HandlerInvalid(f"{function!r} is not a handler: decorate it with @handler() or @task")
+    return _read_spec(function, mark)
+
+
+def entrypoint_spec(function: Callable[..., Any], name: str) -> HandlerSpec:
+    """Read a function as a task of this name; a decorated one keeps its options. Raise HandlerInvalid as `spec_of`."""
+    _check_name(name)
+    mark = mark_of(function)
+    if mark is not None:
+        return _read_spec(function, replace(mark, name=name, aliases=()))
+    mark = _Mark(
+        name=name, queue=None, timeout_seconds=None, retry=None, version="1", isolation=None, aliases=(),
+        local_names={}, task=function,
+    )  # fmt: skip
+    return _read_spec(function, mark)
+
+
+def _read_spec(function: Any, mark: _Mark) -> HandlerSpec:
     function = mark.task or function
     try:
         style = _style(function)

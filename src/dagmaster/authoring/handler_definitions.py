@@ -128,6 +128,8 @@ class PublishedHandlers:
     """The handlers that workers have published."""
 
     missing_hint = "no worker has published it: start a worker that has it"
+    python_queue: str | None = None
+    """Not used: Python workflows are compiled where their code is."""
 
     def __init__(self, documents: Iterable[Mapping[str, Any]], default_queue: str | None = None) -> None:
         self.default_queue = default_queue
@@ -159,6 +161,11 @@ class KnownHandlers:
     def default_queue(self) -> str | None:
         """Return the queue of handlers that name none."""
         return self._own.default_queue
+
+    @property
+    def python_queue(self) -> str | None:
+        """Return the queue of tasks of Python workflows that name none."""
+        return self._own.python_queue
 
     def find(self, name: str) -> HandlerFacts | None:
         """Return the handler with this name or alias, or None."""

@@ -6,31 +6,31 @@ and returns a new registry.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import importlib
-import importlib.util
+import inspect
 import json
-import sys
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dagmaster.authoring.entrypoints import Entrypoints, not_allowed
 from dagmaster.authoring.handler_decorator import (
     CheckpointableHandler,
     HandlerSpec,
     HandlerStyle,
+    entrypoint_spec,
     handler,
     mark_of,
     register_handler,
     spec_of,
 )
 from dagmaster.authoring.handler_definitions import describe_handler, to_definition
+from dagmaster.authoring.module_imports import append_working_directory, import_source, is_file
 from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.engine.served_handlers import ANY_FUNCTION
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
     from types import ModuleType
 
     from dagmaster.json_types import JsonObject
@@ -45,13 +45,17 @@ __all__ = [
     "Registry",
     "discover",
     "handler",
-    "import_source",
     "register_handler",
+    "registry_for",
     "spec_of",
 ]
 
 ENTRY_POINTS = "dagmaster.handlers"
 """The group in which an installed package names its modules of handlers."""
+
+ENTRYPOINT_VERSION = "1"
+MAX_REJECTED = 1_000
+"""How many names that are no entrypoints are remembered."""
 
 
 class LazyHandler(NamedTuple):
@@ -67,14 +71,22 @@ class LazyHandler(NamedTuple):
 
 
 class Registry:
-    """Handlers by name. An alias is another name of the same handler. `default_queue`: of those that name none."""
+    """Handlers by name. An alias is another name of the same handler.
+
+    `default_queue`: of tasks whose node and handler name none; `python_queue`: of those in Python workflows.
+    """
 
     missing_hint = "name the module or file that has it: --handlers, or handlers= in a test"
 
     def __init__(
-        self, handlers: Iterable[HandlerSpec | Callable[..., Any]] = (), *, default_queue: str | None = None
+        self,
+        handlers: Iterable[HandlerSpec | Callable[..., Any]] = (),
+        *,
+        default_queue: str | None = None,
+        python_queue: str | None = None,
     ) -> None:
         self.default_queue = default_queue
+        self.python_queue = python_queue
         self._specs: dict[str, HandlerSpec] = {}
         self._all_names: dict[str, HandlerSpec] = {}
         # Handlers that are not imported yet: first name by each of their names.
@@ -82,6 +94,9 @@ class Registry:
         self._later: dict[str, str] = {}
         self._definition_files: list[Path] = []
         self._others: Registry | None = None
+        self.entrypoints = Entrypoints()
+        # Names that are no entrypoints, with the reason: they are not looked up again.
+        self._rejected: dict[str, str] = {}
         for one in handlers:
             self.register(one)
 
@@ -114,10 +129,14 @@ class Registry:
 
     def overlay(self, others: Registry) -> Registry:
         """Return a registry of these handlers on top of others: these win where names collide."""
-        both = Registry(default_queue=self.default_queue or others.default_queue)
+        both = Registry(
+            default_queue=self.default_queue or others.default_queue,
+            python_queue=self.python_queue or others.python_queue,
+        )
         both._specs, both._all_names = dict(self._specs), dict(self._all_names)
         both._announced, both._later = dict(self._announced), dict(self._later)
         both._definition_files = list(self._definition_files)
+        both.entrypoints = self.entrypoints
         both._others = others if self._others is None else self._others.overlay(others)
         return both
 
@@ -125,16 +144,61 @@ class Registry:
         """Return the handler with this name or alias; raise HandlerNotFound with the nearest name."""
         spec = self.find(name)
         if spec is None:
-            hint = did_you_mean(name, list(self.versions()))
-            raise HandlerNotFound(f"there is no handler {name!r}{f': {hint}' if hint else ''}")
+            reason = self._why_missing(name)
+            raise HandlerNotFound(f"there is no handler {name!r}{f': {reason}' if reason else ''}")
         return spec
 
-    def find(self, name: str) -> HandlerSpec | None:
-        """Return the handler with this name or alias, or None."""
+    def find(self, name: str, *, imports: bool = True) -> HandlerSpec | None:
+        """Return the handler with this name or alias, or the entrypoint, or None.
+
+        `imports`: a submodule of an allowed package is imported for it. That may take long: see `needs_import`.
+        """
         if name in self._later:
             self._load(self._announced[self._later[name]].module)
         spec = self._all_names.get(name)
-        return self._others.find(name) if spec is None and self._others is not None else spec
+        if spec is None and self._others is not None:
+            spec = self._others.find(name, imports=imports)
+        if spec is None and self.entrypoints and (imports or not self.entrypoints.needs_import(name)):
+            spec = self._find_entrypoint(name)
+        return spec
+
+    def needs_import(self, name: str) -> bool:
+        """Return whether `find` has to import a submodule of an allowed package for this name."""
+        if name in self._all_names or name in self._rejected:
+            return False
+        return self.entrypoints.needs_import(name) or (self._others is not None and self._others.needs_import(name))
+
+    def allows(self, name: str) -> bool:
+        """Return whether a name is one of a module whose functions tasks may name, even if it has no such function."""
+        return self.entrypoints.covers(name) or (self._others is not None and self._others.allows(name))
+
+    def _find_entrypoint(self, name: str) -> HandlerSpec | None:
+        if name in self._rejected:
+            return None
+        try:
+            spec = entrypoint_spec(self.entrypoints.load(name), name)
+        except (HandlerNotFound, HandlerInvalid) as error:
+            if len(self._rejected) >= MAX_REJECTED:
+                self._rejected.clear()
+            self._rejected[name] = str(error)
+            return None
+        self._all_names[name] = spec
+        return spec
+
+    def _why_missing(self, name: str) -> str:
+        """Return why there is no handler or entrypoint of this name; "" if nothing is known."""
+        if self.entrypoints.covers(name):
+            return self._rejected.get(name, "")
+        if self._others is not None and self._others.allows(name):
+            return self._others._why_missing(name)  # noqa: SLF001 - of this class
+        names = list(self.served_names())
+        is_known = name.rpartition(".")[0] in {other.rpartition(".")[0] for other in names}
+        note = "" if is_known else not_allowed(name, self._allowed_modules())
+        return "; ".join(filter(None, (note, did_you_mean(name, names))))
+
+    def _allowed_modules(self) -> list[str]:
+        others = [] if self._others is None else self._others._allowed_modules()  # noqa: SLF001 - of this class
+        return sorted({*self.entrypoints.modules(), *others})
 
     def names(self) -> list[str]:
         """Return the names of all handlers, in order, without aliases."""
@@ -147,10 +211,22 @@ class Registry:
         others = {} if self._others is None else self._others.versions()
         return others | later | {name: spec.version for name, spec in self._all_names.items()}
 
+    def served_names(self) -> dict[str, str]:
+        """Return what a worker registers: `versions`, the entrypoints of allowed modules, and `package.*`."""
+        others = {} if self._others is None else self._others.served_names()
+        packages = [f"{package}{ANY_FUNCTION}" for package in self.entrypoints.packages()]
+        own = dict.fromkeys((*self.entrypoints.functions(), *packages), ENTRYPOINT_VERSION)
+        return others | own | self.versions()
+
     def names_matching(self, matches: Callable[[HandlerSpec], bool]) -> frozenset[str]:
-        """Return all names of matching handlers; lazy ones, which are plain functions, always match."""
+        """Return all names of matching handlers; lazy ones and plain functions of allowed modules always match."""
         others = frozenset() if self._others is None else self._others.names_matching(matches) - self._all_names.keys()
-        return others.union((name for name, spec in self._all_names.items() if matches(spec)), self._later)
+        plain = (
+            name
+            for name, one in self.entrypoints.functions().items()
+            if name not in self._all_names and not (inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
+        )
+        return others.union((name for name, spec in self._all_names.items() if matches(spec)), self._later, plain)
 
     def definitions(self) -> list[HandlerDefinition]:
         """Return the definitions of all handlers. Those that are not imported are read from the file of their module.
@@ -180,7 +256,9 @@ class Registry:
 
     def __contains__(self, name: object) -> bool:
         is_here = name in self._all_names or name in self._later
-        return is_here or (self._others is not None and name in self._others)
+        if is_here or (self._others is not None and name in self._others):
+            return True
+        return isinstance(name, str) and bool(self.entrypoints) and self._find_entrypoint(name) is not None
 
     def _load(self, module: str) -> None:
         """Import a module of lazy handlers and register its handlers."""
@@ -193,13 +271,20 @@ class Registry:
             self.register(one)
 
 
-def discover(modules: Iterable[str], *, entry_points: bool = True, default_queue: str | None = None) -> Registry:
+def discover(
+    modules: Iterable[str],
+    *,
+    entry_points: bool = True,
+    default_queue: str | None = None,
+    python_queue: str | None = None,
+) -> Registry:
     """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers.
 
-    Modules below the working directory can be imported, as with `python -m`.
+    Modules below the working directory can be imported, as with `python -m`. Other functions of these modules are
+    entrypoints (`entrypoints.py`); those of packages that are only installed are not.
     """
-    _append_working_directory()
-    registry = Registry(default_queue=default_queue)
+    append_working_directory()
+    registry = Registry(default_queue=default_queue, python_queue=python_queue)
     if entry_points:
         for point in metadata.entry_points(group=ENTRY_POINTS):
             package = f" of {point.dist.name}" if point.dist else ""
@@ -207,85 +292,50 @@ def discover(modules: Iterable[str], *, entry_points: bool = True, default_queue
                 registry, point.module, f"the module {point.module!r} (entry point {point.name!r}{package})"
             )
     for name in modules:
-        kind = "file" if _is_file(name) else "module"
-        _register_module(registry, name, f"the {kind} {name!r}")
+        kind = "file" if is_file(name) else "module"
+        _register_module(registry, name, f"the {kind} {name!r}", has_entrypoints=not _is_shipped(name))
     return registry
 
 
-def _append_working_directory() -> None:
-    # Last, so that no file in the directory hides an installed package. It may have been removed.
-    with contextlib.suppress(OSError):
-        folder = str(Path.cwd())
-        if folder not in sys.path:
-            sys.path.append(folder)
+def registry_for(
+    functions: Mapping[str, Callable[..., Any]], modules: Iterable[str] = (), *, default_queue: str | None = None
+) -> Registry:
+    """Return a registry that has these functions under these names, and what `discover` finds in the modules.
+
+    For a run in this process: functions of a script, a notebook or a test, which no worker could import.
+    """
+    specs = [entrypoint_spec(function, name) for name, function in functions.items()]
+    registry = Registry(specs, default_queue=default_queue)
+    names = tuple(modules)
+    return registry.overlay(discover(names, entry_points=False)) if names else registry
 
 
-def _register_module(registry: Registry, name: str, subject: str) -> None:
-    """Register every decorated function of a module; raise if it has none."""
+def _is_shipped(name: str) -> bool:
+    """Return whether a module is one of this package: its handlers are tasks, its other functions are not."""
+    return f"{name}.".startswith("dagmaster.")
+
+
+def _register_module(registry: Registry, name: str, subject: str, *, has_entrypoints: bool = False) -> None:
+    """Register every decorated function of a module, and allow its entrypoints; raise if it has neither."""
     module = import_source(name, subject)
+    if has_entrypoints:
+        registry.entrypoints.allow(module)
     announced: Mapping[str, LazyHandler] = getattr(module, "__handlers__", {})
     registry.register_lazy(announced, getattr(module, "__definitions__", None))
     handlers = _handlers_in(module)
-    if not handlers and not announced:
+    if not (handlers or announced or (has_entrypoints and _has_entrypoints(module))):
         inside = " or name the modules inside it" if hasattr(module, "__path__") else ""
         raise HandlerInvalid(f"{subject} has no handlers: decorate a function with @handler(){inside}")
     for one in handlers:
         registry.register(one)
 
 
+def _has_entrypoints(module: ModuleType) -> bool:
+    """Return whether tasks can name functions of a module: it has some, or it is a package."""
+    own = Entrypoints()
+    own.allow(module)
+    return bool(own.functions() or own.packages())
+
+
 def _handlers_in(module: ModuleType) -> list[Any]:
     return [one for one in vars(module).values() if mark_of(one) is not None]
-
-
-def import_source(name: str, subject: str) -> ModuleType:
-    """Import a module or a file; raise HandlerInvalid about `subject` if that fails."""
-    # Whatever the module raises, the error names the module. A module that calls exit
-    # would end the orchestrator without a word.
-    try:
-        return _import_file(Path(name), subject) if _is_file(name) else importlib.import_module(name)
-    except HandlerInvalid as error:
-        raise HandlerInvalid(f"{subject} cannot be used: {error}") from error
-    except (Exception, SystemExit) as error:
-        reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        raise HandlerInvalid(f"{subject} cannot be imported: {reason}{_import_hint(name, error)}") from error
-
-
-def _is_file(name: str) -> bool:
-    return name.endswith(".py") or "/" in name or "\\" in name
-
-
-def _import_file(path: Path, subject: str) -> ModuleType:
-    """Import a file once, under a unique module name."""
-    full = path.expanduser().resolve()
-    if not full.is_file():
-        raise HandlerInvalid(f"there is no file {full}")
-    # In sys.modules, because annotations, dataclasses and pickles look their module up there.
-    name = f"dagmaster_file_{hashlib.sha256(str(full).encode()).hexdigest()[:12]}_{full.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, full)
-    if spec is None or spec.loader is None:
-        raise HandlerInvalid(f"{subject} is not a Python file: its name has to end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _import_hint(name: str, error: BaseException) -> str:
-    """Return what to do about a module that was not found: the named one, or one that it imports."""
-    if not isinstance(error, ModuleNotFoundError) or not error.name:
-        return ""
-    missing = error.name
-    if _is_file(name) or not f"{name}.".startswith(f"{missing}."):
-        if _is_file(name) and Path(name).with_name(f"{missing}.py").is_file():
-            return f" (it is in the same directory: put {str(Path(name).parent)!r} on PYTHONPATH)"
-        return f" (it is imported there: install {missing!r}, or put its folder on PYTHONPATH)"
-    file = Path(*name.split(".")).with_suffix(".py")
-    if file.is_file():
-        return f" (there is a file of that name: write ./{file})"
-    return " (name it as in an import statement, or as a path: ./my_handlers.py)"

@@ -125,6 +125,13 @@ class TaskModel(NextModel):
     retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
     allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents run.")
     pool: str | None = Field(default=None, min_length=1, max_length=128, description="Not implemented yet: rejected.")
+    code_fingerprint: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=128,
+        description="The code of the handler that the submitter has (`dagmaster.code_fingerprint`). A worker with other"
+        " code runs the task, and reports the difference.",
+    )
 
 
 class BranchModel(FileModel):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dagmaster.authoring.source_map import Path, Source, format_path, truncate
 from dagmaster.authoring.yaml.reader import MAX_DEPTH, MAX_PROBLEMS, Mark, read_yaml
@@ -32,6 +32,9 @@ class Document:
     """A source document: `data` is plain (dict, list, str, int, float, bool, None)."""
 
     __slots__ = ("_marks", "_source", "data", "file")
+
+    is_python: ClassVar[bool] = False
+    """Whether it was written by Python code, and not read from a file or a text."""
 
     def __init__(self, data: Any, source: Source, marks: Mark | None) -> None:
         self.data = data

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.task_messages import Outcome, TaskMessage
     from dagmaster.settings import Settings
     from dagmaster.worker.lazy_services import ServicesConfig
     from dagmaster.worker.process_pool import HandlerProcesses
     from dagmaster.worker.service import Worker
-    from dagmaster.worker.task_reports import TaskReports
 
 T = TypeVar("T")
 
@@ -42,7 +40,8 @@ def find_handlers(modules: tuple[str, ...] = (), settings: Settings | None = Non
     from dagmaster.settings import load_settings
 
     settings = settings or load_settings()
-    return discover(handler_modules(modules, settings), default_queue=settings.default_queue)
+    names = handler_modules(modules, settings)
+    return discover(names, default_queue=settings.default_queue, python_queue=settings.python_queue)
 
 
 def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
@@ -250,7 +249,7 @@ def make_worker(
     from dagmaster.worker.service import Worker
 
     concurrency = concurrency or settings.concurrency
-    processes, services = _handler_processes(
+    processes, services = handler_processes(
         settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=config.is_embedded
     )
     store = PostgresWorkerStore(config)
@@ -270,30 +269,13 @@ def make_worker(
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
+        log_dir=settings.log_dir,
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
     )
 
 
-async def execute_task(
-    task: TaskMessage, registry: Registry, reports: TaskReports, *, modules: tuple[str, ...] = ()
-) -> Outcome:
-    """Execute one task without a job, as a worker does: a plain function runs in a child process."""
-    from dagmaster.settings import load_settings
-    from dagmaster.worker.executor import Executor
-    from dagmaster.worker.lazy_services import LazyServices
-    from dagmaster.worker.task_log_capture import capture
-
-    processes, services = _handler_processes(load_settings(), modules, concurrency=1, blob_dir=None, is_alone=True)
-    executor = Executor(registry, processes=processes, services=LazyServices(services), reports=reports)
-    with capture():
-        try:
-            return await executor.execute(task)
-        finally:
-            await executor.close()
-
-
-def _handler_processes(
+def handler_processes(
     settings: Settings, modules: tuple[str, ...], *, concurrency: int, blob_dir: pathlib.Path | None, is_alone: bool
 ) -> tuple[HandlerProcesses, ServicesConfig]:
     """Wire the child processes of a worker, and the services that handlers get in them."""
@@ -357,7 +339,7 @@ def ephemeral_services(
     from dagmaster.worker.lazy_services import LazyServices
 
     concurrency = concurrency or settings.concurrency
-    processes, services = _handler_processes(
+    processes, services = handler_processes(
         settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=True
     )
     return memory_services(
@@ -367,6 +349,7 @@ def ephemeral_services(
         concurrency=concurrency,
         processes=processes,
         limits=default_limits(settings),
+        log_dir=settings.log_dir,
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
     )

@@ -75,7 +75,7 @@ def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
     """Return the tasks of the workflow; if it names other handlers, the known ones, too."""
     from dagmaster.bootstrap import find_handlers
 
-    registry = workflow.handlers(settings.default_queue or DEFAULT_QUEUE)
+    registry = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)
     names = {name for member in workflow.family() for name in _handlers_in(member.document.data.get("nodes"))}
     return registry if all(name in registry for name in names) else registry.overlay(find_handlers(settings=settings))
 

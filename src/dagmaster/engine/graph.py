@@ -150,6 +150,7 @@ class TaskSpec(Spec):
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     allow_failure: bool = False
     pool: str | None = None
+    code_fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

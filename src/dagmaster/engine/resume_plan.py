@@ -15,6 +15,7 @@ from dagmaster.engine.decisions import Ignore, Reopen
 from dagmaster.engine.fingerprints import outcome_digest
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
 from dagmaster.engine.model import FanOut, row_of
+from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.text_format import format_count
 
@@ -341,7 +342,7 @@ def _version_change(node: Node, was: str | None, context: ResumeContext) -> str 
 
 def _missing_handler(node: Node, context: ResumeContext) -> str | None:
     spec = _innermost(node.spec)
-    if context.served is None or not isinstance(spec, TaskSpec) or spec.handler in context.served:
+    if context.served is None or not isinstance(spec, TaskSpec) or has_handler(context.served, spec.handler):
         return None
     return f"no live worker has the handler `{spec.handler}`"
 

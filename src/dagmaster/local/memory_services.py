@@ -21,6 +21,7 @@ from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import DefaultLimits
@@ -45,6 +46,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     drain_seconds: float = DRAIN_SECONDS,
     blocked_seconds: float = 60.0,
     shares_loop: bool = False,
+    log_dir: Path | None = None,
 ) -> LocalServices:
     """Wire services whose jobs live in memory and end with this process.
 
@@ -79,6 +81,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
             drain_seconds=drain_seconds,
             blocked_seconds=blocked_seconds,
             shares_loop=shares_loop,
+            log_dir=log_dir,
         )
 
     application = Application(

@@ -116,8 +116,11 @@ def _redact_event(event: EngineEvent, secrets: Collection[str], redact: Callable
 
 def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     spec, secrets = task.task, None
-    if task.places or owned.secrets:
-        secrets = json.dumps({"places": task.places, "hide": owned.secrets})
+    if task.places or owned.secrets or spec.code_fingerprint is not None:
+        secrets = json.dumps(
+            {"places": task.places, "hide": owned.secrets}
+            | ({} if spec.code_fingerprint is None else {"code_fingerprint": spec.code_fingerprint})
+        )
     return NewTask(
         task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
         spec.timeout_seconds, isolation_after(owned.job.nodes[task.node].shared_losses),

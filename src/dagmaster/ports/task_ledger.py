@@ -77,8 +77,11 @@ class TaskLedger(Protocol):
         Return None if this worker has expired: it holds nothing any more.
         """
 
-    async def other_worker_has_handler(self, task_id: str) -> bool:
-        """Return whether another live worker serves the queue of this task and has its handler."""
+    async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
+        """Return whether another live worker serves the queue of this task and has its handler.
+
+        `by_package`: or has a package that may have it (`engine/served_handlers.py`).
+        """
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report outcomes; return the tasks that were still held."""

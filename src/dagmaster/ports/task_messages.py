@@ -43,6 +43,8 @@ class TaskMessage:
     own_params: bool = False
     # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides it.
     isolation: Isolation = Isolation.SHARED
+    # The handler's code of the submitter, if it is recorded. Not part of the JSON: only Python can compare it.
+    code_fingerprint: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as plain JSON data."""

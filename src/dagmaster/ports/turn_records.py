@@ -60,7 +60,11 @@ class Command:
 
 @dataclass(slots=True)
 class NewTask:
-    """A task for a worker. `secrets`: the places of secrets in the params, and the values to redact."""
+    """A task for a worker.
+
+    `secrets`: the places of secrets in the params, the values to redact, and the fingerprint of the submitter's code;
+    None if there is nothing of these, as for most tasks.
+    """
 
     task_id: str
     node_id: str

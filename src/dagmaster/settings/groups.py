@@ -154,6 +154,12 @@ class RoutingSettings(BaseModel):
         description="The queue of tasks whose node and handler name none, where workflows are validated, published or"
         " submitted. Default: none; such a task is an error.",
     )
+    python_queue: str | None = Field(
+        default=None,
+        max_length=128,
+        description="The queue of tasks of Python code that name none, where it is submitted or published. Default:"
+        " DAGMASTER_DEFAULT_QUEUE, else such a task is an error. A run in one process needs none.",
+    )
 
 
 class TimeoutSettings(BaseModel):
@@ -338,6 +344,11 @@ class LogSettings(BaseModel):
 
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
         default=LogFormat.TEXT, description="How services write their logs: text, or json (one object a line)."
+    )
+    log_dir: Path | None = Field(
+        default=None,
+        description="The directory in which workers also write the log of each task, as TASK_ID.log. Nothing there is"
+        " ever deleted. Default: logs of tasks are only in the database.",
     )
     debug: bool = Field(default=False, description="A command that fails unexpectedly prints the trace of the error.")
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(

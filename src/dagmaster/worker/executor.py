@@ -62,7 +62,7 @@ class Executor:
         interrupt_seconds: float = INTERRUPT_SECONDS,
         abandons_threads: bool = True,
     ) -> None:
-        self._registry = registry
+        self.registry = registry
         self.reports: TaskReports = NoReports() if reports is None else reports
         self.grace_seconds, self.interrupt_seconds = grace_seconds, interrupt_seconds
         self.processes = processes
@@ -77,7 +77,7 @@ class Executor:
         """Run a task and return its outcome; raise ValueError if the task runs already, and nothing else."""
         if self._closing is not None:
             return Released("the worker is closed")
-        spec = self._registry.find(message.handler)
+        spec = self.registry.find(message.handler)
         if spec is None:
             return self._unknown(message.handler)
         if message.task_id in self._running:
@@ -108,7 +108,7 @@ class Executor:
 
     def version_of(self, handler: str) -> str | None:
         """Return the version of a handler, or None."""
-        spec = self._registry.find(handler)
+        spec = self.registry.find(handler)
         return None if spec is None else spec.version
 
     def stop(self, task_id: str, *, is_expired: bool = False) -> None:
@@ -147,7 +147,7 @@ class Executor:
 
     def _unknown(self, name: str) -> Outcome:
         try:
-            self._registry.get(name)
+            self.registry.get(name)
         except HandlerNotFound as error:
             return failed("unknown_handler", str(error), permanent=True)
         raise AssertionError(name)

@@ -50,6 +50,14 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         """Return whether a task runs in a process: because of its handler, or because it is isolated."""
         return task.handler in self.process_bound or (self._has_processes and task.isolation > 0)
 
+    def bind_to_process(self, handler: str) -> None:
+        """Count the tasks of a handler among those that need a process: held ones, too."""
+        if handler not in self.process_bound:
+            before = sum(map(self.needs_process, self.values()))
+            self.process_bound |= {handler}
+            for _ in range(sum(map(self.needs_process, self.values())) - before):
+                self._process_budget.add()
+
     def add(self, tasks: Iterable[ClaimedTask]) -> None:
         """Hold tasks."""
         for task in tasks:

@@ -7,20 +7,25 @@ killed: the worker abandons the pool with its thread.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import traceback
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG
 from dagmaster.worker.task_outcomes import failed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import FrameType
 
     from dagmaster.ports.task_messages import Failed, TaskMessage
+    from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.task_log_capture import TaskLog
     from dagmaster.worker.task_pools import ThreadedTaskPool
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
@@ -38,6 +43,19 @@ class Blocker(NamedTuple):
 
     task_id: str
     outcome: Failed
+
+    def reports(self, tasks: Sequence[ClaimedTask], running_seconds: Mapping[str, float]) -> list[TaskReport]:
+        """Return the reports of all tasks of the loop: it fails, the others are released."""
+        reports = [
+            TaskReport(
+                task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=running_seconds.get(task.task_id)
+            )
+            for task in tasks
+        ]
+        for report in reports:
+            if report.task_id == self.task_id:
+                report.status, report.error = AttemptStatus.FAILED, json.dumps(self.outcome.error)
+        return reports
 
 
 class LoopWatchdog:

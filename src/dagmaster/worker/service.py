@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import loop_time
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
-from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
-from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.telemetry.logs import task_fields
+from dagmaster.worker.entrypoint_imports import EntrypointImports
 from dagmaster.worker.execution_mode import ExecutionMode
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.handler_publication import HandlerPublication
@@ -34,6 +32,7 @@ from dagmaster.worker.telemetry_flush import CHECKPOINT_SECONDS, FLUSH_SECONDS, 
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.json_types import JsonObject
@@ -82,6 +81,7 @@ class Worker:
         stall_seconds: float = STALL_SECONDS,
         shares_loop: bool = False,
         publishes_handlers: bool = False,
+        log_dir: Path | None = None,
     ) -> None:
         self.source, self.ledger, self.journal = source, ledger, journal
         self.telemetry = TelemetryBuffer()
@@ -107,13 +107,14 @@ class Worker:
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
         ledger.on_disconnect = self._backoff.on_disconnect
-        self._flush = TelemetryFlush(self.telemetry, journal)
+        self._flush = TelemetryFlush(self.telemetry, journal, log_dir)
         # A claim may have left tasks that need a process in the queue: claim again when a task finishes.
         self._has_more = False
         # An exclusive task waits for this worker.
         self._has_exclusive = False
         # The tasks that had not ended when this worker last waited for that. It does not wait for them again.
         self._outlasting: frozenset[str] = frozenset()
+        self._imports = EntrypointImports(registry, self.held, self._enqueue)
         self._delivery = ReportDelivery(
             ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
@@ -166,6 +167,7 @@ class Worker:
         finally:
             if self._publication is not None:
                 self._publication.stop()
+            self._imports.stop()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)
@@ -187,7 +189,7 @@ class Worker:
         )
 
     async def _register(self) -> None:
-        await self.ledger.register(self._queues, self._concurrency, self._registry.versions())
+        await self.ledger.register(self._queues, self._concurrency, self._registry.served_names())
         if self._publication is not None:
             self._publication.start()
 
@@ -330,9 +332,15 @@ class Worker:
     def _enqueue(self, tasks: list[ClaimedTask]) -> None:
         by_mode: dict[ExecutionMode, list[ClaimedTask]] = {}
         for task in tasks:
-            spec = self._registry.find(task.handler)
+            spec = self._registry.find(task.handler, imports=False)
+            if spec is None and self._registry.needs_import(task.handler):
+                self._imports.add(task)
+                continue
             # A task with an unknown handler is not run; the store is asked for it, on this loop.
             mode = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec, task.isolation)
+            if mode is ExecutionMode.PROCESS and not self.held.needs_process(task):
+                # An entrypoint that was not known when the worker started.
+                self.held.bind_to_process(task.handler)
             by_mode.setdefault(mode, []).append(task)
         for mode, group in by_mode.items():
             self._pools[mode].add(group)
@@ -412,14 +420,7 @@ class Worker:
             self._pools[ExecutionMode.LOOP] = self._new_loop_pool()
             running, tasks = pool.running_seconds(), pool.abandon()
             log_blocked(tasks, blocker.task_id)
-            reports = [
-                TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=running.get(task.task_id))
-                for task in tasks
-            ]
-            for report in reports:
-                if report.task_id == blocker.task_id:
-                    report.status, report.error = AttemptStatus.FAILED, json.dumps(blocker.outcome.error)
-            self._delivery.add(reports)
+            self._delivery.add(blocker.reports(tasks, running))
 
     def _heartbeat_counters(self) -> JsonObject:
         limit = 0 if self._processes is None else self._processes.limit

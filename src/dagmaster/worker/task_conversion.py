@@ -31,9 +31,11 @@ def make_message(
     Raise `PermanentError` of kind `secret_missing` if it needs a secret that is not there.
     """
     params: Any = json.loads(task.params)
+    code_fingerprint = None
     if task.secrets is not None:
         references = json.loads(task.secrets)
         hidden.update(references["hide"])
+        code_fingerprint = references.get("code_fingerprint")
 
         def secret(name: str) -> str:
             value = secrets(name)
@@ -61,6 +63,7 @@ def make_message(
         lease_token=task.token,
         own_params=True,
         isolation=task.isolation,
+        code_fingerprint=code_fingerprint,
     )
 
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.task_messages import Failed, Released, TaskMessage
 from dagmaster.redaction import redact_outcome
+from dagmaster.worker.code_comparison import describe_difference, own_fingerprint, with_difference
 from dagmaster.worker.task_conversion import make_message, make_report
 from dagmaster.worker.task_outcomes import failed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from typing import Protocol
 
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.task_ledger import TaskReport
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.executor import Executor
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+
+    class OtherWorkerHasHandler(Protocol):
+        """`TaskLedger.other_worker_has_handler`."""
+
+        def __call__(self, task_id: str, /, *, by_package: bool = ...) -> Awaitable[bool]:
+            """Return whether another worker has the handler of a task."""
+
 
 UNKNOWN_HANDLER_SECONDS: Final = 1.0
 """How long a worker keeps a task whose handler it does not have, before it releases it for another worker."""
@@ -37,7 +46,7 @@ class TaskRunner:
         telemetry: TelemetryBuffer,
         blobs: OutputBlobs,
         secrets: Callable[[str], str | None],
-        other_worker_has_handler: Callable[[str], Awaitable[bool]] | None = None,
+        other_worker_has_handler: OtherWorkerHasHandler | None = None,
     ) -> None:
         self.executor = executor
         self._other_worker_has_handler = other_worker_has_handler
@@ -56,15 +65,27 @@ class TaskRunner:
         except PermanentError as error:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
         self._telemetry.hide(task.task_id, hidden)
-        outcome = await self.executor.execute(message)
+        outcome = await self._execute(message)
         report = await self._report(task, redact_outcome(outcome, hidden))
         report.has_checkpoints = self._telemetry.has_checkpoints(task.task_id)
         return report
 
-    async def _unknown(self, task: ClaimedTask, is_served: Callable[[str], Awaitable[bool]]) -> TaskReport:
+    async def _execute(self, message: TaskMessage) -> Outcome:
+        if message.code_fingerprint is None:
+            return await self.executor.execute(message)
+        own = own_fingerprint(message, self.executor.registry.find(message.handler))
+        if own is None:
+            return await self.executor.execute(message)
+        self._telemetry.log(message, describe_difference(message, own))
+        return with_difference(await self.executor.execute(message), message, own)
+
+    async def _unknown(self, task: ClaimedTask, is_served: OtherWorkerHasHandler) -> TaskReport:
         """Release a task to a worker that has its handler (during a deployment), or fail it."""
+        is_allowed = self.executor.registry.allows(task.handler)
         try:
-            has_other = await is_served(task.task_id)
+            # This worker has the package of an entrypoint, and no such function. Another that only has the package
+            # would release the task to this one again, and so on.
+            has_other = await is_served(task.task_id, by_package=not is_allowed)
         except DagmasterError:
             # Unknown: the next worker that claims it checks again.
             has_other = True
@@ -74,9 +95,15 @@ class TaskRunner:
             return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
         if isinstance(outcome, Failed):
+            module = "" if is_allowed else task.handler.rpartition(".")[0]
+            todo = (
+                "correct the name, or deploy the module that has it to the workers"
+                if is_allowed
+                else f"start a worker with `--handlers{f' {module}' if module else ''}`, and resume the job"
+            )
             outcome.error["message"] += (
                 f". Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has it:"
-                " start a worker with `--handlers`, and resume the job"
+                f" {todo}"
             )
         return await self._report(task, outcome)
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import StatementFailed
 from dagmaster.telemetry.logs import MAX_IDS
+from dagmaster.worker.task_log_files import TaskLogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
+    from pathlib import Path
 
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
@@ -30,9 +32,10 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 class TelemetryFlush:
     """Writes a buffer to the journal. What could not be stored during an outage is kept for the next flush."""
 
-    def __init__(self, buffer: TelemetryBuffer, journal: TaskJournal) -> None:
+    def __init__(self, buffer: TelemetryBuffer, journal: TaskJournal, log_dir: Path | None = None) -> None:
         self._buffer = buffer
         self._journal = journal
+        self._files = None if log_dir is None else TaskLogFiles(log_dir)
         self._lock = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
@@ -58,7 +61,10 @@ class TelemetryFlush:
         """Store everything; raise `DatabaseUnavailable` in an outage. `finished`: tasks whose logs are complete."""
         async with self._lock:
             self._checkpoints += self._buffer.take_checkpoints()
-            self._logs += self._buffer.take_logs(finished)
+            logs = self._buffer.take_logs(finished)
+            self._logs += logs
+            if logs and self._files is not None:
+                await self._files.write(logs)
             progress = self._buffer.take_progress()
             try:
                 if self._checkpoints:

@@ -103,6 +103,10 @@ class World:
         self.blobs = LocalBlobs(place / "blobs")
         self.secrets: dict[str, str] = {}
         self.handlers: list[Callable[..., Any]] = []
+        # Modules whose functions are entrypoints.
+        self.modules: list[str] = []
+        # Whether workflows are compiled without their handlers, which only workers have.
+        self.allows_missing = False
         self.orchestrators: list[Orchestrator] = []
         self.workers: list[Worker] = []
         self.restart_embedded: Callable[[], object] | None = None
@@ -155,7 +159,8 @@ class World:
 
     def registry(self) -> Registry:
         """Return the handlers of every worker, and those that the test added."""
-        return Registry([*known(), *self.handlers])
+        registry = Registry([*known(), *self.handlers])
+        return registry.overlay(discover(self.modules, entry_points=False)) if self.modules else registry
 
     async def orchestrator(
         self, *, lease_seconds: float = A_LEASE, worker_lease_seconds: float = A_LEASE, beats: bool = True
@@ -186,8 +191,10 @@ class World:
         drain_seconds: float = 5.0,
         blocked_seconds: float = 60.0,
         stall_seconds: float = 60.0,
+        log_dir: Path | None = None,
     ) -> Worker:
-        pool = None if processes is None else HandlerProcesses(MODULES, limit=processes, memory_limit_mb=memory_mb)
+        modules = (*MODULES, *self.modules)
+        pool = None if processes is None else HandlerProcesses(modules, limit=processes, memory_limit_mb=memory_mb)
         store = PostgresWorkerStore(self.address)
         service = Worker(
             store,
@@ -204,6 +211,7 @@ class World:
             drain_seconds=drain_seconds,
             blocked_seconds=blocked_seconds,
             stall_seconds=stall_seconds,
+            log_dir=log_dir,
         )
         self.workers.append(service)
         await self._begin(service)
@@ -258,7 +266,7 @@ class World:
     # ── Jobs ──
 
     def graph(self, text: str) -> Graph:
-        return compile_text(text, handlers=self.registry()).graph
+        return compile_text(text, handlers=self.registry(), allow_missing_handlers=self.allows_missing).graph
 
     async def publish(self, text: str) -> Graph:
         graph = self.graph(text)

@@ -15,8 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import SecretStr
 
 from dagmaster.authoring.handler_registry import handler
-from dagmaster.bootstrap import execute_task, find_handlers
+from dagmaster.bootstrap import find_handlers
 from dagmaster.bootstrap.monitoring import start_traces
+from dagmaster.bootstrap.task_execution import execute_task
 from dagmaster.errors import PermanentError, SettingsInvalid
 from dagmaster.ports.task_messages import Succeeded, TaskMessage
 from dagmaster.settings import Settings

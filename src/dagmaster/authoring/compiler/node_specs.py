@@ -114,7 +114,8 @@ class NodeSpecBuilder:
             self._check_params(handler, model, path)
         queue = model.queue or (handler.queue if handler is not None else None) or self._default_queue()
         if queue is None and (handler is not None or not self._is_wrong(model.handler)):
-            hint = "name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
+            setting = "DAGMASTER_PYTHON_QUEUE" if self.document.is_python else "DAGMASTER_DEFAULT_QUEUE"
+            hint = f"name the queue that the workers of this task serve (or set {setting})"
             self.values.problem("missing key 'queue'", path, at_key=True, hint=hint)
         retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
@@ -133,10 +134,13 @@ class NodeSpecBuilder:
             retry=retry,
             allow_failure=model.allow_failure,
             pool=model.pool,
+            code_fingerprint=model.code_fingerprint,
         )
 
     def _default_queue(self) -> str | None:
-        return None if self.handlers is None else self.handlers.default_queue
+        if self.handlers is None:
+            return None
+        return (self.handlers.python_queue if self.document.is_python else None) or self.handlers.default_queue
 
     def _is_wrong(self, handler: str) -> bool:
         """Return whether a missing handler is an error of its own: the right one may have the other values."""

@@ -40,6 +40,8 @@ class PythonDocument(Document):
 
     __slots__ = ("_place", "_places")
 
+    is_python = True
+
     def __init__(self, data: dict[str, Any], place: Place, places: Mapping[str, Place]) -> None:
         super().__init__(data, Source("", place.file), None)
         self._place = place

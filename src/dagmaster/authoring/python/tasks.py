@@ -8,11 +8,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
+from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import mark_task, read_retry, spec_of
 from dagmaster.authoring.python.futures import Future, futures_in
 from dagmaster.authoring.python.graph_nodes import Node, active_builder, require_builder
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
-
-FILE_MODULE: Final = re.compile(r"dagmaster_file_[0-9a-f]{12}_(.+)")
-"""The module name of a file that was imported by its path."""
 
 _FAN_OUT_KEYS: Final = frozenset({"max_parallel", "tolerate_failures", "on_item_error", "fail_fast"})
 _NODE_OPTIONS: Final = frozenset({"name", "depends_on"})
@@ -59,6 +55,7 @@ class NodeCall:
         dispatch_timeout_seconds: float | None = None,
         retry: Retry | None = None,
         allow_failure: bool | None = None,
+        code_fingerprint: str | None = None,
         max_parallel: int | None = None,
         tolerate_failures: int | str | None = None,
         on_item_error: Literal["fail", "tolerate"] | None = None,
@@ -270,7 +267,7 @@ def task(
     def decorate(function: Callable[..., Any]) -> TaskFunction[Any, Any, Any]:
         if not inspect.isfunction(function):
             raise HandlerInvalid(f"a task is a function, not {function!r}")
-        name = handler_name(function)
+        name = function_name(function)
         mark_task(
             function,
             name,
@@ -304,19 +301,3 @@ if TYPE_CHECKING:
         @overload
         def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R, R]: ...
         def __call__(self, function: Any, /) -> Any: ...
-
-
-def handler_name(function: Callable[..., Any]) -> str:
-    """Return the name of a task: `module.function`; a script or a file that was named by its path is its stem."""
-    qualname = function.__qualname__.replace(".<locals>", "").replace("<lambda>", "lambda")
-    return f"{_module_name(function.__module__)}.{qualname}"
-
-
-def _module_name(module: str) -> str:
-    match = FILE_MODULE.fullmatch(module)
-    stem = match[1] if match else ""
-    if module == "__main__":
-        # A notebook has no file.
-        file = getattr(sys.modules.get("__main__"), "__file__", None)
-        stem = Path(file).stem if file else ""
-    return re.sub(r"[^A-Za-z0-9_]", "_", stem) if stem else module

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.handler_registry import import_source
-from dagmaster.authoring.python.tasks import FILE_MODULE
+from dagmaster.authoring.module_imports import import_source
+from dagmaster.authoring.module_names import FILE_MODULE
 from dagmaster.authoring.python.workflows import Workflow
 from dagmaster.authoring.source_document import read_file
 from dagmaster.authoring.suggestions import did_you_mean

@@ -139,7 +139,7 @@ def test(
         if attempt is not None:
             raise click.UsageError("--attempt is for a test on this machine: on a worker it is the first attempt")
         return _test_on_worker(server, name, pairs, params_file, timeout, as_json=as_json)
-    from dagmaster.bootstrap import execute_task
+    from dagmaster.bootstrap.task_execution import execute_task
 
     registry = load_registry(modules)
     spec = _find(registry, name)

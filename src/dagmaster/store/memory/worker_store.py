@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
@@ -144,7 +145,7 @@ class MemoryWorkerStore:
         """Yield the tasks that must run alone, and whose handlers this worker has."""
         me = self._database.workers.get(self.worker_id)
         for task in self._unclaimed_tasks():
-            if me is not None and task.isolation is Isolation.EXCLUSIVE and task.handler in me.handlers:
+            if me is not None and task.isolation is Isolation.EXCLUSIVE and has_handler(me.handlers, task.handler):
                 yield task
 
     def _claim(self, chosen: Sequence[StoredTask]) -> list[ClaimedTask]:
@@ -165,11 +166,12 @@ class MemoryWorkerStore:
             ]  # fmt: skip
         return claimed
 
-    async def other_worker_has_handler(self, task_id: str) -> bool:
+    async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
         """Return whether another live worker could run this task."""
         task = self._database.queue.get(task_id)
         return task is not None and any(
-            task.handler in worker.handlers and (not worker.queues or task.queue in worker.queues)
+            has_handler(worker.handlers, task.handler, by_package=by_package)
+            and (not worker.queues or task.queue in worker.queues)
             for worker_id, worker in self._database.workers.items()
             if worker_id != self.worker_id and worker.stopped_at is None and not worker.counters.get("draining")
         )

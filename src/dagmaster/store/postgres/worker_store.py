@@ -205,11 +205,10 @@ class PostgresWorkerStore:
             rows = await self._tasks.execute_in_transaction([(lock, params), (query, params)])
         return [_claimed_task(token, *row) for row in rows]
 
-    async def other_worker_has_handler(self, task_id: str) -> bool:
+    async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
         """Return whether another could run this task."""
-        row = await self._side.row(
-            _SQL["other_worker_has_handler"], {"task_id": int(task_id), "worker_id": self.worker_id}
-        )
+        params = {"task_id": int(task_id), "worker_id": self.worker_id, "by_package": by_package}
+        row = await self._side.row(_SQL["other_worker_has_handler"], params)
         return row is not None and bool(row["is_served"])
 
     def rescan_queues(self) -> None:

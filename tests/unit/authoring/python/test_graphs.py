@@ -292,6 +292,7 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
             dispatch_timeout_seconds=6,
             retry=RetryPolicy(max_attempts=2),
             allow_failure=True,
+            code_fingerprint="0123456789abcdef",
         )(uri="file:///x")
         route = conditional(
             task_node.node.status, {"ok": "== 'COMPLETED'"}, default="bad", name="conditional", description="d"

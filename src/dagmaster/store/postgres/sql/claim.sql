@@ -32,12 +32,16 @@ ready AS (
 )
 
 -- name: ready_exclusive
--- The first task that must be the only one of its worker, and whose handler the worker has.
+-- The first task that must be the only one of its worker, and whose handler the worker has, or its package (`name.*`).
 ready AS (
     SELECT q.task_id
     FROM dag_task_queue q
     WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL AND dag_is_served(q.queue, :queues::text[])
-      AND jsonb_exists((SELECT w.handlers FROM dag_workers w WHERE w.worker_id = :worker_id), q.handler)
+      AND EXISTS (SELECT FROM dag_workers w
+                  WHERE w.worker_id = :worker_id
+                    AND (jsonb_exists(w.handlers, q.handler)
+                         OR EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
+                                  WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1)))))
     ORDER BY q.priority DESC, q.task_id
     LIMIT 1
     FOR UPDATE OF q SKIP LOCKED

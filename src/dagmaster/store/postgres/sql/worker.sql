@@ -31,7 +31,10 @@ SELECT (SELECT string_agg(claimed.task_id::text, ',')
        -- others some time, and the later worker more of it, so that not all of them wait at once.
        EXISTS (SELECT FROM dag_task_queue q
                WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
-                 AND dag_is_served(q.queue, :queues::text[]) AND jsonb_exists(alive.handlers, q.handler)
+                 AND dag_is_served(q.queue, :queues::text[])
+                 AND (jsonb_exists(alive.handlers, q.handler)
+                      OR EXISTS (SELECT FROM jsonb_object_keys(alive.handlers) AS package (name)
+                               WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1))))
                  AND (cardinality(:task_ids::bigint[]) = 0
                       OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds)
                          * (1 + (SELECT count(*) FROM dag_workers w
@@ -64,12 +67,15 @@ SELECT count(*) AS released,
 FROM reported
 
 -- name: other_worker_has_handler
--- Whether another live worker serves the queue of a task and has its handler.
+-- Whether another live worker serves the queue of a task and has its handler, or a package that may have it: `name.*`.
 SELECT EXISTS (
     SELECT FROM dag_task_queue q
     JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL
                       AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
-                      AND (w.queues = '{}' OR q.queue = ANY(w.queues)) AND jsonb_exists(w.handlers, q.handler)
+                      AND (w.queues = '{}' OR q.queue = ANY(w.queues))
+                      AND (jsonb_exists(w.handlers, q.handler)
+                           OR (:by_package::boolean AND EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
+                                    WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1)))))
     WHERE q.task_id = :task_id
 ) AS is_served
 
