@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import AttemptStatus, Isolation
@@ -122,6 +123,25 @@ async def test_a_held_task_is_found_under_its_token_while_it_is_held(world):
     assert await other.held_task(task_id, task.token) is None
     await worker.report_with_receipts([success(task)])
     assert await worker.held_task(task_id, task.token) is None
+
+
+async def test_each_held_task_keeps_the_fingerprints_of_its_own_secrets(world):
+    scene = await Scene.begin(world)
+    workers = await world.remote_workers()
+    worker, other = await registered(workers), await registered(workers)
+    tasks = [a_task(world, node) for node in "ab"]
+    for task in tasks:
+        task.secrets = '{"values": []}'
+    await scene.write(tasks=tasks)
+    first, second = await worker.claim_handled(5)
+    prints = {second.task_id: (second.token, {"s": "2"}), first.task_id: (first.token, {"s": "1"})}
+    await worker.keep_fingerprints(prints)
+    # Neither under another token, nor of another worker.
+    await worker.keep_fingerprints({first.task_id: (first.token + 1, {"s": "3"})})
+    await other.keep_fingerprints({second.task_id: (second.token, {"s": "4"})})
+    held = [await worker.held_task(task.task_id, task.token) for task in (first, second)]
+    stored = [json.loads(task.secrets) for task in held if task is not None and task.secrets is not None]
+    assert stored == [{"values": [], "fingerprints": {"s": number}} for number in "12"]
 
 
 async def test_a_task_is_overdue_after_its_timeout_and_the_grace(world):

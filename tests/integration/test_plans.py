@@ -22,6 +22,7 @@ from dagmaster.ports.job_records import ParentNode
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.read_store import JobFilter, NodeFilter
+from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
@@ -166,6 +167,28 @@ async def test_a_feed_reads_the_rows_of_its_jobs_only(world):
         assert len(await feed.claimed_tasks(jobs, limit=BATCH)) >= BATCH
         assert len(plans.texts) == before + 5
     assert {name for name, _ in plans.large()} == set(), plans.large()
+
+
+@pytest.mark.parametrize("world", ["direct", "pooled", "older postgres"], indirect=True)
+@in_world
+async def test_no_statement_for_a_worker_that_speaks_http_reads_more_rows_than_it_needs(world):
+    await analyze_empty_tables(world, were_full=False)
+    plans = Plans(world)
+    await begin(world, plans)
+    workers, others = await world.remote_workers(), await world.remote_workers()
+    await plans.watch()
+    worker_id = await workers.register(NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"}))
+    # Another server reads it from the database.
+    worker = await others.find(worker_id, "ci")
+    tasks = await worker.claim_handled(BATCH)
+    assert len(tasks) == BATCH
+    await worker.keep_fingerprints({task.task_id: (task.token, {"s": "x"}) for task in tasks})
+    assert await worker.overdue_tasks([task.task_id for task in tasks], 0.0) == []
+    assert (await worker.renew([task.task_id for task in tasks])).stops == set()
+    assert len(await worker.report_with_receipts([outcome(task) for task in tasks])) == BATCH
+    assert await workers.receipt(tasks[0].task_id, tasks[0].token) is AttemptStatus.COMPLETED
+    assert plans.large() == {}
+    assert [text for text in REMOTE if text not in plans.texts] == []
 
 
 AUDIT = """
@@ -394,6 +417,8 @@ async def lose_workers(world: PostgresWorld, played: Played) -> None:
 
 
 # ── Plans ──
+
+REMOTE = [query.sql for name, query in queries("remote_workers").items() if not name.endswith("_claims")]
 
 NAMES = {query.sql: query.name for file in ("worker", "orchestrator", "client") for query in queries(file).values()}
 NAMES[_REPORT_ONE.sql] = _REPORT_ONE.name

@@ -95,8 +95,9 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         """Store fingerprints of the secrets that tasks got."""
         for task_id, (token, prints) in fingerprints.items():
             task = self._database.queue.get(task_id)
-            if task is not None and task.token == token and task.secrets is not None:
-                task.secrets = json.dumps(json.loads(task.secrets) | {"fingerprints": dict(prints)})
+            if task is None or task.secrets is None or (task.worker_id, task.token) != (self.worker_id, token):
+                continue
+            task.secrets = json.dumps(json.loads(task.secrets) | {"fingerprints": dict(prints)})
 
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks and keep receipts."""

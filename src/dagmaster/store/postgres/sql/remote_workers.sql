@@ -26,9 +26,12 @@ SELECT pg_advisory_xact_lock_shared(:worker_id::bigint)
 
 -- name: keep_fingerprints
 -- Add fingerprints of secrets to the references of held tasks.
-UPDATE dag_task_queue q SET secrets = (q.secrets::jsonb || jsonb_build_object('fingerprints', n.fingerprints::jsonb))::json
-FROM unnest(:task_ids::bigint[], :tokens::bigint[], :fingerprints::text[]) AS n (task_id, token, fingerprints)
-WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+-- By key, not by ctid: a row that changes meanwhile gets its fingerprints, too.
+UPDATE dag_task_queue q
+SET secrets = (q.secrets::jsonb || jsonb_build_object(
+        'fingerprints', (:fingerprints::text[])[array_position(:task_ids::bigint[], q.task_id)]::jsonb))::json
+WHERE q.task_id = ANY(ARRAY(SELECT n.task_id FROM unnest(:task_ids::bigint[]) AS n (task_id)))
+  AND q.lease_token = (:tokens::bigint[])[array_position(:task_ids::bigint[], q.task_id)] AND q.worker_id = :worker_id
 
 -- name: keep_receipts
 -- Keep the statuses that are reported of held tasks, in the transaction of the report; remove a few old ones.
