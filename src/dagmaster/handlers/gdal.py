@@ -53,8 +53,11 @@ NO_NETWORK: Final = {
 SIDECAR_OPTIONS: Final = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
 """The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster made."""
 
-GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError, UnicodeDecodeError)
-"""What rasterio raises: some GDAL errors pass through unwrapped, and a damaged file may contain text that is none."""
+GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError, UnicodeDecodeError, SystemError)
+"""What rasterio raises: some GDAL errors pass through unwrapped, and a damaged file may contain text that is none.
+
+A `SystemError` stands for a failure for which GDAL gave no reason.
+"""
 
 # GDAL also logs the errors it raises; ours replace them.
 logging.getLogger("rasterio").setLevel(logging.WARNING)

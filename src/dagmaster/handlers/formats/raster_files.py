@@ -110,15 +110,18 @@ def describe_content(path: Path) -> str:
     if head[:2] == b"PK":
         return "the file is a zip archive: name it with the suffix .zip, or extract the raster in it"
     drivers = drivers_of_suffix(_RULES, suffix)
-    parts = _required_parts(suffix)
-    if parts and not any(sibling.name.endswith(tuple(parts)) for sibling in path.parent.iterdir()):
+    parts, is_required = _describing_parts(suffix)
+    if any(sibling.name.endswith(tuple(parts)) for sibling in path.parent.iterdir()):
+        parts = []
+    if parts and is_required:
         return f"the file has no {' or '.join(parts)} beside it, which describes a {suffix} file: put it there"
     if drivers and _is_text(head) and suffix not in _TEXT_SUFFIXES:
         return f"the file is a text file, not the {' or '.join(drivers)} that its suffix {suffix} says: copy it again"
     if drivers:
+        lacking = f", or lacks the {' or '.join(parts)} that may describe it" if parts else ""
         return (
             f"the file is not a readable {' or '.join(drivers)}, as its suffix {suffix} says: it is damaged, truncated"
-            " or of another format. Copy it again"
+            f" or of another format{lacking}. Copy it again"
         )
     kind = "a text file" if _is_text(head) else "not a raster of a format that is read"
     return (
@@ -126,10 +129,10 @@ def describe_content(path: Path) -> str:
     )
 
 
-def _required_parts(suffix: str) -> list[str]:
-    """Return the suffixes of the files one of which has to be beside a file; empty if a driver needs none."""
+def _describing_parts(suffix: str) -> tuple[list[str], bool]:
+    """Return the suffixes of files that describe a file beside them, and whether every driver needs one of them."""
     by_driver = [file.required for rule in _RULES.values() for file in rule.files if file.suffix == suffix]
-    return sorted({part.removeprefix("+") for parts in by_driver for part in parts}) if all(by_driver) else []
+    return sorted({part.removeprefix("+") for parts in by_driver for part in parts}), all(by_driver)
 
 
 def _is_text(head: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -129,6 +130,58 @@ def write_hdf5(path: Path, *, names: tuple[str, ...] = VARIABLES) -> None:
             dataset.dims[1].attach_scale(file["lon"])
 
 
+def write_depths(path: Path) -> None:
+    """Write bathymetry as S-102 has it: a grid from the south-west corner, with a record for each point."""
+    feature = "BathymetryCoverage"
+    with h5py.File(path, "w") as file:
+        file.attrs.update(productSpecification="INT.IHO.S-102.2.2", horizontalCRS=np.int32(4326), issueDate="20260101")
+        file.create_group("Group_F")
+        instance = file.create_group(f"{feature}/{feature}.01")
+        instance.attrs.update(
+            gridOriginLongitude=10.005, gridOriginLatitude=49.685, gridSpacingLongitudinal=0.01,
+            gridSpacingLatitudinal=0.01, numPointsLongitudinal=np.uint32(32), numPointsLatitudinal=np.uint32(32),
+        )  # fmt: skip
+        records = np.zeros((32, 32), dtype=[("depth", "<f4"), ("uncertainty", "<f4")])
+        records["depth"], records["uncertainty"] = pixels("float32", 2)[:, ::-1]
+        instance["Group_001/values"] = records
+
+
+def write_byn(path: Path) -> None:
+    """Write a geoid of Canada. Its driver does not copy."""
+    profile = {"width": 32, "height": 32, "count": 1, "dtype": "int16", "crs": "EPSG:4617", "transform": NORTH_UP}
+    with rasterio.Env(GDAL_PAM_ENABLED="NO"), rasterio.open(path, "w", driver="BYN", **profile) as raster:
+        raster.write(SHORTS)
+
+
+def write_geoid(path: Path) -> None:
+    """Write a geoid of the United States: a header, and rows from the south."""
+    header = struct.pack("<4d3i", 49.685, 10.005, 0.01, 0.01, 32, 32, 1)
+    path.write_bytes(header + FLOATS[0, ::-1].astype("<f4").tobytes())
+
+
+def write_noaa_b(path: Path) -> None:
+    """Write a grid of datum shifts: records of Fortran, rows from the south."""
+    records = [struct.pack("<4d3i", 49.685, 10.005, 0.01, 0.01, 32, 32, 1)]
+    records += [row.astype("<f4").tobytes() for row in FLOATS[0, ::-1]]
+    path.write_bytes(b"".join(struct.pack("<i", len(one)) + one + struct.pack("<i", len(one)) for one in records))
+
+
+def write_cals(path: Path) -> None:
+    """Write a scan of one bit a pixel."""
+    with rasterio.MemoryFile() as memory, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with memory.open(driver="GTiff", width=32, height=32, count=1, dtype="uint8", nbits=1) as raster:
+            raster.write(pixels() % 2)
+        with memory.open() as raster:
+            rasterio.shutil.copy(raster, str(path), driver="CALS")
+
+
+def write_tga(path: Path) -> None:
+    """Write an uncompressed grey picture with its first row on top."""
+    header = struct.pack("<BBBHHBHHHHBB", 0, 0, 3, 0, 0, 0, 0, 0, 32, 32, 8, 0x20)
+    path.write_bytes(header + pixels().tobytes() + bytes(8) + b"TRUEVISION-XFILE.\0")
+
+
 def write_plain_hdf5(path: Path) -> None:
     """Write HDF5 with datasets, and without coordinates."""
     with h5py.File(path, "w") as file:
@@ -191,6 +244,7 @@ SAMPLES: Final = [
     Sample(driver="netCDF", name="two.nc", make=write_hdf5, subdatasets=VARIABLES),
     Sample(driver="netCDF", name="cf.h5", make=write_hdf5, subdatasets=VARIABLES),
     Sample(driver="HDF5", name="x.h5", make=write_plain_hdf5, subdatasets=VARIABLES, has_crs=False),
+    Sample(driver="S102", name="s102.h5", make=write_depths, pixels=pixels("float32", 2)),
     gdal("BAG", "x.bag", FLOATS, exact=False, crs="EPSG:32632", transform=Affine(10, 0, 500_000, 0, -10, 5_500_000)),
     gdal("GRIB", "x.grib2", exact=False),
     gdal("Zarr", "x.zarr"),
@@ -217,6 +271,8 @@ SAMPLES: Final = [
     gdal("HF2", "x.hf2", SHORTS, exact=False),
     gdal("SIGDEM", "x.sigdem", SHORTS),
     gdal("CTable2", "x.ct2", pixels("float32", 2)),
+    gdal("NTv2", "x.gsb", pixels("float32", 4)),
+    Sample(driver="CALS", name="x.cal", make=write_cals, has_crs=False),
     gdal("BLX", "x.blx", pixels("int16", side=128)),
     gdal("R", "x.rda", exact=False, has_crs=False),
     gdal("SRTMHGT", "N50E010.hgt", pixels("int16", side=1201), transform=Affine(1 / 1200, 0, 10 - 1 / 2400, 0, -1 / 1200, 51 + 1 / 2400)),
@@ -227,6 +283,10 @@ SAMPLES: Final = [
     gdal("GTX", "x.gtx", FLOATS),
     gdal("LCP", "x.lcp", pixels("int16", 8), exact=False, LINEAR_UNIT="METER", CALCULATE_STATS="NO"),
     gdal("ELAS", "x.elas", has_crs=False),
+    Sample(driver="BYN", name="x.byn", make=write_byn, pixels=SHORTS),
+    Sample(driver="NGSGEOID", name="x.bin", make=write_geoid, pixels=FLOATS),
+    Sample(driver="NOAA_B", name="x.b", make=write_noaa_b, pixels=FLOATS),
+    Sample(driver="TGA", name="x.tga", make=write_tga, pixels=pixels(), has_crs=False),
     gdal("ENVI", "x.dat"),
     gdal("EHdr", "x.bil"),
     gdal("RST", "x.rst"),

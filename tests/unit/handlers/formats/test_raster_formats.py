@@ -271,6 +271,14 @@ def test_a_file_without_the_one_that_describes_it_is_refused(bed: Bed, name: str
     )
 
 
+def test_a_file_that_another_one_may_describe_names_it(bed: Bed):
+    path = bed.folder / "bronze" / "x.bin"
+    write_raster(path, "ENVI", pixels(), crs="EPSG:4326", transform=NORTH_UP)
+    assert np.array_equal(bed.read(bed.run("raster.create_cog", href="x.bin").cog_url), pixels())
+    path.with_suffix(".hdr").unlink()
+    refuse(bed, "x.bin", r"not a readable ENVI or NGSGEOID.*truncated or of another format, or lacks the \.hdr that")
+
+
 # ── What a file may not reach ──
 
 
@@ -392,7 +400,7 @@ def test_zarr_whose_chunks_are_in_other_files_is_refused(bed: Bed):
         ("x.asc", "not a grid", "the file is not a readable AAIGrid or GRASSASCIIGrid, as its suffix .asc says"),
         ("x.asc", "ncols 3\nnrows 2\nxllcorner", "the file is not a readable AAIGrid or GRASSASCIIGrid"),
         ("x.nc", "hello", "the file is a text file, not the netCDF that its suffix .nc says: copy it again"),
-        ("x.h5", "hello", "the file is a text file, not the HDF5 that its suffix .h5 says"),
+        ("x.h5", "hello", "the file is a text file, not the HDF5 or S102 that its suffix .h5 says"),
         ("notes.txt", "hello", "the file is a text file: expected a raster such as GeoTIFF, JPEG 2000, netCDF"),
         ("noise", "\0\1\2", "the file is not a raster of a format that is read: expected a raster such as"),
         ("x.zarr", "hello", "the file is a text file, not the Zarr that its suffix .zarr says"),

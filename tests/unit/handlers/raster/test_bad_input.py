@@ -126,6 +126,14 @@ def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
         pass
 
 
+def test_a_failure_without_a_reason_of_gdal_is_described_in_our_words(bed: Bed):
+    bed.bronze("a.tif", numbers())
+    message = r"^the result cannot be written: check the disk of the scratch directory \(GDAL: Unknown GDAL Error"
+    with pytest.raises(BlobsUnavailable, match=message), explain_io_errors(bed.folder / "bronze" / "a.tif"):
+        # As rasterio raises it where GDAL returns nothing and sets no error.
+        raise SystemError("Unknown GDAL Error. To debug: https://rasterio.readthedocs.io")
+
+
 def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):
     path = bed.folder / "bronze" / "bomb.tif"
     place = {"crs": "EPSG:32725", "transform": UTM, "driver": "GTiff", "count": 1, "dtype": "uint8"}
