@@ -980,6 +980,28 @@ async def test_a_service_that_died_more_than_an_hour_ago_is_not_listed(world):
     assert (fleet.orchestrators, fleet.workers) == ([], [])
 
 
+async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(world):
+    await world.move(1000.0)
+    reader = await world.reader()
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    dead, other = played.worker, await world.worker()
+    assert len(await dead.claim(10)) == 2
+    await world.silence(dead, 100.0)
+    assert len(await played.orchestrator.mark_lost_tasks()) == 2
+    await played.gather()
+    worker = next(each for each in (await reader.fleet()).workers if not each.is_alive)
+    assert worker.left == {"tasks": 2, "not_reclaimed": 0, "now": {"dispatched": 2}}
+    tasks = {task.node_id: task for task in await other.claim(10)}
+    errors = {"a": '{"kind": "error", "message": "no"}', "b": '{"kind": "crashed", "message": "ended"}'}
+    await other.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=errors[node]) for node, task in tasks.items()]
+    )
+    await played.gather()
+    worker = next(each for each in (await reader.fleet()).workers if not each.is_alive)
+    crashed = [{"job_id": played.job_id, "node_id": "b"}]
+    assert worker.left == {"tasks": 2, "not_reclaimed": 0, "now": {"ready": 2}, "crashed": crashed}
+
+
 async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
     # Nothing expires in the first lease after the store came up.
     await world.move(1000.0)

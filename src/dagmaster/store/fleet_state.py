@@ -130,6 +130,20 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
 # ── Records ──
 
 
+CRASH_KINDS: Final = frozenset({"crashed", "out_of_memory", "lost"})
+"""The kinds of errors of a task that ended its process, or workers that ran nothing else."""
+MAX_CRASHED: Final = 10
+"""How many nodes of a dead worker are listed that crashed since."""
+
+
+@dataclass(slots=True)
+class LeftNodes:
+    """The nodes of the tasks that a dead worker left: how many have which status, and those that crashed since."""
+
+    statuses: dict[str, int] = field(default_factory=dict)
+    crashed: list[tuple[str, str]] = field(default_factory=list)
+
+
 def left_status(status: NodeStatus) -> str:
     """Return the key under which a node whose worker died is counted."""
     return "finished" if status in TERMINAL_NODE else status.lower()
@@ -185,8 +199,9 @@ _WORKER_KEYS: Final = frozenset(
 )
 
 
-def worker_record(registration: Registration, claimed: int, left_statuses: Mapping[str, int]) -> WorkerRecord:
-    """Describe a worker that has claimed so many tasks. `left_statuses`: the statuses of the nodes of tasks it left."""
+def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | None) -> WorkerRecord:
+    """Describe a worker that has claimed so many tasks. `nodes`: those of the tasks that it left."""
+    nodes = nodes or LeftNodes()
     counters = registration.counters
     # Its heartbeat may be older than the rows: it executes no more than it has claimed.
     running = min(int(counters.get("running", claimed)), claimed)
@@ -194,13 +209,16 @@ def worker_record(registration: Registration, claimed: int, left_statuses: Mappi
     if not registration.is_alive:
         total = max(int(counters.get("left", claimed)), claimed)
         # The jobs of the others were pruned since.
-        pruned = max(total - claimed - sum(left_statuses.values()), 0)
-        statuses = {**left_statuses, "pruned": pruned} if pruned else dict(left_statuses)
+        pruned = max(total - claimed - sum(nodes.statuses.values()), 0)
+        statuses = {**nodes.statuses, "pruned": pruned} if pruned else nodes.statuses
         left = {"tasks": total, "not_reclaimed": claimed, "now": statuses}
         tasks = counters.get("left_tasks") or []
         if registration.has_died and len(tasks) == 1:
             # The only task that it held is the one that it was running when it died.
             left["alone_with"] = {"job_id": str(tasks[0][0]), "node_id": str(tasks[0][1])}
+        elif registration.has_died and nodes.crashed:
+            crashed = sorted(nodes.crashed)[:MAX_CRASHED]
+            left["crashed"] = [{"job_id": job_id, "node_id": node_id} for job_id, node_id in crashed]
     return WorkerRecord(
         worker_id=registration.id,
         host=registration.host,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from dagmaster.application.views import (
@@ -77,14 +78,18 @@ def test_the_fleet_counts_slots_and_versions_of_the_living():
 
 
 def test_a_dead_worker_names_what_it_ran_alone():
-    left = LeftTasksView(tasks=1, not_reclaimed=0, now={}, alone_with=TaskNodeView(job_id="7", node_id="tiles__3"))
+    alone = TaskNodeView(job_id="7", node_id="tiles__3")
+    left = LeftTasksView(tasks=1, not_reclaimed=0, now={}, alone_with=alone, crashed=())
     dead = a_worker(is_alive=False, has_died=True, stopped_seconds=30.0, left=left)
     (row,) = fleet_page(a_fleet(dead)).workers
     assert (row.state.word, row.state.tone, row.lease) == ("died", "failed", 0)
     assert (row.left, row.left_href) == ("died while it ran only tiles__3", "/ui/jobs/7/nodes/tiles__3")
-    several = LeftTasksView(tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None)
+    several = LeftTasksView(tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None, crashed=())
     (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=several))).workers
     assert row.left == "left 3 tasks: 1 not reclaimed yet, 2 completed"
+    (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=replace(several, crashed=(alone,))))).workers
+    assert row.left == "left 3 tasks: 1 not reclaimed yet, 2 completed; crashed since: tiles__3"
+    assert row.left_href == "/ui/jobs/7/nodes/tiles__3"
 
 
 def test_the_pages_show_the_services_that_run():

@@ -135,6 +135,7 @@ def _worker_view(record: WorkerRecord) -> WorkerView:
         not_reclaimed=record.left["not_reclaimed"],
         now=record.left["now"],
         alone_with=None if alone_with is None else TaskNodeView(**alone_with),
+        crashed=tuple(TaskNodeView(**node) for node in record.left.get("crashed", ())),
     )
     return _from_record(WorkerView, record, left=left)
 

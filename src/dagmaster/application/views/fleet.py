@@ -32,13 +32,15 @@ class TaskNodeView(View):
 class LeftTasksView(View):
     """The tasks that a worker held when it left. `now`: how many of their nodes have which status.
 
-    `alone_with`: the only task that it held when it died.
+    `alone_with`: the only task that it held when it died. `crashed`: of several tasks those that since ended their
+    process, or workers that ran nothing else: one of them probably ended this worker, too. At most 10.
     """
 
     tasks: int
     not_reclaimed: int
     now: Mapping[str, int]
     alone_with: TaskNodeView | None
+    crashed: tuple[TaskNodeView, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from dagmaster.application.views import LeftJobsView, WorkerView
 from dagmaster.cli.render.text import DIM
-from dagmaster.text_format import age, format_count
+from dagmaster.text_format import age, format_count, format_list
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -187,7 +187,9 @@ def _left(service: OrchestratorView | WorkerView) -> str:
     if left.alone_with is not None:
         return f"while it ran only node {left.alone_with.node_id} of job {left.alone_with.job_id}"
     now = {_TASKS_NOW.get(status, status): count for status, count in left.now.items()}
-    return _parts(left.tasks, "task", {"to be reclaimed": left.not_reclaimed, **now})
+    tasks = _parts(left.tasks, "task", {"to be reclaimed": left.not_reclaimed, **now})
+    crashed = [f"node {one.node_id} of job {one.job_id}" for one in left.crashed]
+    return f"{tasks}; crashed since: {format_list(crashed)}" if crashed else tasks
 
 
 def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:

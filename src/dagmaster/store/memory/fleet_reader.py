@@ -15,6 +15,8 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
+    CRASH_KINDS,
+    LeftNodes,
     Registration,
     advance_failure,
     left_status,
@@ -141,15 +143,17 @@ def _left_jobs(open_jobs: list[StoredJob], owner_id: str) -> dict[str, int]:
     return {"owned": len(left) - unowned, "unowned": unowned}
 
 
-def _left_nodes(database: MemoryDatabase, worker: Registration) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _left_nodes(database: MemoryDatabase, worker: Registration) -> LeftNodes:
+    left = LeftNodes()
     for job_id, node_id in worker.counters.get("left_tasks", ()) if not worker.is_alive else ():
         node = database.jobs[job_id].nodes.get(node_id)
         if node is not None:
             task = database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
             status = left_status(node.row.status if task is None else task.status)
-            counts[status] = counts.get(status, 0) + 1
-    return counts
+            left.statuses[status] = left.statuses.get(status, 0) + 1
+            if (node.row.error or {}).get("kind") in CRASH_KINDS:
+                left.crashed.append((job_id, node_id))
+    return left
 
 
 def _queue_record(database: MemoryDatabase, queue: str) -> QueueRecord:

@@ -9,8 +9,10 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
+    CRASH_KINDS,
     MAX_STOPPED,
     RECENT_SECONDS,
+    LeftNodes,
     Registration,
     left_status,
     orchestrator_record,
@@ -46,7 +48,7 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
     unowned = await pool.row(_SQL["unowned_jobs"], {})
     return FleetRecord(
         orchestrators=[orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators],
-        workers=[worker_record(row, claimed.get(row.id, 0), left_nodes.get(row.id, {})) for row in workers],
+        workers=[worker_record(row, claimed.get(row.id, 0), left_nodes.get(row.id)) for row in workers],
         queues=[QueueRecord(**dict(row)) for row in queue_rows],
         unowned_jobs=0 if unowned is None else unowned["jobs"],
     )
@@ -106,16 +108,19 @@ async def _left_jobs(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dic
     return {str(row["owner_id"]): {"owned": row["owned"], "unowned": row["unowned"]} for row in rows}
 
 
-async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, dict[str, int]]:
-    """Count the nodes of tasks that dead workers left, by status."""
+async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, LeftNodes]:
+    """Count the nodes of tasks that dead workers left, by status, and find those that crashed since."""
     tasks = [(int(row.id), int(job_id), node) for row in stopped for job_id, node in row.counters.get("left_tasks", ())]
     if not tasks:
         return {}
     worker_ids, job_ids, node_ids = (list(column) for column in zip(*tasks, strict=True))
-    params = {"worker_ids": worker_ids, "job_ids": job_ids, "node_ids": node_ids}
-    counts: dict[str, dict[str, int]] = {}
+    params = {
+        "worker_ids": worker_ids, "job_ids": job_ids, "node_ids": node_ids, "crash_kinds": sorted(CRASH_KINDS),
+    }  # fmt: skip
+    left: dict[str, LeftNodes] = {}
     for row in await pool.fetch(_SQL["left_nodes"], params):
         status = left_status(NodeStatus(row["status"]))
-        of_worker = counts.setdefault(str(row["worker_id"]), {})
-        of_worker[status] = of_worker.get(status, 0) + row["nodes"]
-    return counts
+        of_worker = left.setdefault(str(row["worker_id"]), LeftNodes())
+        of_worker.statuses[status] = of_worker.statuses.get(status, 0) + row["nodes"]
+        of_worker.crashed += [(job_id, node_id) for job_id, node_id in json.loads(row["crashed"] or "[]")]
+    return left

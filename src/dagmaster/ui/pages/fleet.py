@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from dagmaster.application.views import QueueView
-from dagmaster.text_format import age, format_count
+from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.times import NOTHING, format_seconds
 
@@ -226,6 +226,9 @@ def _worker_row(one: WorkerView) -> MemberRow:
         if one.left.alone_with is not None:
             sentence = f"died while it ran only {one.left.alone_with.node_id}"
             href = job_path(one.left.alone_with.job_id, "nodes", one.left.alone_with.node_id)
+        elif one.left.crashed:
+            sentence += f"; crashed since: {format_list([node.node_id for node in one.left.crashed])}"
+            href = job_path(one.left.crashed[0].job_id, "nodes", one.left.crashed[0].node_id)
     return MemberRow(
         member_id=one.worker_id,
         place=f"{one.host}:{one.pid}",

@@ -76,7 +76,13 @@ if TYPE_CHECKING:
 
 SCHEMAS = view_schemas()
 LEFT_JOBS = {"jobs": 2, "owned_again": 1, "unowned": 0, "not_reclaimed": 1, "reassigned": 0}
-LEFT_TASKS = {"tasks": 1, "not_reclaimed": 0, "now": {"ready": 1}, "alone_with": {"job_id": "7", "node_id": "fetch"}}
+LEFT_TASKS = {
+    "tasks": 1,
+    "not_reclaimed": 0,
+    "now": {"ready": 1},
+    "alone_with": {"job_id": "7", "node_id": "fetch"},
+    "crashed": [],
+}
 
 
 def app() -> Application:

@@ -198,6 +198,12 @@ def test_a_queue_that_no_live_worker_serves_is_marked():
     assert " h:9   1 min    1 s ago   2/4           9     7       0  heavy" in text
 
 
+def test_a_dead_worker_names_the_tasks_that_crashed_since():
+    left = {**LEFT, "crashed": [{"job_id": "7", "node_id": "boom"}]}
+    text = fleet_text(a_worker(is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=left))
+    assert "left 12 tasks: 3 finished; crashed since: node boom of job 7" in text
+
+
 def test_a_worker_that_drains_is_marked():
     text = fleet_text(a_worker("light", is_draining=True))
     assert "h:9 draining" in text

@@ -47,8 +47,10 @@ FROM dag_workers w
 WHERE w.stopped_at IS NULL OR w.worker_id = ANY(:worker_ids::bigint[])
 
 -- name: left_nodes
--- The statuses of the nodes whose tasks dead workers left.
-SELECT l.worker_id, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status, count(*) AS nodes
+-- The statuses of the nodes whose tasks dead workers left, and which of them crashed since.
+SELECT l.worker_id, dag_displayed_node_status(n.status, q.worker_id, q.started_at) AS status, count(*) AS nodes,
+       json_agg(json_build_array(l.job_id::text, l.node_id) ORDER BY l.job_id, l.node_id)
+           FILTER (WHERE n.error ->> 'kind' = ANY(:crash_kinds::text[])) AS crashed
 FROM unnest(:worker_ids::bigint[], :job_ids::bigint[], :node_ids::text[]) AS l (worker_id, job_id, node_id)
 CROSS JOIN LATERAL (SELECT * FROM dag_node_states n WHERE n.job_id = l.job_id AND n.node_id = l.node_id LIMIT 1) n
 LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id LIMIT 1) q ON true
