@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
 
 from starlette.responses import JSONResponse
 
 from dagmaster.application.views import HealthState
+from dagmaster.http.problems import RETRY_SECONDS
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import Services
 from dagmaster.ports.api_keys import Scope
 
+if TYPE_CHECKING:
+    from dagmaster.application.views.view import View
+
 routes = Routes("health")
+_RETRY: Final = {"Retry-After": str(RETRY_SECONDS)}
 
 
 @routes.get("/livez", None, "Liveness")
@@ -20,16 +26,21 @@ async def livez() -> JSONResponse:
     return JSONResponse({"status": "alive"})
 
 
-@routes.get("/readyz", None, "ReadinessView")
+@routes.get("/readyz", None, "ReadinessView", same={503: "A part that jobs need is missing."})
 async def readyz(services: Services) -> JSONResponse:
     """Answer 200 if the database is reachable, its schema current and an orchestrator alive, else 503."""
     view = await services.health.check_readiness()
-    return JSONResponse(view.to_dict(), HTTPStatus.OK if view.is_ready else HTTPStatus.SERVICE_UNAVAILABLE)
+    return _answer(view, is_good=view.is_ready)
 
 
-@routes.get("/health", Scope.READ, "HealthView")
+@routes.get("/health", Scope.READ, "HealthView", same={503: "A part is not healthy."})
 async def health(services: Services) -> JSONResponse:
     """Show the state of each part, and since when; 503 if one is not healthy."""
     view = await services.health.check()
-    is_healthy = view.status is HealthState.HEALTHY
-    return JSONResponse(view.to_dict(), HTTPStatus.OK if is_healthy else HTTPStatus.SERVICE_UNAVAILABLE)
+    return _answer(view, is_good=view.status is HealthState.HEALTHY)
+
+
+def _answer(view: View, *, is_good: bool) -> JSONResponse:
+    if is_good:
+        return JSONResponse(view.to_dict())
+    return JSONResponse(view.to_dict(), HTTPStatus.SERVICE_UNAVAILABLE, _RETRY)

@@ -110,7 +110,9 @@ def complete(document: dict[str, Any]) -> dict[str, Any]:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             operation["operationId"] = operation_id(method, path)
+            _simplify_optional_body(operation.get("requestBody", {}))
             for status, answer in operation["responses"].items():
+                _drop_empty_content(answer)
                 _add_headers(answer, status)
                 _add_examples(answer, examples["answers"])
             _add_examples(operation.get("requestBody", {}), examples["requests"])
@@ -136,9 +138,24 @@ def _singular(word: str) -> str:
     return word if word in _SINGULAR_WORDS else word.removesuffix("s")
 
 
+def _simplify_optional_body(body: dict[str, Any]) -> None:
+    """Describe a body that may be missing by its schema alone: clients would send `null` for one that is null, too."""
+    for content in body.get("content", {}).values():
+        options = content["schema"].get("anyOf", ())
+        if not body.get("required") and {"type": "null"} in options:
+            (content["schema"],) = (option for option in options if option != {"type": "null"})
+
+
+def _drop_empty_content(answer: dict[str, Any]) -> None:
+    """Drop the JSON that FastAPI adds to an answer of another type: clients would parse that answer as JSON."""
+    content = answer.get("content", {})
+    if content.get("application/json") == {"schema": {}}:
+        del content["application/json"]
+
+
 def _add_headers(answer: dict[str, Any], status: str) -> None:
     names = ["X-Request-ID", "RateLimit"]
-    if status == "default":
+    if status in ("default", "503"):
         names.append("Retry-After")
     headers = {name: {"$ref": f"#/components/headers/{name}"} for name in names}
     answer["headers"] = headers | answer.get("headers", {})

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from dagmaster.errors import OUTCOMES, Category, DagmasterError, RateLimitExceeded, TokenRejected
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_SECONDS: Final = 2
 MAX_ERRORS: Final = 50
+_METHODS: Final = ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
 _LOGGER = logging.getLogger("dagmaster.http")
 
 SCHEMA: Final[dict[str, Any]] = {
@@ -110,10 +112,22 @@ async def _on_http(request: Request, error: Exception) -> Response:
         # FastAPI wraps what the parser of the body raises.
         return of_error(error.__cause__)
     code = {404: "route_not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
-    detail = str(error.detail)
+    detail, headers = str(error.detail), dict(error.headers or {})
     if error.status_code == HTTPStatus.NOT_FOUND:
         detail = f"there is no route {request.method} {request.url.path[:200]}"
-    return problem(error.status_code, code, detail, headers=dict(error.headers or {}))
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED and (methods := _methods_of(request)):
+        headers["Allow"] = ", ".join(methods)
+        detail = f"{request.url.path[:200]} has no method {request.method}; it has: {headers['Allow']}"
+    return problem(error.status_code, code, detail, headers=headers)
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Return the methods of all routes with the path of a request: Starlette names only those of the first."""
+    return [
+        method
+        for method in _METHODS
+        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+    ]
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

@@ -67,10 +67,15 @@ class Routes:
         media_type: str = "application/json",
         streams: bool = False,
         also: Mapping[int, str] | None = None,
+        same: Mapping[int, str] | None = None,
         headers: Sequence[str] = (),
         **options: Any,
     ) -> Callable[[F], F]:
-        """Declare a route. `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`."""
+        """Declare a route.
+
+        `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`. `also`, `same`: descriptions
+        of other statuses, without a body and with the same one.
+        """
         self.scopes[method, path] = scope
         content = {media_type: {"schema": schema_of(returns)}}
         if streams:
@@ -78,6 +83,7 @@ class Routes:
         answer: dict[str, Any] = {"description": returns, "content": content}
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
         others: dict[int | str, dict[str, Any]] = {code: {"description": text} for code, text in (also or {}).items()}
+        others |= {code: {**answer, "description": text} for code, text in (same or {}).items()}
         responses: dict[int | str, dict[str, Any]] = {status: answer, **others, **PROBLEMS}
         extra: dict[str, Any] = {} if scope is None else {"security": [{"key": []}], "x-scope": scope.value}
         if "ETag" in headers:
@@ -148,10 +154,24 @@ class StrictRequest(Request):
             value = read_json(text)
             _check_storable(value)
         except (ValueError, RecursionError) as error:
-            reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-            message = f"the body is not valid JSON: {reason}"[:300]
+            message = f"the body is not valid JSON: {_json_reason(error)}"[:300]
             raise RequestInvalid([Problem(message=message, path="body")]) from None
         return value
+
+
+def _json_reason(error: ValueError | RecursionError) -> str:
+    """Return why a text is not JSON, for people who do not know Python."""
+    match error:
+        case RecursionError():
+            return "it is nested too deeply"
+        case UnicodeDecodeError():
+            return f"it is not UTF-8, from byte {error.start} on"
+        case UnicodeEncodeError():
+            return "a text has one half of a surrogate pair without the other"
+    text = str(error)
+    if "BOM" in text:
+        return "it begins with a byte order mark: leave that out"
+    return "a number has thousands of digits" if text.startswith("Exceeds the limit") else text
 
 
 def _check_storable(value: Any) -> None:

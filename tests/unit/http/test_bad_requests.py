@@ -50,6 +50,25 @@ def test_a_bad_body_is_a_problem_with_a_path(body, status):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b'{"inputs": ' + b"9" * 5_000 + b"}", "a number has thousands of digits"),
+        (b'{"name": "\\ud800"}', "a text has one half of a surrogate pair without the other"),
+        (b'{"name": "\xe9"}', "it is not UTF-8, from byte 10 on"),
+        (b"\xef\xbb\xbf{}", "it begins with a byte order mark: leave that out"),
+    ],
+)
+def test_the_reason_why_a_body_is_not_json_is_for_people_who_do_not_know_python(body, reason):
+    async def main() -> None:
+        async with opened_api() as api:
+            answer = await api.http.post("/api/v1/jobs", content=body, headers={**api.headers, **JSON})
+            (error,) = answer.json()["errors"]
+            assert (answer.status_code, error["message"]) == (400, f"the body is not valid JSON: {reason}")
+
+    asyncio.run(main())
+
+
 def test_a_caller_without_a_key_is_rejected_before_its_request_is_read():
     async def main() -> None:
         async with opened_api() as api:
@@ -66,6 +85,9 @@ def test_an_unknown_route_and_a_wrong_method_are_problems():
             assert (unknown.status_code, unknown.json()["code"]) == (404, "route_not_found")
             wrong = await api.post("/api/v1/stats")
             assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
+            # Several routes have this path, each with one method.
+            several = await api.http.delete("/api/v1/jobs", headers=api.headers)
+            assert (several.status_code, several.headers["allow"]) == (405, "GET, POST")
             assert all("x-request-id" in answer.headers for answer in (unknown, wrong))
 
     asyncio.run(main())

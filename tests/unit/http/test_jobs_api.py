@@ -57,6 +57,41 @@ def test_the_same_key_is_the_same_job_and_another_body_a_conflict():
     asyncio.run(main())
 
 
+def test_a_key_of_a_whole_batch_is_rejected_rather_than_ignored():
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.publish()
+            for path, body in (
+                ("batch", {"jobs": [{"workflow_id": "hello"}]}),
+                ("definition", {"definition": {}, "jobs": [{}]}),
+            ):
+                answer = await api.post(f"/api/v1/jobs/{path}", body, headers={"Idempotency-Key": "k"})
+                assert (answer.status_code, answer.json()["code"]) == (400, "submission_rejected")
+                assert "field idempotency_key" in answer.json()["detail"]
+            assert (await api.get("/api/v1/stats")).json()["total"] == 0
+
+    asyncio.run(main())
+
+
+def test_a_resume_as_a_new_job_takes_its_key_from_the_header():
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.publish()
+            job_id = (await api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
+            await api.until(job_id, "WAITING")
+            await api.post(f"/api/v1/jobs/{job_id}/cancel")
+            await finished(api.application, job_id)
+            url, body = f"/api/v1/jobs/{job_id}/resume", {"inputs": {"name": "Eve"}}
+            first = await api.post(url, body, headers={"Idempotency-Key": "again"})
+            second = await api.post(url, {**body, "idempotency_key": "again"})
+            assert (first.json()["is_new"], second.json()["is_new"]) == (True, False)
+            assert first.json()["job_id"] == second.json()["job_id"]
+            differing = await api.post(url, {**body, "idempotency_key": "x"}, headers={"Idempotency-Key": "again"})
+            assert differing.status_code == 400
+
+    asyncio.run(main())
+
+
 def test_each_job_of_a_batch_has_its_own_outcome():
     async def main() -> None:
         async with opened_api() as api:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
+import importlib
 import json
 import re
 import subprocess
 import sys
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,11 +18,12 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from dagmaster.http.app import create_app
 from dagmaster.http.openapi import OPERATION_IDS, operation_id
-from tests.unit.application.memory_application import memory_application
+from tests.unit.application.memory_application import finished, memory_application
 from tests.unit.http.api_client import memory_services, opened_api
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 EXAMPLES = json.loads(files("dagmaster.http").joinpath("examples.json").read_text(encoding="utf-8"))
 
@@ -119,18 +119,95 @@ def test_routes_with_an_etag_are_those_that_document_it():
     asyncio.run(main())
 
 
-@pytest.mark.slow
-@pytest.mark.process
-def test_a_generator_makes_a_client_that_has_a_method_for_each_operation(tmp_path):
-    (tmp_path / "openapi.json").write_text(json.dumps(document()))
+def test_an_answer_has_one_type_unless_a_parameter_chooses():
+    types = {
+        path: [*operation["responses"]["200"]["content"]]
+        for method, path, operation in operations()
+        if method == "get" and [*operation["responses"]["200"]["content"]] != ["application/json"]
+    }
+    job, workflow, logs = (
+        "/api/v1/jobs/{job_id}",
+        "/api/v1/workflows/{workflow_id}",
+        "application/json text/event-stream",
+    )
+    assert types == {
+        "/metrics": ["text/plain"],
+        "/api/v1/stream": ["text/event-stream"],
+        f"{job}/stream": ["text/event-stream"],
+        f"{job}/logs": logs.split(),
+        f"{job}/nodes/{{node_id}}/logs": logs.split(),
+        f"{job}/logs/text": ["text/plain"],
+        f"{job}/footprints": ["application/geo+json"],
+        f"{workflow}/schema": ["application/schema+json"],
+        f"{workflow}/diagram.svg": ["image/svg+xml"],
+    }
+
+
+def generate_client(folder: Path) -> Path:
+    """Let a generator make a package; return its folder. It knows no SVG: that is a text."""
+    (folder / "openapi.json").write_text(json.dumps(document()))
+    (folder / "config.yaml").write_text("post_hooks: []\ncontent_type_overrides: {image/svg+xml: text/plain}\n")
     command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]
-    (tmp_path / "config.yaml").write_text("post_hooks: []\n")
     done = subprocess.run(
-        [*command, "--output-path", "client", "--config", "config.yaml", "--fail-on-warning"],
-        check=False, capture_output=True, text=True, cwd=tmp_path, timeout=120,
+        [*command, "--output-path", "generated_client", "--config", "config.yaml", "--fail-on-warning"],
+        check=False, capture_output=True, text=True, cwd=folder, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    modules = {path.stem: path for path in (tmp_path / "client" / "api").rglob("*.py")}
+    return folder / "generated_client"
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_generated_client_has_a_method_for_each_operation_and_understands_the_answers(tmp_path, monkeypatch):
+    folder = generate_client(tmp_path)
+    modules = {path.stem: path for path in (folder / "api").rglob("*.py")}
     assert {operation["operationId"] for _, _, operation in operations()} <= set(modules)
-    for path in Path(tmp_path / "client").rglob("*.py"):
-        ast.parse(path.read_text())
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for path in folder.rglob("*.py"):
+        importlib.import_module(".".join(path.relative_to(tmp_path).with_suffix("").parts).removesuffix(".__init__"))
+    models = importlib.import_module("generated_client.models")
+
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.publish()
+            client = importlib.import_module("generated_client").Client(base_url="http://test")
+            api.http.headers.update(api.headers)
+            client.set_async_httpx_client(api.http)
+
+            async def call(name: str, *args: Any, **kwargs: Any) -> tuple[int, str, Any]:
+                parts = modules[name].relative_to(tmp_path).with_suffix("").parts
+                answer = await importlib.import_module(".".join(parts)).asyncio_detailed(*args, client=client, **kwargs)
+                return answer.status_code.value, type(answer.parsed).__name__, answer.parsed
+
+            submitted = await call("submit_job", body=models.SubmitBody(workflow_id="hello"))
+            assert submitted[:2] == (202, "SubmitResult")
+            job_id = submitted[2].job_id
+            await api.until(job_id, "WAITING")
+            cancelled = await call("cancel_job", job_id)
+            await finished(api.application, job_id)
+            slow = models.TestBody.from_dict({"params": {"name": "Ada"}, "wait_seconds": 0})
+            answers = {
+                "cancel_job": cancelled,
+                **{name: await call(name) for name in ("check_readiness", "check_health", "get_prometheus_metrics")},
+                **{name: await call(name, job_id) for name in ("get_job", "stream_job", "get_job_log_text")},
+                "get_workflow_diagram": await call("get_workflow_diagram", "hello"),
+                # A body that may be missing is missing.
+                "resume_job": await call("resume_job", job_id, dry_run=True),
+                "test_handler": await call("test_handler", "greet", body=slow),
+                "get_node": await call("get_node", job_id, "nothing"),
+            }
+            assert {name: answer[:2] for name, answer in answers.items()} == {
+                "cancel_job": (200, "CommandResult"),
+                "check_readiness": (200, "ReadinessView"),
+                "check_health": (200, "HealthView"),
+                "get_prometheus_metrics": (200, "str"),
+                "get_job": (200, "JobDetailView"),
+                "stream_job": (200, "str"),
+                "get_job_log_text": (200, "str"),
+                "get_workflow_diagram": (200, "str"),
+                "resume_job": (200, "ResumePlanView"),
+                "test_handler": (202, "HandlerTestView"),
+                "get_node": (404, "ProblemDocument"),
+            }
+
+    asyncio.run(main())

@@ -229,6 +229,7 @@ def test_a_server_on_an_old_schema_is_not_ready_and_says_so(monkeypatch):
         assert (ready.status_code, ready.json()["failing"]) == (503, ["schema", "orchestrators"])
         health = await api.get("/health")
         assert (health.status_code, health.json()["parts"]["schema"]["state"]) == (503, "UNHEALTHY")
+        assert ready.headers["retry-after"] == health.headers["retry-after"] == "2"
         assert "0001" not in ready.text
 
     with_api(work)

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
 from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, resume_job
 from dagmaster.application.submission import MAX_KEY
+from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
@@ -56,6 +57,7 @@ async def resume(
     body: ResumeBody | None = None,
     dry_run: DryRun = False,
     wait_seconds: WaitSeconds = 5.0,
+    idempotency_key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Run again what failed, in the same job; with new inputs or another version, as a new job."""
     asked = body or ResumeBody()
@@ -65,7 +67,7 @@ async def resume(
         inputs=asked.inputs,
         input_texts=asked.input_texts,
         version=asked.version,
-        idempotency_key=asked.idempotency_key,
+        idempotency_key=one_key(asked.idempotency_key, idempotency_key),
     )
     if dry_run:
         return JSONResponse((await plan_resume(app, job_id, request)).to_dict())

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from fastapi import Depends
 from pydantic import Field
 from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.publication import WorkflowSource, publish_workflows
 from dagmaster.application.submission import MAX_BATCH, JobRequest, submit_jobs
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.http.api.submissions import JobBody
+from dagmaster.http.api.submissions import JobBody, reject_key_of_batch
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.api_keys import Scope
@@ -50,7 +51,7 @@ class PublishBatchBody(Body):
     activate: bool = Field(default=True, description="Let new jobs use these versions.")
 
 
-@routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202)
+@routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)])
 async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobsBody) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
     graph = await compiler.run(compile_definition, body.definition)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Path
 from pydantic import Field
@@ -19,6 +19,7 @@ from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("handlers")
+STILL_RUNS: Final = {202: "It still runs: follow the job."}
 Name = Annotated[str, Path(max_length=MAX_HANDLER_NAME, description="The name of a handler, or an alias.")]
 
 
@@ -49,7 +50,7 @@ async def handler(request: Request, app: App, name: Name) -> Response:
     return with_etag(request, (await find_handler(app, name)).to_dict())
 
 
-@routes.post("/handlers/{name}/test", Scope.ADMIN, "HandlerTestView")
+@routes.post("/handlers/{name}/test", Scope.ADMIN, "HandlerTestView", same=STILL_RUNS, headers=["Location"])
 async def test(app: App, caller: Caller, name: Name, body: TestBody) -> JSONResponse:
     """Run a handler once on a worker, as a job that lists leave out. 202: it still runs; follow the job.
 
@@ -58,7 +59,7 @@ async def test(app: App, caller: Caller, name: Name, body: TestBody) -> JSONResp
     return await _run(app, caller, name, body)
 
 
-@routes.post("/handlers/test", Scope.ADMIN, "HandlerTestView")
+@routes.post("/handlers/test", Scope.ADMIN, "HandlerTestView", same=STILL_RUNS, headers=["Location"])
 async def test_named(app: App, caller: Caller, body: NamedTestBody) -> JSONResponse:
     """Run a handler once on a worker, as `/handlers/{name}/test` does; the body names it."""
     return await _run(app, caller, body.handler, body)

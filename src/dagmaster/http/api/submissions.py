@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Header
+from fastapi import Depends, Header
 from pydantic import Field
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application.submission import (
@@ -58,12 +59,9 @@ class SubmitBody(JobBody):
         self, submitted_by: str, header_key: str | None = None, trace_parent: str | None = None
     ) -> JobRequest:
         """Return the request for the application; the key may come with a header instead."""
-        key = self.idempotency_key
-        if header_key is not None and key is not None and header_key != key:
-            raise SubmissionRejected("the header Idempotency-Key and the field idempotency_key differ")
         return JobRequest(
             **self.model_dump(exclude={"idempotency_key"}),
-            idempotency_key=key or header_key,
+            idempotency_key=one_key(self.idempotency_key, header_key),
             submitted_by=submitted_by,
             trace_parent=trace_parent,
         )
@@ -73,6 +71,21 @@ class BatchBody(Body):
     """Up to 100 jobs, each with its own outcome."""
 
     jobs: list[SubmitBody] = Field(min_length=1, max_length=MAX_BATCH)
+
+
+def one_key(field_key: str | None, header_key: str | None) -> str | None:
+    """Return the idempotency key of a body or its header; raise `SubmissionRejected` if they differ."""
+    if header_key is not None and field_key is not None and header_key != field_key:
+        raise SubmissionRejected("the header Idempotency-Key and the field idempotency_key differ")
+    return field_key or header_key
+
+
+async def reject_key_of_batch(request: Request) -> None:
+    """Raise `SubmissionRejected` for a key of several jobs: ignored, it would promise what does not hold."""
+    if "idempotency-key" in request.headers:
+        raise SubmissionRejected(
+            "several jobs have no Idempotency-Key of their own: each of them has the field idempotency_key"
+        )
 
 
 @routes.post("/jobs", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
@@ -88,7 +101,7 @@ async def submit(
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
-@routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202)
+@routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)])
 async def submit_batch(app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
     results = await submit_jobs(app, [job.to_request(caller.name, trace_parent=traceparent) for job in body.jobs])
