@@ -189,6 +189,34 @@ async def test_more_durations_than_the_limit_are_read_from_a_histogram_and_label
     assert binned.p95 == pytest.approx(exact.p95, rel=0.01)
 
 
+async def test_percentiles_stay_exact_while_other_jobs_are_not_counted_yet(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
+    await orchestrator.roll_up_metrics()
+    counted = await metrics_of(reader, "quick")
+    (node,) = await reader.nodes("quick", await since(reader))
+    await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
+    assert (await reader.window(86400, 21600)).pending == 1
+    assert (counted.completed, counted.durations.is_exact, node.durations.is_exact) == (1, True, True)
+    assert await metrics_of(reader, "quick") == counted
+    assert await reader.nodes("quick", await since(reader)) == [node]
+
+
+async def test_metrics_of_one_workflow_are_those_that_it_has_among_all(world):
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await played_flow(world, orchestrator, 10)
+    await failed_job(world, orchestrator, "no")
+    await orchestrator.roll_up_metrics()
+    start = await since(reader)
+    assert [one.workflow_id for one in await reader.workflows(start)] == ["bad", "flow"]
+    assert await reader.workflows(start, workflow_id="flow") == [await metrics_of(reader, "flow")]
+    assert await reader.failures(start, workflow_id="bad", limit=9) == await reader.failures(start, limit=9)
+    assert await reader.failures(start, workflow_id="flow", limit=9) == []
+    for unknown in ("unknown", "\0"):
+        assert await reader.workflows(start, workflow_id=unknown) == []
+        assert await reader.failures(start, workflow_id=unknown, limit=9) == []
+
+
 async def test_failures_are_grouped_by_their_message_without_what_differs(world):
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     for message in MESSAGES:

@@ -116,18 +116,20 @@ class SystemMethods:
 
     # ── Metrics ──
 
-    async def workflow_metrics(self, *, days: int = 7) -> WorkflowMetricsReport:
+    async def workflow_metrics(self, *, workflow_id: str | None = None, days: int = 7) -> WorkflowMetricsReport:
         """Return how many jobs of each workflow completed and failed, how long they took, and why they failed."""
-        return view_of(WorkflowMetricsReport, await self.connection.get("metrics", "workflows", days=days))
+        answer = await self.connection.get("metrics", "workflows", workflow_id=workflow_id, days=days)
+        return view_of(WorkflowMetricsReport, answer)
 
     async def node_metrics(self, workflow_id: str, *, days: int = 7) -> NodeMetricsReport:
         """Return how often each node of a workflow completed and failed, and how long it took."""
         path = ("metrics", "workflows", workflow_id, "nodes")
         return view_of(NodeMetricsReport, await self.connection.get(*path, days=days))
 
-    async def failure_metrics(self, *, days: int = 7, limit: int = 20) -> FailureReport:
+    async def failure_metrics(self, *, workflow_id: str | None = None, days: int = 7, limit: int = 20) -> FailureReport:
         """Return the most frequent failures, grouped by their message."""
-        return view_of(FailureReport, await self.connection.get("metrics", "failures", days=days, limit=limit))
+        query = {"workflow_id": workflow_id, "days": days, "limit": limit}
+        return view_of(FailureReport, await self.connection.get("metrics", "failures", **query))
 
     async def throughput(self, *, hours: int = 24, bucket_minutes: int = 60) -> ThroughputReport:
         """Return how many jobs were submitted and finished over time."""

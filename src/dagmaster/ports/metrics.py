@@ -116,8 +116,8 @@ class MetricReader(Protocol):
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
         """Return the last so many seconds, from the start of a step on. Steps are counted from the epoch."""
 
-    async def workflows(self, since: float) -> Sequence[WorkflowMetrics]:
-        """Return the metrics of every workflow with finished jobs, most jobs first."""
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> Sequence[WorkflowMetrics]:
+        """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
 
     async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetrics]:
         """Return the metrics of every node of a workflow, by id."""
@@ -128,8 +128,10 @@ class MetricReader(Protocol):
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> Sequence[DurationBin]:
         """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
 
-    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> Sequence[FailureGroup]:
-        """Return the most frequent failures; with `per_workflow`, that many of each workflow."""
+    async def failures(
+        self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
+    ) -> Sequence[FailureGroup]:
+        """Return the most frequent failures, of all workflows or of one; `per_workflow`: that many of each."""
 
     async def throughput(self, since: float, until: float, step_seconds: float) -> Sequence[ThroughputBucket]:
         """Return a bucket for each step, oldest first, also for those without jobs."""

@@ -117,7 +117,7 @@ class FakeMetrics:
     async def window(self, seconds: float, step_seconds: float) -> MetricWindow:
         return MetricWindow(since=0.0, until=seconds, pending=1)
 
-    async def workflows(self, since: float) -> list[WorkflowMetrics]:
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetrics]:
         return [WorkflowMetrics(workflow_id="flow", completed=3, failed=1, cancelled=0, durations=self.durations)]
 
     async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
@@ -130,7 +130,9 @@ class FakeMetrics:
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
         return [DurationBin(seconds=0.02, completed=2, failed=0), DurationBin(seconds=9_000.0, completed=1, failed=1)]
 
-    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> list[FailureGroup]:
+    async def failures(
+        self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
+    ) -> list[FailureGroup]:
         group = {"workflow_id": "flow", "node_id": "fetch", "message": "no", "job_id": "7", "content_hash": "x"}
         return [FailureGroup(**group, count=1, last_at=100.0)]
 

@@ -58,6 +58,9 @@ def test_metrics_count_jobs_nodes_failures_and_throughput_without_secrets():
             assert [(node["node_id"], node["total_executions"], node["failed"]) for node in nodes] == [("halve", 4, 2)]
             failures = await api.get("/api/v1/metrics/failures", limit=5)
             assert [failure["count"] for failure in failures.json()["failures"]] == [2]
+            for kind, count in (("workflows", 1), ("failures", 1)):
+                of_one = (await api.get(f"/api/v1/metrics/{kind}", workflow_id="halves")).json()
+                assert len(of_one[kind]) == count
             buckets = (await api.get("/api/v1/metrics/throughput", hours=1, bucket_minutes=60)).json()["buckets"]
             assert sum(bucket["submitted"] for bucket in buckets) == 4
             assert sum(bucket["completed"] + bucket["failed"] for bucket in buckets) == 4
@@ -71,6 +74,8 @@ def test_metrics_count_jobs_nodes_failures_and_throughput_without_secrets():
     [
         ("workflows?days=0", 422),
         ("workflows?days=91", 422),
+        ("workflows?workflow_id=unknown", 404),
+        ("failures?workflow_id=unknown", 404),
         ("workflows/unknown/nodes", 404),
         ("workflows/%00/nodes", 400),
         ("failures?limit=201", 422),

@@ -49,14 +49,20 @@ _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
 
 
-async def workflow_metrics(app: Application, *, days: int = 7) -> WorkflowMetricsReport:
-    """Return the metrics of every workflow with jobs that finished within so many days."""
+async def workflow_metrics(app: Application, *, workflow_id: str | None = None, days: int = 7) -> WorkflowMetricsReport:
+    """Return the metrics of every workflow with jobs that finished within so many days.
+
+    `workflow_id`: only of this one; raise `WorkflowNotFound` if no such workflow is known.
+    """
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
-    workflows = await reader.workflows(window.since)
-    failures = await _failure_views(
-        app, await reader.failures(window.since, per_workflow=COMMON_FAILURES, limit=_MAX_COMMON)
+    workflows = await reader.workflows(window.since, workflow_id=workflow_id)
+    if not workflows:
+        await _check_workflow(app, workflow_id)
+    groups = await reader.failures(
+        window.since, workflow_id=workflow_id, per_workflow=COMMON_FAILURES, limit=_MAX_COMMON
     )
+    failures = await _failure_views(app, groups)
     return WorkflowMetricsReport(
         since=window.since,
         until=window.until,
@@ -70,8 +76,8 @@ async def node_metrics(app: Application, workflow_id: str, *, days: int = 7) -> 
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
     nodes = await reader.nodes(workflow_id, window.since)
-    if not nodes and not await app.read.versions(workflow_id, limit=1):
-        raise await workflow_not_found(app, workflow_id)
+    if not nodes:
+        await _check_workflow(app, workflow_id)
     return NodeMetricsReport(
         workflow_id=workflow_id,
         since=window.since,
@@ -86,8 +92,8 @@ async def workflow_history(app: Application, workflow_id: str, *, days: int = 7)
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
     periods = {record.at: record for record in await reader.history(workflow_id, window.since)}
-    if not periods and not await app.read.versions(workflow_id, limit=1):
-        raise await workflow_not_found(app, workflow_id)
+    if not periods:
+        await _check_workflow(app, workflow_id)
     starts = [window.since + number * PERIOD_SECONDS for number in range(math.ceil(days * _DAY / PERIOD_SECONDS) + 1)]
     return WorkflowHistoryReport(
         workflow_id=workflow_id,
@@ -121,11 +127,18 @@ async def node_durations(app: Application, *, workflow_id: str | None = None, da
     )
 
 
-async def failure_metrics(app: Application, *, days: int = 7, limit: int = 20) -> FailureReport:
-    """Return the most frequent failures of jobs that finished within so many days."""
+async def failure_metrics(
+    app: Application, *, workflow_id: str | None = None, days: int = 7, limit: int = 20
+) -> FailureReport:
+    """Return the most frequent failures of jobs that finished within so many days.
+
+    `workflow_id`: only of this one; raise `WorkflowNotFound` if no such workflow is known.
+    """
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
-    failures = await _failure_views(app, await reader.failures(window.since, limit=limit))
+    failures = await _failure_views(app, await reader.failures(window.since, workflow_id=workflow_id, limit=limit))
+    if not failures:
+        await _check_workflow(app, workflow_id)
     return FailureReport(since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures))
 
 
@@ -143,6 +156,12 @@ async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int =
         bucket_minutes=bucket_minutes,
         buckets=tuple(map(_bucket_view, buckets)),
     )
+
+
+async def _check_workflow(app: Application, workflow_id: str | None) -> None:
+    """Raise `WorkflowNotFound` if a workflow is named that is not published: its metrics are not just empty."""
+    if workflow_id is not None and not await app.read.versions(workflow_id, limit=1):
+        raise await workflow_not_found(app, workflow_id)
 
 
 def _workflow_view(record: WorkflowMetrics, failures: Sequence[FailureView]) -> WorkflowMetricsView:

@@ -28,6 +28,8 @@ days_option = click.option(
     "--days", type=click.IntRange(1, MAX_DAYS), default=7, show_default=True, help="How many days back."
 )
 
+workflow_option = click.option("--workflow", "workflow_id", metavar="ID", help="Only of this workflow.")
+
 
 @click.group(epilog="Exit codes: 0 shown, 2 unknown workflow, 3 no database.")
 def metrics() -> None:
@@ -38,21 +40,27 @@ def metrics() -> None:
     \b
     Examples:
       dagmaster metrics workflows
-      dagmaster metrics failures --days 1
+      dagmaster metrics failures --days 1 --workflow fan_out
       dagmaster metrics throughput --hours 6 --bucket-minutes 10 --json
     """
 
 
 @metrics.command()
+@workflow_option
 @days_option
 @json_option
 @data_dir_option
-def workflows(*, days: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def workflows(*, workflow_id: str | None, days: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show how many jobs of each workflow completed and failed, and how long they took."""
     from dagmaster.application.queries.metrics import workflow_metrics
     from dagmaster.cli.render.metrics_tables import workflows_tables
 
-    return _show(data_dir, lambda system: system.call(workflow_metrics, days=days), workflows_tables, as_json=as_json)
+    return _show(
+        data_dir,
+        lambda system: system.call(workflow_metrics, workflow_id=workflow_id, days=days),
+        workflows_tables,
+        as_json=as_json,
+    )
 
 
 @metrics.command()
@@ -71,17 +79,21 @@ def nodes(workflow_id: str, *, days: int, as_json: bool, data_dir: pathlib.Path 
 
 
 @metrics.command()
+@workflow_option
 @days_option
 @click.option("--limit", type=click.IntRange(1, MAX_FAILURES), default=20, show_default=True, help="How many groups.")
 @json_option
 @data_dir_option
-def failures(*, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def failures(*, workflow_id: str | None, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show the most frequent failures, grouped by their message."""
     from dagmaster.application.queries.metrics import failure_metrics
     from dagmaster.cli.render.metrics_tables import failures_table
 
     return _show(
-        data_dir, lambda system: system.call(failure_metrics, days=days, limit=limit), failures_table, as_json=as_json
+        data_dir,
+        lambda system: system.call(failure_metrics, workflow_id=workflow_id, days=days, limit=limit),
+        failures_table,
+        as_json=as_json,
     )
 
 

@@ -17,13 +17,14 @@ routes = Routes("metrics")
 Days = Annotated[int, Query(ge=1, le=MAX_DAYS, description="How many days back.")]
 Failures = Annotated[int, Query(ge=1, le=MAX_FAILURES, description="The number of groups.")]
 Hours = Annotated[int, Query(ge=1, le=MAX_HOURS, description="How many hours back.")]
+WorkflowFilter = Annotated[str | None, Query(max_length=64, description="Only of this one.")]
 Minutes = Annotated[int, Query(ge=1, le=24 * 60, description="The length of a bucket.")]
 
 
 @routes.get("/metrics/workflows", Scope.READ, "WorkflowMetricsReport")
-async def workflows(app: App, days: Days = 7) -> JSONResponse:
+async def workflows(app: App, workflow_id: WorkflowFilter = None, days: Days = 7) -> JSONResponse:
     """Show how many jobs of each workflow completed and failed, how long they took, and why they failed."""
-    return JSONResponse((await queries.workflow_metrics(app, days=days)).to_dict())
+    return JSONResponse((await queries.workflow_metrics(app, workflow_id=workflow_id, days=days)).to_dict())
 
 
 @routes.get("/metrics/workflows/{workflow_id}/nodes", Scope.READ, "NodeMetricsReport")
@@ -39,17 +40,16 @@ async def history(app: App, workflow_id: str, days: Days = 7) -> JSONResponse:
 
 
 @routes.get("/metrics/durations", Scope.READ, "DurationReport")
-async def durations(
-    app: App, workflow_id: Annotated[str | None, Query(max_length=64)] = None, days: Days = 7
-) -> JSONResponse:
+async def durations(app: App, workflow_id: WorkflowFilter = None, days: Days = 7) -> JSONResponse:
     """Show how long nodes took, as a histogram: of all workflows, or of one."""
     return JSONResponse((await queries.node_durations(app, workflow_id=workflow_id, days=days)).to_dict())
 
 
 @routes.get("/metrics/failures", Scope.READ, "FailureReport")
-async def failures(app: App, days: Days = 7, limit: Failures = 20) -> JSONResponse:
+async def failures(app: App, workflow_id: WorkflowFilter = None, days: Days = 7, limit: Failures = 20) -> JSONResponse:
     """Show the most frequent failures, grouped by their message."""
-    return JSONResponse((await queries.failure_metrics(app, days=days, limit=limit)).to_dict())
+    report = await queries.failure_metrics(app, workflow_id=workflow_id, days=days, limit=limit)
+    return JSONResponse(report.to_dict())
 
 
 @routes.get("/metrics/throughput", Scope.READ, "ThroughputReport")

@@ -119,18 +119,18 @@ class MemoryMetricReader:
         since = (now - seconds) // step_seconds * step_seconds
         return MetricWindow(since=since, until=now, pending=min(len(self._database.metric_pending), MAX_EXACT))
 
-    async def workflows(self, since: float) -> Sequence[WorkflowMetrics]:
-        """Return the metrics of every workflow with finished jobs, most jobs first."""
-        samples = self._samples(since)
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> Sequence[WorkflowMetrics]:
+        """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
+        samples = self._samples(since, workflow_id)
         metrics = []
-        for workflow_id in {sample.workflow_id for sample in samples}:
-            of_workflow = [sample for sample in samples if sample.workflow_id == workflow_id]
+        for name in {sample.workflow_id for sample in samples}:
+            of_workflow = [sample for sample in samples if sample.workflow_id == name]
             count = Counter(sample.status for sample in of_workflow)
             completed = [sample for sample in of_workflow if sample.status is JobStatus.COMPLETED]
             seconds = (sample.seconds for sample in completed)
             metrics.append(
                 WorkflowMetrics(
-                    workflow_id=workflow_id,
+                    workflow_id=name,
                     completed=count[JobStatus.COMPLETED],
                     failed=count[JobStatus.FAILED],
                     cancelled=count[JobStatus.CANCELLED],
@@ -141,7 +141,7 @@ class MemoryMetricReader:
 
     async def nodes(self, workflow_id: str, since: float) -> Sequence[NodeMetrics]:
         """Return the metrics of every node of a workflow, by id."""
-        samples = [sample for sample in self._samples(since) if sample.workflow_id == workflow_id]
+        samples = self._samples(since, workflow_id)
         is_exact = self._are_current(samples)
         nodes = [node for sample in samples for node in sample.nodes]
         metrics = []
@@ -164,7 +164,7 @@ class MemoryMetricReader:
 
     async def history(self, workflow_id: str, since: float) -> Sequence[PeriodMetrics]:
         """Return the periods in which jobs of a workflow finished, oldest first."""
-        samples = [sample for sample in self._samples(since) if sample.workflow_id == workflow_id]
+        samples = self._samples(since, workflow_id)
         periods = []
         for at in sorted({sample.period for sample in samples}):
             of_period = [sample for sample in samples if sample.period == at]
@@ -185,8 +185,7 @@ class MemoryMetricReader:
         """Return how long nodes took that completed or failed, of all workflows or of one, shortest first."""
         counts = Counter(
             (duration_bin(node.seconds), node.status)
-            for sample in self._samples(since)
-            if workflow_id is None or sample.workflow_id == workflow_id
+            for sample in self._samples(since, workflow_id)
             for node in sample.nodes
             if node.seconds is not None and node.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)
         )
@@ -199,10 +198,12 @@ class MemoryMetricReader:
             for number in sorted({number for number, _ in counts})
         ]
 
-    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> Sequence[FailureGroup]:
-        """Return the most frequent failures."""
+    async def failures(
+        self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
+    ) -> Sequence[FailureGroup]:
+        """Return the most frequent failures, of all workflows or of one."""
         groups: dict[tuple[str, str, str], FailureGroup] = {}
-        for sample in self._samples(since):
+        for sample in self._samples(since, workflow_id):
             if sample.status is not JobStatus.FAILED:
                 continue
             key = (sample.workflow_id, *sample.failure)
@@ -251,8 +252,9 @@ class MemoryMetricReader:
             )
         return buckets
 
-    def _samples(self, since: float) -> list[JobSample]:
-        return [sample for sample in self._database.metric_samples if sample.period >= since]
+    def _samples(self, since: float, workflow_id: str | None = None) -> list[JobSample]:
+        samples = self._database.metric_samples
+        return [one for one in samples if one.period >= since and workflow_id in (None, one.workflow_id)]
 
     def _are_current(self, samples: Sequence[JobSample]) -> bool:
         """Return whether the rows of jobs still show what was counted: none was resumed since."""

@@ -41,32 +41,27 @@ class PostgresMetricReader:
         since = (row["now"] - seconds) // step_seconds * step_seconds
         return MetricWindow(since=since, until=row["now"], pending=row["pending"])
 
-    async def workflows(self, since: float) -> list[WorkflowMetrics]:
-        """Return the metrics of every workflow with finished jobs, most jobs first."""
-        rows = await self._pool.fetch(_SQL["workflows"], {"since": since})
-        exact: dict[str, Record] = {}
-        if sum(row["completed"] for row in rows) <= MAX_EXACT:
-            exact = {row[0]: row for row in await self._pool.fetch(_SQL["workflow_percentiles"], {"since": since})}
+    async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetrics]:
+        """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
+        if workflow_id is not None and not is_storable(workflow_id):
+            return []
+        params = {"since": since, "workflow_id": workflow_id, "max_exact": MAX_EXACT}
         return [
             WorkflowMetrics(
                 workflow_id=row["workflow_id"],
                 completed=row["completed"],
                 failed=row["failed"],
                 cancelled=row["cancelled"],
-                durations=_durations(row, row["completed"], exact.get(row["workflow_id"])),
+                durations=_durations(row, row["completed"], row["exact_count"]),
             )
-            for row in rows
+            for row in await self._pool.fetch(_SQL["workflows"], params)
         ]
 
     async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
         """Return the metrics of every node of a workflow, by id."""
         if not is_storable(workflow_id):
             return []
-        params = {"workflow_id": workflow_id, "since": since}
-        rows = await self._pool.fetch(_SQL["nodes"], params)
-        exact: dict[str, Record] = {}
-        if sum(row["timed"] for row in rows) <= MAX_EXACT_NODES:
-            exact = {row[0]: row for row in await self._pool.fetch(_SQL["node_percentiles"], params)}
+        params = {"workflow_id": workflow_id, "since": since, "max_exact": MAX_EXACT_NODES}
         return [
             NodeMetrics(
                 node_id=row["node_id"],
@@ -75,9 +70,9 @@ class PostgresMetricReader:
                 skipped=row["skipped"],
                 cancelled=row["cancelled"],
                 retries=row["retries"],
-                durations=_durations(row, row["timed"], exact.get(row["node_id"])),
+                durations=_durations(row, row["timed"], row["exact_count"]),
             )
-            for row in rows
+            for row in await self._pool.fetch(_SQL["nodes"], params)
         ]
 
     async def history(self, workflow_id: str, since: float) -> list[PeriodMetrics]:
@@ -106,9 +101,13 @@ class PostgresMetricReader:
             for row in rows
         ]
 
-    async def failures(self, since: float, *, per_workflow: int | None = None, limit: int) -> list[FailureGroup]:
-        """Return the most frequent failures."""
-        params = {"since": since, "per_workflow": per_workflow, "limit": limit}
+    async def failures(
+        self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
+    ) -> list[FailureGroup]:
+        """Return the most frequent failures, of all workflows or of one."""
+        if workflow_id is not None and not is_storable(workflow_id):
+            return []
+        params = {"since": since, "workflow_id": workflow_id, "per_workflow": per_workflow, "limit": limit}
         rows = await self._pool.fetch(_SQL["failures"], params)
         return [FailureGroup(**{**dict(row), "job_id": str(row["job_id"])}) for row in rows]
 
@@ -127,13 +126,14 @@ class PostgresMetricReader:
         return [_bucket(step * step_seconds, sums.get(step), submitted.get(step, 0)) for step in range(first, end)]
 
 
-def _durations(row: Record, count: int, exact: Record | None) -> DurationMetrics:
+def _durations(row: Record, count: int, exact_count: int | None) -> DurationMetrics:
+    """Return durations; `exact_count`: of how many rows the exact percentiles are."""
     if not count:
         return DurationMetrics()
     average = row["seconds"] / count
     # Rows of jobs that were deleted or resumed since are missing: then they do not show what was counted.
-    if exact is not None and exact[1] == count:
-        return DurationMetrics(average=average, p50=exact["p50"], p95=exact["p95"])
+    if exact_count == count:
+        return DurationMetrics(average=average, p50=row["exact_p50"], p95=row["exact_p95"])
     return DurationMetrics(average=average, p50=bin_seconds(row["p50"]), p95=bin_seconds(row["p95"]), is_exact=False)
 
 

@@ -144,10 +144,14 @@ SELECT extract(epoch FROM clock())::float8 AS now,
        (SELECT count(*) FROM (SELECT FROM dag_metric_pending LIMIT :limit) AS p) AS pending
 
 -- name: workflows
--- The sums of every workflow, with the bins of its percentiles by nearest rank.
+-- The sums of every workflow, or of one, with the bins of its percentiles by nearest rank, and with exact percentiles of at most
+-- `max_exact` jobs. In one statement: each job is counted or pending, never both or neither. NOT IN is a hash of the pending
+-- jobs, however many there are: a join was planned as a loop while there were few.
 WITH bins AS (
     SELECT workflow_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds
-    FROM dag_metric_jobs WHERE period >= to_timestamp(:since) GROUP BY workflow_id, status, bin
+    FROM dag_metric_jobs
+    WHERE period >= to_timestamp(:since) AND (:workflow_id::text IS NULL OR workflow_id = :workflow_id::text COLLATE "C")
+    GROUP BY workflow_id, status, bin
 ),
 ranks AS (
     SELECT workflow_id, bin, sum(count) OVER (PARTITION BY workflow_id ORDER BY bin) AS rank,
@@ -164,22 +168,24 @@ sums AS (
            coalesce(sum(count) FILTER (WHERE status = 'CANCELLED'), 0)::bigint AS cancelled,
            sum(seconds) FILTER (WHERE status = 'COMPLETED') AS seconds
     FROM bins GROUP BY workflow_id
+),
+exact AS (
+    SELECT j.workflow_id, count(*) AS completed,
+           percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY greatest(extract(epoch FROM j.finished_at -
+               CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END)::float8, 0)) AS seconds
+    FROM dag_jobs j
+    WHERE (SELECT sum(s.completed) FROM sums s) <= :max_exact
+      AND j.finished_at >= to_timestamp(:since) AND j.status = 'COMPLETED' AND NOT j.is_hidden
+      AND (:workflow_id::text IS NULL OR j.workflow_id = :workflow_id::text COLLATE "C")
+      AND j.id NOT IN (SELECT p.job_id FROM dag_metric_pending p)
+    GROUP BY j.workflow_id
 )
-SELECT s.*, p.p50, p.p95 FROM sums s LEFT JOIN percentiles p USING (workflow_id)
+SELECT s.*, p.p50, p.p95, e.completed AS exact_count, e.seconds[1] AS exact_p50, e.seconds[2] AS exact_p95
+FROM sums s LEFT JOIN percentiles p USING (workflow_id) LEFT JOIN exact e USING (workflow_id)
 ORDER BY s.completed + s.failed + s.cancelled DESC, s.workflow_id
 
--- name: workflow_percentiles
--- The exact percentiles of every workflow, and of how many jobs they are.
-SELECT workflow_id, completed, seconds[1] AS p50, seconds[2] AS p95
-FROM (SELECT j.workflow_id, count(*) AS completed,
-             percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY greatest(extract(epoch FROM j.finished_at -
-                 CASE WHEN j.run = 1 THEN j.started_at ELSE dag_resumed_at(j.id) END)::float8, 0)) AS seconds
-      FROM dag_jobs j
-      WHERE j.finished_at >= to_timestamp(:since) AND j.status = 'COMPLETED' AND NOT j.is_hidden
-      GROUP BY j.workflow_id) AS p
-
 -- name: nodes
--- The sums of every node of a workflow, with the bins of its percentiles by nearest rank.
+-- The sums of every node of a workflow, in the same way.
 WITH bins AS (
     SELECT node_id, status, bin, sum(count)::bigint AS count, sum(seconds) AS seconds, sum(retries) AS retries
     FROM dag_metric_nodes WHERE workflow_id = :workflow_id AND period >= to_timestamp(:since) GROUP BY node_id, status, bin
@@ -202,21 +208,21 @@ sums AS (
            coalesce(sum(count) FILTER (WHERE status = 'COMPLETED' AND bin >= 0), 0)::bigint AS timed,
            sum(seconds) FILTER (WHERE status = 'COMPLETED') AS seconds
     FROM bins GROUP BY node_id
+),
+exact AS (
+    SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
+           percentile_disc(ARRAY[0.5, 0.95])
+               WITHIN GROUP (ORDER BY greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)) AS seconds
+    FROM dag_jobs j
+    JOIN dag_node_states n ON n.job_id = j.id AND n.source_count IS NULL AND n.status = 'COMPLETED'
+    -- "C": the collation of the index.
+    WHERE (SELECT sum(s.timed) FROM sums s) <= :max_exact
+      AND j.workflow_id = :workflow_id COLLATE "C" AND j.finished_at >= to_timestamp(:since) AND NOT j.is_hidden
+      AND n.started_at IS NOT NULL AND j.id NOT IN (SELECT p.job_id FROM dag_metric_pending p)
+    GROUP BY 1
 )
-SELECT s.*, p.p50, p.p95 FROM sums s LEFT JOIN percentiles p USING (node_id) ORDER BY s.node_id
-
--- name: node_percentiles
--- The exact percentiles of every node of a workflow, and of how many executions they are.
-SELECT node_id, timed, seconds[1] AS p50, seconds[2] AS p95
-FROM (SELECT split_part(n.node_id, '__', 1) AS node_id, count(*) AS timed,
-             percentile_disc(ARRAY[0.5, 0.95])
-                 WITHIN GROUP (ORDER BY greatest(extract(epoch FROM n.finished_at - n.started_at)::float8, 0)) AS seconds
-      FROM dag_jobs j
-      JOIN dag_node_states n ON n.job_id = j.id AND n.source_count IS NULL AND n.status = 'COMPLETED'
-      -- "C": the collation of the index.
-      WHERE j.workflow_id = :workflow_id COLLATE "C" AND j.finished_at >= to_timestamp(:since) AND NOT j.is_hidden
-        AND n.started_at IS NOT NULL
-      GROUP BY 1) AS p
+SELECT s.*, p.p50, p.p95, e.timed AS exact_count, e.seconds[1] AS exact_p50, e.seconds[2] AS exact_p95
+FROM sums s LEFT JOIN percentiles p USING (node_id) LEFT JOIN exact e USING (node_id) ORDER BY s.node_id
 
 -- name: history
 -- The sums of a workflow by period, with the bins of its percentiles by nearest rank.
@@ -259,7 +265,9 @@ FROM (SELECT workflow_id, node_id, message, sum(count)::bigint AS count,
              (array_agg(job_id ORDER BY last_at DESC))[1] AS job_id,
              extract(epoch FROM max(last_at))::float8 AS last_at,
              row_number() OVER (PARTITION BY workflow_id ORDER BY sum(count) DESC, node_id, message) AS rank
-      FROM dag_metric_failures WHERE period >= to_timestamp(:since)
+      FROM dag_metric_failures
+      WHERE period >= to_timestamp(:since)
+        AND (:workflow_id::text IS NULL OR workflow_id = :workflow_id::text COLLATE "C")
       GROUP BY workflow_id, node_id, message) AS f
 LEFT JOIN dag_jobs j ON j.id = f.job_id
 WHERE :per_workflow::integer IS NULL OR f.rank <= :per_workflow::integer
