@@ -19,6 +19,7 @@ _FINISHED: Final = {
     JobStatus.FAILED: "dagmaster_jobs_failed_total",
     JobStatus.CANCELLED: "dagmaster_jobs_cancelled_total",
 }
+_LATER: Final = (*_FINISHED.values(), "dagmaster_attempts_lost_total")
 
 
 class TurnMetrics:
@@ -34,6 +35,9 @@ class TurnMetrics:
         for _, event in result.events:
             if isinstance(event, JobStarted):
                 metrics.count("dagmaster_jobs_created_total", workflow)
+                for name in _LATER:
+                    # From zero on: Prometheus does not see an increase in a series that begins with 1.
+                    metrics.count(name, workflow, amount=0)
             elif isinstance(event, TaskLost):
                 metrics.count("dagmaster_attempts_lost_total", workflow)
         for task in result.tasks:

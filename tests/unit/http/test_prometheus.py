@@ -58,6 +58,9 @@ def test_services_count_jobs_and_tasks_by_name_only():
     values = samples(text)
     for name in ("created", "completed", "failed"):
         assert values[f"dagmaster_jobs_{name}_total{{'workflow': 'halves'}}"] == (2 if name == "created" else 1)
+    # They begin with zero.
+    assert values["dagmaster_jobs_cancelled_total{'workflow': 'halves'}"] == 0
+    assert values["dagmaster_attempts_lost_total{'workflow': 'halves'}"] == 0
     assert values["dagmaster_tasks_created_total{'queue': 'q'}"] == 2
     assert values["dagmaster_tasks_completed_total{'handler': 'halve'}"] == 1
     assert values["dagmaster_tasks_failed_total{'handler': 'halve'}"] == 1
