@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +12,7 @@ from playwright.sync_api import expect
 
 from dagmaster.worker.task_log_capture import capture
 from tests.browser.elements import mount
+from tests.browser.test_faults import database_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -115,6 +118,41 @@ def test_search_and_levels_are_asked_of_the_server(visitor: Visitor, job: Any):
     expect(page.locator(".log-state")).to_have_text("No line matches")
     page.get_by_label("Search this log").press("Escape")
     expect(page.locator(".log-line").first).to_be_attached()
+
+
+def test_a_text_that_is_split_between_two_chunks_is_found_and_its_line_is_whole(visitor: Visitor, job: Any):
+    job_id = job(20)
+    logs = database_of(visitor.server).logs
+    ((task_id, number), log) = next((key, log) for key, log in logs.items() if log.job_id == job_id)
+    before, _, after = log.text.partition("e 7 of the log")
+    log.text = f"{before}e 7 o"
+    logs[task_id, number + 1] = replace(log, text=f"f the log{after}")
+    page = open_log(visitor, job_id)
+    page.get_by_label("Search this log").fill("line 7 of")
+    expect(page.locator(".log-line")).to_have_count(1)
+    page.locator(".log-line .log-time").click()
+    expect(page.locator(".log-line[aria-current]")).to_contain_text("line 7 of the log")
+
+
+def test_a_filter_of_what_comes_joins_the_parts_of_a_line(visitor: Visitor):
+    page = visitor.page("/ui/jobs")
+    item = {"job_id": "7", "node_id": "a", "attempt": 1, "at": "2026-11-17T10:00:00.500000Z"}
+    chunks = [
+        {**item, "text": text, "cursor": str(number)}
+        for number, text in enumerate(["ERROR the nee", "dle is", " long\nother\n"])
+    ]
+    stream = "".join(f"event: log\ndata: {json.dumps(chunk)}\n\n" for chunk in chunks)
+    empty = {"items": [], "next_cursor": None}
+    page.route("**/api/v1/jobs/7/logs?*", lambda route: route.fulfill(json=empty))
+    page.route("**/api/v1/jobs/7/logs/lines?*", lambda route: route.fulfill(json=empty))
+    page.route(
+        "**/api/v1/jobs/7/logs?*follow=true*",
+        lambda route: route.fulfill(content_type="text/event-stream", body=stream),
+    )
+    mount(page, "log-view", src="/api/v1/jobs/7/logs", follow="")
+    page.get_by_label("Search this log").fill("needle")
+    expect(page.locator(".log-line")).to_have_count(1)
+    expect(page.locator(".log-line .log-text")).to_have_text("ERROR the needle is long")
 
 
 def test_a_link_leads_to_its_line(visitor: Visitor, job: Any):

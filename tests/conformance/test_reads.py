@@ -844,6 +844,31 @@ async def test_logs_are_read_backwards_and_searched(world):
     assert await texts_of(words=("error",), contains="error") == [texts[2]]
 
 
+async def test_chunks_are_searched_for_what_may_go_on_in_the_next_one(world):
+    reader, scene, worker = await world.reader(), await Scene.begin(world), await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(10)
+    texts = ["ERROR one, the Nee", "d", "le ÄÖ", "Ü\nWARN", "ING two\n", "plain need\n", "ÄÖ"]
+    await worker.append_logs([LogChunk(task.task_id, task.token, chunk, text) for chunk, text in enumerate(texts, 1)])
+    (first,) = await reader.logs(scene.job_id, limit=1)
+    task_id = str(first.position[1])
+
+    async def chunks_of(**selection):
+        return [record.position[2] for record in await reader.logs(scene.job_id, LogFilter(**selection))]
+
+    # Chunk 4 ends with its first letter.
+    assert await chunks_of(contains="needle") == [1, 4]
+    assert await chunks_of(contains="two") == [5]
+    assert await chunks_of(contains="ÄÖÜ") == [3, 7]
+    assert await chunks_of(words=("ERROR", "WARNING")) == [1, 4]
+    # The level of what chunk 3 goes on with is in the chunk before.
+    assert await chunks_of(words=("ERROR",), contains="le") == [3]
+    assert await chunks_of(words=("ERROR",), contains="plain") == []
+    assert await reader.log_chunk(task_id, 1) == first
+    assert await reader.log_chunk(task_id, 99) is await reader.log_chunk("1", 1) is None
+    assert await reader.log_chunk(task_id, 2**40) is None
+
+
 async def test_pages_of_a_running_jobs_logs_lose_no_chunk_that_becomes_visible_late(world):
     app, scene, worker = application_on(await world.reader()), await Scene.begin(world), await world.worker()
     await scene.dispatch("a")

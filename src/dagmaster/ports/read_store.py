@@ -219,6 +219,9 @@ class ReadStore(Protocol):
         The position is (at, task id, chunk).
         """
 
+    async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
+        """Return one chunk of the log of a task, if it was written."""
+
     # Workflows.
 
     async def workflows(

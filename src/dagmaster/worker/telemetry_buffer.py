@@ -19,7 +19,7 @@ from dagmaster.redaction import redact_value
 from dagmaster.worker.task_lines import log_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from dagmaster.ports.handler_reports import Checkpoint
     from dagmaster.ports.task_messages import TaskMessage
@@ -218,11 +218,9 @@ class TelemetryBuffer:
                 if rest:
                     with self._lock:
                         self._logs[task_id] = [rest, *self._logs.get(task_id, [])]
-            for start in range(0, len(text), MAX_CHUNK_CHARACTERS):
+            for part in _split(text):
                 of_task.chunk += 1
-                chunks.append(
-                    LogChunk(task_id, of_task.token, of_task.chunk, text[start : start + MAX_CHUNK_CHARACTERS])
-                )
+                chunks.append(LogChunk(task_id, of_task.token, of_task.chunk, part))
         return chunks
 
     def take_checkpoints(self) -> list[CheckpointWrite]:
@@ -243,6 +241,17 @@ def with_checkpoint(progress: dict[str, Any], phase: str, seconds: float) -> dic
     checkpoints = [*progress.get("checkpoints", ()), (phase[:MAX_PHASE_CHARACTERS], round(seconds, 3))]
     count = progress.get("checkpoint_count", 0) + 1
     return {**progress, "checkpoints": checkpoints[-MAX_CHECKPOINTS_REPORTED:], "checkpoint_count": count}
+
+
+def _split(text: str) -> Iterator[str]:
+    """Yield parts of at most the length of a chunk, which end with a line where they can."""
+    start = 0
+    while start < len(text):
+        end = start + MAX_CHUNK_CHARACTERS
+        if end < len(text):
+            end = text.rfind("\n", start, end) + 1 or end
+        yield text[start:end]
+        start = end
 
 
 def _cut(text: str, size: int) -> tuple[str, str]:

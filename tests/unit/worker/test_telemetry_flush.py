@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
-from dagmaster.worker.telemetry_buffer import TelemetryBuffer
+from dagmaster.worker.telemetry_buffer import MAX_CHUNK_CHARACTERS, TelemetryBuffer
 from dagmaster.worker.telemetry_flush import FLUSH_SECONDS, TelemetryFlush
 
 if TYPE_CHECKING:
@@ -89,3 +89,15 @@ def test_a_start_that_the_database_rejects_is_logged_once(caplog):
     telemetry.mark(task_1=LONG)
     telemetry.mark(task_1=LONG)
     assert len(caplog.records) == 1
+
+
+def test_chunks_of_a_log_end_with_a_line_unless_it_is_longer_than_a_chunk():
+    buffer = TelemetryBuffer()
+    buffer.begin("1", 7)
+    text = "x" * 70_000 + "\n" + "y" * 99 + "\n" + f"{'z' * 99}\n" * 1_000 + "end"
+    buffer._keep("1", buffer._tasks["1"], text)
+    texts = [chunk.text for chunk in buffer.take_logs()]
+    assert "".join(texts) == text
+    assert max(map(len, texts)) <= MAX_CHUNK_CHARACTERS
+    assert [part.endswith("\n") for part in texts] == [False, True, False]
+    assert [part[-1] for part in texts] == ["x", "\n", "d"]

@@ -58,6 +58,8 @@ class LogView(View):
 class LogLineView(View):
     """A line of a log that matches a search. `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
 
+    A line that goes on in further chunks is here as a whole, in the chunk where it begins.
+
     `level` is that of the log record it belongs to, with the lines of its traceback; null for what was printed.
     """
 

@@ -31,11 +31,10 @@ from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from dagmaster.ports.read_store import JobFilter, LogFilter, NodeFilter, TaskFilter
+    from dagmaster.ports.read_store import JobFilter, NodeFilter, TaskFilter
     from dagmaster.store.memory.database import (
         MemoryDatabase,
         StoredJob,
-        StoredLog,
         StoredNode,
         StoredResult,
         StoredTask,
@@ -370,20 +369,3 @@ def task_record(task: StoredTask) -> TaskRecord:
         stop_requested_at=task.stop_requested_at,
         progress=from_json(task.progress),
     )
-
-
-def is_log_selected(log: StoredLog, log_filter: LogFilter) -> bool:
-    """Return whether a chunk of a log matches a filter."""
-    return (
-        (log_filter.since is None or log.at >= log_filter.since)
-        and (log_filter.until is None or log.at <= log_filter.until)
-        and log_filter.node_id in (None, log.node_id)
-        and log_filter.attempt in (None, log.attempt)
-        and (log_filter.contains is None or _folded(log_filter.contains) in _folded(log.text))
-        and (not log_filter.words or any(word in log.text for word in log_filter.words))
-    )
-
-
-def _folded(text: str) -> bytes:
-    """Return a text with its ASCII letters in lower case, as the collation "C" folds them."""
-    return text.encode("utf-8", "surrogatepass").lower()

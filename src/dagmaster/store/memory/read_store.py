@@ -26,6 +26,7 @@ from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
 from dagmaster.store.memory.job_feed import MemoryJobFeed
+from dagmaster.store.memory.log_selection import is_log_selected
 from dagmaster.store.memory.metrics import MemoryMetricReader
 from dagmaster.store.memory.read_rows import (
     attempt_records,
@@ -33,7 +34,6 @@ from dagmaster.store.memory.read_rows import (
     current_nodes,
     displayed_job_status,
     footprint_records,
-    is_log_selected,
     job_record,
     matches,
     node_matches,
@@ -332,9 +332,14 @@ class MemoryReadStore:
             for key in [(log.at, int(task_id), chunk)]
             if (last is None or (key < last if newest_first else key > last))
             and log.job_id == job_id
-            and is_log_selected(log, log_filter)
+            and is_log_selected(self._database.logs, (task_id, chunk), log_filter)
         ]
         return [record for _, record in sorted(chunks, key=lambda item: item[0], reverse=newest_first)[:limit]]
+
+    async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
+        """Return one chunk of the log of a task, if it was written."""
+        log = self._database.logs.get((task_id, chunk))
+        return None if log is None else LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk))
 
     # ── Workflows ──
 

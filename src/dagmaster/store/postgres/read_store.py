@@ -363,6 +363,12 @@ class PostgresReadStore:
         rows = await self._fetch(_SQL["logs"], job_id, **params, newest_first=newest_first, limit=limit)
         return [log_record(row) for row in rows]
 
+    async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
+        """Return one chunk of the log of a task, if it was written."""
+        params = {"task_id": bigint(task_id), "chunk": clamp_integer(chunk)}
+        rows = await self.pool.fetch(_SQL["log_chunk"], params)
+        return log_record(rows[0]) if rows else None
+
     # ── Workflows ──
 
     async def workflows(

@@ -15,7 +15,7 @@ TEXTS = ["INFO a: read 1\nprinted\nERROR a: READ failed\n", "nothing\n", "WARNIN
 
 
 def a_searched_application(texts=TEXTS):
-    logs = [a_log(100.0 + number, text, number) for number, text in enumerate(texts)]
+    logs = [a_log(100.0 + number, text, number + 1) for number, text in enumerate(texts)]
     return an_application(FakeReadStore([a_record()], log_records=logs))
 
 
@@ -78,3 +78,39 @@ def test_logs_are_paged_backwards_from_the_end():
     rest = run(list_logs(app, "7", limit=2, newest_first=True, cursor=first.next_cursor))
     assert [log.text for log in rest.items] == TEXTS[:1]
     assert rest.next_cursor is None
+
+
+SPLIT = ["one\nERR", "OR a: the nee", "d", "le is long\nneedle again, nee", "dle\n", "last nee"]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 10])
+def test_a_text_that_is_split_between_chunks_is_found_once_where_its_line_begins(limit, newest_first):
+    app, lines, cursor = a_searched_application(SPLIT), [], None
+    while True:
+        page = run(list_log_lines(app, "7", contains="NEEDLE", cursor=cursor, limit=limit, newest_first=newest_first))
+        lines += [(line.at, line.line, line.level, line.text) for line in page.items]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    expected = [(100.0, 2, "error", "ERROR a: the needle is long"), (103.0, 2, None, "needle again, needle")]
+    assert lines == (expected[::-1] if newest_first else expected)
+
+
+def test_the_level_of_a_line_is_that_of_its_beginning_in_another_chunk():
+    app = a_searched_application(SPLIT)
+    for contains in (None, "needle", "long"):
+        errors = run(list_log_lines(app, "7", level=LogLevel.ERROR, contains=contains)).items
+        assert [(line.at, line.text) for line in errors] == [(100.0, "ERROR a: the needle is long")]
+
+
+def test_a_secret_that_is_split_between_chunks_is_redacted_in_the_joined_line():
+    app = a_searched_application([f"key {SECRET[:5]}", f"{SECRET[5:]} end\n"])
+    assert [line.text for line in run(list_log_lines(app, "7", contains="key")).items] == ["key *** end"]
+
+
+def test_a_line_longer_than_a_chunk_is_searched_in_parts():
+    app = a_searched_application(["x" * 70_000, "y" * 70_000 + "nee", "dle" + "z" * 70_000, "z" * 70_000 + "\n"])
+    (line,) = run(list_log_lines(app, "7", contains="needle")).items
+    assert "needle" in line.text
+    assert len(line.text) < 300_000

@@ -181,13 +181,28 @@ WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::te
                THEN (l.at, l.task_id, l.chunk) < (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer)
                ELSE (l.at, l.task_id, l.chunk) > (to_timestamp(:after_at::float8), :task_id::bigint, :chunk::integer)
           END)
-  AND (:contains::text IS NULL OR strpos(lower(l.text COLLATE "C"), lower(:contains::text COLLATE "C")) > 0)
-  AND (:words::text[] = '{}' OR EXISTS (SELECT FROM unnest(:words::text[]) AS w WHERE strpos(l.text, w) > 0))
+  AND (:contains::text IS NULL OR strpos(lower(l.text COLLATE "C"), lower(:contains::text COLLATE "C")) > 0
+       -- The text may begin at the end of this chunk, and go on in the next one.
+       OR EXISTS (SELECT FROM (SELECT lower(right(l.text, length(:contains::text) - 1) COLLATE "C") AS tail OFFSET 0) AS t,
+                              generate_series(1, length(:contains::text) - 1) AS n
+                  WHERE right(t.tail, n) = lower(left(:contains::text, n) COLLATE "C")))
+  AND (:words::text[] = '{}' OR EXISTS (SELECT FROM unnest(:words::text[]) AS w WHERE strpos(l.text, w) > 0)
+       OR EXISTS (SELECT FROM (SELECT right(l.text, 20) AS tail OFFSET 0) AS t, unnest(:words::text[]) AS w,
+                              generate_series(1, length(w) - 1) AS n
+                  WHERE right(t.tail, n) = left(w, n))
+       OR (:contains::text IS NOT NULL AND l.chunk > 1
+           AND NOT EXISTS (SELECT FROM dag_task_logs p
+                           WHERE p.task_id = l.task_id AND p.chunk = l.chunk - 1 AND right(p.text, 1) = E'\n')))
 ORDER BY CASE WHEN :newest_first::boolean THEN l.at END DESC,
          CASE WHEN :newest_first::boolean THEN l.task_id END DESC,
          CASE WHEN :newest_first::boolean THEN l.chunk END DESC,
          l.at, l.task_id, l.chunk
 LIMIT :limit
+
+-- name: log_chunk
+-- One chunk of the log of a task.
+SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float8 AS at, l.text
+FROM dag_task_logs l WHERE l.task_id = :task_id::bigint AND l.chunk = :chunk::integer
 
 -- name: workflows
 -- The published workflows by id: their versions, the active one, and the name and tags in its definition.

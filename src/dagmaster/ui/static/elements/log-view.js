@@ -108,6 +108,8 @@ class LogView extends HTMLElement {
   #isAtStart = false;
   #isAtEnd = false;
   #failure = '';
+  // The last rows of attempts that may go on, for a filter of what comes.
+  #openRows = new Map();
   #onVisibility = () => (document.hidden ? this.#disconnect() : this.#connect());
   #onHash = () => this.#openLink();
   // Blocks have their true height only once they are drawn.
@@ -229,6 +231,7 @@ class LogView extends HTMLElement {
     this.#pages = [];
     this.#isAtStart = this.#isAtEnd = false;
     this.#seen.clear();
+    this.#openRows.clear();
     this.#setUnread(0);
     this.#lines.replaceChildren();
     this.setAttribute('aria-busy', 'true');
@@ -428,8 +431,11 @@ class LogView extends HTMLElement {
     if (this.#hasFilter) {
       const needle = this.#search.value.toLowerCase();
       const least = this.#level ? LEVELS.indexOf(this.#level.toUpperCase()) : -1;
-      rows = rows.filter((row) => row.text.toLowerCase().includes(needle) && LEVELS.indexOf(row.level) >= least);
+      rows = this.#joinOpen(rows).filter((row) => row.text.toLowerCase().includes(needle) && LEVELS.indexOf(row.level) >= least);
     }
+    const shown = rows.filter((row) => row.element);
+    shown.forEach((row) => row.element.replaceWith((row.element = drawRow(row))));
+    rows = rows.filter((row) => !row.element);
     if (!rows.length) return;
     const page = this.#pages.at(-1);
     const open = page?.openRow;
@@ -453,6 +459,20 @@ class LogView extends HTMLElement {
     if (this.#isFollowing) this.#stickToEnd();
     else this.#setUnread(this.#unread + rows.length);
     this.#describe();
+  }
+
+  /** Let the first row be the line that the chunk before of its attempt ended within. */
+  #joinOpen(rows) {
+    const open = this.#openRows.get(rows[0].key);
+    if (open) {
+      open.text += rows[0].text;
+      open.isOpen = rows[0].isOpen;
+      rows[0] = open;
+    }
+    const last = rows.at(-1);
+    if (last.isOpen) this.#openRows.set(last.key, last);
+    else this.#openRows.delete(last.key);
+    return rows;
   }
 
   #stickToEnd() {
