@@ -142,7 +142,7 @@ def test_a_filter_of_what_comes_joins_the_parts_of_a_line(visitor: Visitor):
         for number, text in enumerate(["ERROR the nee", "dle is", " long\nother\n"])
     ]
     stream = "".join(f"event: log\ndata: {json.dumps(chunk)}\n\n" for chunk in chunks)
-    empty = {"items": [], "next_cursor": None}
+    empty: dict[str, Any] = {"items": [], "next_cursor": None}
     page.route("**/api/v1/jobs/7/logs?*", lambda route: route.fulfill(json=empty))
     page.route("**/api/v1/jobs/7/logs/lines?*", lambda route: route.fulfill(json=empty))
     page.route(

@@ -36,6 +36,7 @@ class CursorKind(StrEnum):
     NODES = "nodes"
     JOB_NODES = "job_nodes"
     TASKS = "tasks"
+    FINISHED_TASKS = "finished_tasks"
     EVENTS = "events"
     RECENT_EVENTS = "recent_events"
     LOGS = "logs"
@@ -59,6 +60,7 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.NODES: (str, str),
     CursorKind.JOB_NODES: (str, int, str),
     CursorKind.TASKS: (str,),
+    CursorKind.FINISHED_TASKS: (float, str, int),
     CursorKind.EVENTS: (int,),
     CursorKind.RECENT_EVENTS: (float, str, int),
     CursorKind.LOGS: (float, str, int),

@@ -135,6 +135,7 @@ class Client:
     list_children = _Blocking(AsyncClient.list_children)
     list_nodes = _Blocking(AsyncClient.list_nodes)
     list_tasks = _Blocking(AsyncClient.list_tasks)
+    list_finished_tasks = _Blocking(AsyncClient.list_finished_tasks)
     cancel_job = _Blocking(AsyncClient.cancel_job)
     approve_node = _Blocking(AsyncClient.approve_node)
     reject_node = _Blocking(AsyncClient.reject_node)

@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
 from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView, JobView
-from dagmaster.application.views.nodes import NodeDetailView, NodeView, TaskView
+from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
 from dagmaster.client import following
 from dagmaster.client.answers import page_of, view_of
-from dagmaster.client.request_bodies import job_query, resume_body, status_names, task_query, time_text
+from dagmaster.client.request_bodies import (
+    finished_task_query,
+    job_query,
+    resume_body,
+    status_names,
+    task_query,
+    time_text,
+)
 from dagmaster.errors import QueryInvalid
 from dagmaster.ports.read_records import NodeFilter
 
@@ -25,6 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.client.connection import Connection
     from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.read_records import JobFilter, TaskFilter
 
 WAIT_SECONDS: Final = 5.0
@@ -239,6 +247,14 @@ class JobMethods:
         """List tasks in flight across jobs, newest first."""
         query = task_query(task_filter)
         return page_of(TaskView, await self.connection.get("tasks", **query, cursor=cursor, limit=limit))
+
+    async def list_finished_tasks(
+        self, task_filter: FinishedTaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[AttemptView]:
+        """List finished tasks across jobs, newest first. A page that has a cursor may be short, or empty."""
+        query = finished_task_query(task_filter)
+        answer = await self.connection.get("tasks", "finished", **query, cursor=cursor, limit=limit)
+        return page_of(AttemptView, answer)
 
     # ── Control ──
 

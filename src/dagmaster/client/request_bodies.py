@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views.results import SubmitResult
+    from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.read_records import JobFilter, TaskFilter
 
 
@@ -96,6 +97,15 @@ def task_query(task_filter: TaskFilter | None) -> dict[str, Any]:
     if task_filter is None:
         return {}
     return {field.name: getattr(task_filter, field.name) for field in fields(task_filter)}
+
+
+def finished_task_query(task_filter: FinishedTaskFilter | None) -> dict[str, Any]:
+    """Return the query string of a filter of finished tasks."""
+    if task_filter is None:
+        return {}
+    names = ("queue", "worker_id", "job_id")
+    values = {name: getattr(task_filter, name) for name in names}
+    return {**values, "status": sorted(task_filter.statuses) or None, "since": time_text(task_filter.since)}
 
 
 def time_text(at: float | None) -> str | None:

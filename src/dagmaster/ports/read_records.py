@@ -284,8 +284,7 @@ class LogFilter:
     """Which log chunks of a job. `since` and `until` are times, both included.
 
     `contains`: a text, whose ASCII letters match in either case. `words`: at least one of them, as it is written.
-    A chunk that ends with the beginning of one matches, too: it may go on in the next chunk. With both, a chunk that
-    begins within a line needs no word: it may be in the chunk before.
+    Either may begin at the end of the chunk. With both, a chunk that begins within a line needs no word.
     """
 
     node_id: str | None = None

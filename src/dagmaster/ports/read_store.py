@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
+    from dagmaster.ports.finished_tasks import FinishedTaskReader
     from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
@@ -116,6 +117,10 @@ class ReadStore(Protocol):
     @property
     def timelines(self) -> TimelineReader:
         """Return the reader of timelines."""
+
+    @property
+    def finished_tasks(self) -> FinishedTaskReader:
+        """Return the reader of finished tasks."""
 
     # Jobs: newest first; the position is (id,).
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dagmaster.application.views import DurationReport, FleetView, NodeStatus, Page, ProgressView, TaskView
+from dagmaster.application.views import (
+    AttemptStatus,
+    AttemptView,
+    DurationReport,
+    FleetView,
+    NodeStatus,
+    Page,
+    ProgressView,
+    TaskView,
+)
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.status import Isolation
 from dagmaster.store.memory.metrics import roll_up
@@ -84,6 +93,7 @@ def test_nodes_and_tasks_of_all_jobs_are_listed_and_filtered():
         async with opened_pages(quick, wait_forever) as pages:
             assert "No node has started yet" in text_of((await pages.get("/ui/nodes")).text)
             assert "No task is in flight" in text_of((await pages.get("/ui/tasks")).text)
+            assert "No task has finished yet" in text_of((await pages.get("/ui/tasks?state=finished")).text)
             await pages.api.publish(FLOW)
             job_id = (await pages.api.post("/api/v1/jobs", {"workflow_id": "mixed"})).json()["job_id"]
             await has_started.wait()
@@ -96,6 +106,13 @@ def test_nodes_and_tasks_of_all_jobs_are_listed_and_filtered():
             assert "No node matches" in (await pages.get("/ui/nodes?workflow_id=other")).text
             await pages.api.post(f"/api/v1/jobs/{job_id}/cancel")
             await finished(pages.api.application, job_id)
+            ended = (await pages.get("/ui/tasks?state=finished")).text
+            assert ended.index(f"/ui/jobs/{job_id}/nodes/slow") < ended.index(f"/ui/jobs/{job_id}/nodes/quick")
+            completed = (await pages.get("/ui/tasks?state=completed&queue=q")).text
+            assert f"/ui/jobs/{job_id}/nodes/slow" not in completed
+            worker_id = (await pages.api.get("/api/v1/tasks/finished")).json()["items"][0]["worker_id"]
+            assert "nodes/quick" in (await pages.get(f"/ui/tasks?state=finished&worker_id={worker_id}")).text
+            assert "No task matches" in (await pages.get("/ui/tasks?state=finished&worker_id=1")).text
             assert isinstance(pages.api.application.read, MemoryReadStore)
             roll_up(pages.api.application.read._database, 10)
             assert "1 execution: 1 completed, 0 failed" in text_of((await pages.get("/ui/nodes")).text)
@@ -110,7 +127,9 @@ def test_a_wrong_filter_is_explained_and_stays():
                 ("/ui/nodes?status=odd", "not a status of a node"),
                 ("/ui/nodes?cursor=odd", "the cursor is damaged"),
                 ("/ui/tasks?worker_id=%3Cb%3E", "an id has only digits"),
-                ("/ui/tasks?state=odd", "state: one of waiting, claimed"),
+                ("/ui/tasks?state=odd", "state: one of waiting, claimed, finished"),
+                ("/ui/tasks?state=finished&handler=h", "finished tasks are not stored with their handler"),
+                ("/ui/tasks?state=finished&job_id=x", "an id has only digits"),
             ):
                 answer = await pages.get(path)
                 assert answer.status_code == 400, path
@@ -118,3 +137,24 @@ def test_a_wrong_filter_is_explained_and_stays():
             assert 'value="&lt;b&gt;"' in (await pages.get("/ui/tasks?worker_id=%3Cb%3E")).text
 
     asyncio.run(main())
+
+
+def test_a_finished_task_says_how_long_it_waited_and_took_and_why_it_failed():
+    view = AttemptView(
+        job_id="7", node_id="tiles__1", attempt=2, task_id="9", status=AttemptStatus.FAILED, queue="q", worker_id="5",
+        worker="host:1", dispatched_at=50.0, claimed_at=51.0, started_at=52.0, finished_at=60.0, duration_seconds=8.0,
+        progress=None, error={"message": "no such tile"}, metrics=None,
+    )  # fmt: skip
+    query = TasksQuery(state="finished", worker_id="5")
+    about: dict[str, Any] = {"fleet": NO_FLEET, "durations": NO_DURATIONS, "days": 7, "now": 100.0, "cursor": None}
+    page = tasks_page(query, Page(items=(view,), next_cursor=None), **about)
+    (row,) = page.rows
+    assert (row.waited and row.waited.text, row.runs and row.runs.text) == ("2.0 s", "8.0 s")
+    assert (row.status, row.worker, row.error) == ("FAILED", "host:1", "no such tile")
+    assert row.finished is not None
+    assert (page.in_flight_href, page.finished_href) == (
+        "/ui/tasks?worker_id=5",
+        "/ui/tasks?worker_id=5&state=finished",
+    )
+    empty = tasks_page(query, Page(items=(), next_cursor="abc"), **about)
+    assert empty.summary == "None of the 5,000 tasks that finished last: go on with older ones"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import CursorKind, next_cursor, start_page
+from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
 from dagmaster.application.node_lookup import child_of, find_node
@@ -13,6 +13,7 @@ from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.page import Page
 from dagmaster.engine.status import NodeStatus
+from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
 
 if TYPE_CHECKING:
@@ -140,6 +141,18 @@ async def list_tasks(
         items=tuple(items),
         next_cursor=next_cursor(CursorKind.TASKS, records, limit, lambda record: (record.task_id,)),
     )
+
+
+async def list_finished_tasks(
+    app: Application, task_filter: FinishedTaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
+) -> Page[AttemptView]:
+    """List finished tasks across jobs, newest first. A page with a cursor may be short: few of many tasks match."""
+    after = start_page(CursorKind.FINISHED_TASKS, cursor, limit)
+    page = await app.read.finished_tasks.page(task_filter or FinishedTaskFilter(), after=after, limit=limit)
+    redactors = RedactorCache(app)
+    items = [attempt_view(job_id, attempt, await redactors.get(job_id)) for job_id, attempt, _ in page.records]
+    following = None if page.after is None else encode_cursor(CursorKind.FINISHED_TASKS, page.after)
+    return Page(items=tuple(items), next_cursor=following)
 
 
 def attempt_view(job_id: str, attempt: AttemptRecord, redact: Callable[[Any], Any]) -> AttemptView:

@@ -11,12 +11,31 @@ from dagmaster.application.diagnosis import why_node
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.progress import report_node_progress
 from dagmaster.application.queries.downloads import download_output
-from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
+from dagmaster.application.queries.nodes import (
+    list_attempts,
+    list_children,
+    list_finished_tasks,
+    list_nodes,
+    list_tasks,
+    node_detail,
+)
+from dagmaster.application.views import AttemptStatus
 from dagmaster.http.attachments import json_attachment
-from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Statuses, parse_node_statuses
+from dagmaster.http.parameters import (
+    MAX_ID,
+    Cursor,
+    JobId,
+    Limit,
+    NodeId,
+    Statuses,
+    Time,
+    parse_node_statuses,
+    parse_optional_time,
+)
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
 
 routes = Routes("nodes")
@@ -106,3 +125,25 @@ async def tasks(
     """List tasks in flight across jobs, newest first."""
     task_filter = TaskFilter(queue=queue, worker_id=worker_id, job_id=job_id, handler=handler, is_claimed=is_claimed)
     return JSONResponse((await list_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())
+
+
+@routes.get("/tasks/finished", Scope.READ, "AttemptViewPage")
+async def finished_tasks(
+    app: App,
+    queue: Annotated[str | None, Query(max_length=MAX_ID)] = None,
+    worker_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
+    job_id: Annotated[str | None, Query(pattern=r"^[0-9]{1,19}$")] = None,
+    status: Annotated[list[AttemptStatus] | None, Query(max_length=10, description="Repeatable.")] = None,
+    since: Time = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> JSONResponse:
+    """List finished tasks across jobs, newest first. A page that has a `next_cursor` may be short, or empty."""
+    task_filter = FinishedTaskFilter(
+        queue=queue,
+        worker_id=worker_id,
+        job_id=job_id,
+        statuses=frozenset(status or ()),
+        since=parse_optional_time("since", since),
+    )
+    return JSONResponse((await list_finished_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())

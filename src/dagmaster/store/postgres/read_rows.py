@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.geo.footprints import footprint_of, footprint_of_output
@@ -58,7 +58,7 @@ def node_record(row: Record) -> NodeRecord:
     return NodeRecord(**fields)
 
 
-def attempt_record(node_id: str, row: Record) -> AttemptRecord:
+def attempt_record(node_id: str, row: Record | dict[str, Any]) -> AttemptRecord:
     """Return an attempt."""
     fields = dict(row)
     for name in ("error", "metrics", "progress"):

@@ -21,6 +21,7 @@ from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
+from dagmaster.store.postgres.finished_task_reader import PostgresFinishedTaskReader
 from dagmaster.store.postgres.fleet import read_fleet, read_handlers, read_workers
 from dagmaster.store.postgres.job_feed import PostgresJobFeed, read_child_counts
 from dagmaster.store.postgres.job_list import (
@@ -98,6 +99,7 @@ class PostgresReadStore:
         self.pool = ReadOnlyPool(config, name, statement_timeout_seconds=statement_timeout_seconds)
         self.metrics = PostgresMetricReader(self.pool)
         self.timelines = PostgresTimelineReader(self.pool)
+        self.finished_tasks = PostgresFinishedTaskReader(self.pool)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are there.
         self.feed_pool = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1

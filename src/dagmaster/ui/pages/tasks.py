@@ -1,4 +1,4 @@
-"""Tasks in flight across jobs: filters in the address, who runs them, how long executions took."""
+"""Tasks across jobs, in flight or finished: filters in the address, who ran them, how long executions took."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlencode
 
-from dagmaster.text_format import format_count
+from dagmaster.application.views import AttemptStatus, AttemptView
+from dagmaster.ports.finished_tasks import MAX_SCANNED
+from dagmaster.text_format import format_count, format_error
 from dagmaster.ui.pages.charts import BarChart, histogram_chart
 from dagmaster.ui.pages.fleet import MemberRow, fleet_page
 from dagmaster.ui.pages.job_rows import job_path
@@ -17,7 +19,14 @@ if TYPE_CHECKING:
     from dagmaster.application.views import DurationReport, FleetView, Page, TaskView
 
 PATH: Final = "/ui/tasks"
-STATES: Final = (("", "any"), ("waiting", "waits in its queue"), ("claimed", "claimed by a worker"))
+STATES: Final = (
+    ("", "in flight"),
+    ("waiting", "waits in its queue"),
+    ("claimed", "claimed by a worker"),
+    ("finished", "finished"),
+    *((status.lower(), status.lower()) for status in AttemptStatus),
+)
+IN_FLIGHT: Final = ("", "waiting", "claimed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,14 +47,19 @@ class TasksQuery:
         return f"{PATH}?{query}" if query else PATH
 
     @property
+    def is_finished(self) -> bool:
+        """Return whether it asks for tasks that have finished."""
+        return self.state not in IN_FLIGHT
+
+    @property
     def is_filtered(self) -> bool:
         """Return whether anything is left out."""
-        return self.path() != PATH
+        return self.path(state="") != PATH or self.state not in ("", "finished")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A task of the list. `waited`: how long it was in its queue; `runs`: how long its handler runs."""
+    """A task of the list. `waited`: how long it was in its queue; `runs`: how long its handler runs, or ran."""
 
     task_id: str
     href: str
@@ -57,15 +71,17 @@ class TaskRow:
     queue: str
     queue_href: str
     attempt: int
-    priority: int
     worker: str
     worker_href: str
     dispatched: Moment | None
     waited: Duration | None
     runs: Duration | None
-    percent: int | None
-    message: str
-    note: str
+    finished: Moment | None = None
+    percent: int | None = None
+    priority: int = 0
+    message: str = ""
+    note: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +98,14 @@ class TasksPage:
     summary: str
     first: str
     next: str
+    in_flight_href: str
+    finished_href: str
     title: str = "Tasks"
 
 
 def tasks_page(
     query: TasksQuery,
-    page: Page[TaskView] | None,
+    page: Page[TaskView] | Page[AttemptView] | None,
     *,
     fleet: FleetView,
     durations: DurationReport,
@@ -96,22 +114,33 @@ def tasks_page(
     cursor: str | None,
     problem: str = "",
 ) -> TasksPage:
-    """Return the list of tasks in flight."""
+    """Return the list of tasks in flight, or of finished ones."""
     views = () if page is None else page.items
     following = None if page is None else page.next_cursor
     places = {one.worker_id: f"{one.host}:{one.pid}" for one in fleet.workers}
     return TasksPage(
         query=query,
         problem=problem,
-        rows=tuple(_row(view, query, places, now) for view in views),
+        rows=tuple(
+            _finished_row(view, query, now) if isinstance(view, AttemptView) else _row(view, query, places, now)
+            for view in views
+        ),
         workers=tuple(row for row in fleet_page(fleet).workers if row.tasks_href),
         states=STATES,
         histogram=histogram_chart(durations),
         days=days,
-        summary=f"{format_count(len(views), 'task')} on this page",
+        summary=_summary(len(views), has_more=following is not None, is_finished=query.is_finished),
         first="" if cursor is None else query.path(),
         next="" if following is None else query.path(cursor=following),
+        in_flight_href=query.path(state=""),
+        finished_href=query.path(state="finished", handler=""),
     )
+
+
+def _summary(count: int, *, has_more: bool, is_finished: bool) -> str:
+    if is_finished and has_more and not count:
+        return f"None of the {MAX_SCANNED:,} tasks that finished last: go on with older ones"
+    return f"{format_count(count, 'task')} on this page"
 
 
 def _row(view: TaskView, query: TasksQuery, places: dict[str, str], now: float) -> TaskRow:
@@ -140,6 +169,29 @@ def _row(view: TaskView, query: TasksQuery, places: dict[str, str], now: float) 
         percent=percent,
         message="" if progress is None else progress.message,
         note=_note(view),
+    )
+
+
+def _finished_row(view: AttemptView, query: TasksQuery, now: float) -> TaskRow:
+    worker_id = view.worker_id or ""
+    return TaskRow(
+        task_id=view.task_id,
+        href=node_path(view.job_id, view.node_id),
+        node_id=view.node_id,
+        job_id=view.job_id,
+        job_href=job_path(view.job_id),
+        status=view.status.value,
+        handler="",
+        queue=view.queue,
+        queue_href=query.path(queue=view.queue),
+        attempt=view.attempt,
+        worker=view.worker or worker_id,
+        worker_href=query.path(worker_id=worker_id) if worker_id else "",
+        dispatched=moment(view.dispatched_at, now),
+        waited=duration(view.dispatched_at, view.started_at or view.claimed_at or view.finished_at, now),
+        runs=duration(view.started_at, view.finished_at, now),
+        finished=moment(view.finished_at, now),
+        error="" if view.error is None else format_error(view.error),
     )
 
 

@@ -10,14 +10,17 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.context import Application
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import node_durations
-from dagmaster.application.queries.nodes import list_nodes, list_tasks
+from dagmaster.application.queries.nodes import list_finished_tasks, list_nodes, list_tasks
 from dagmaster.application.queries.workflows import list_workflows
+from dagmaster.application.views import AttemptStatus, AttemptView, Page, TaskView
 from dagmaster.errors import CursorInvalid, QueryInvalid
 from dagmaster.http.parameters import MAX_ID, Cursor, parse_node_statuses
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
 from dagmaster.ui.page_routes import PageRoutes
 from dagmaster.ui.pages.nodes import NodesQuery, nodes_page
@@ -81,14 +84,15 @@ async def tasks(
     state: Word = "",
     cursor: Cursor = None,
 ) -> Response:
-    """List tasks in flight across jobs, newest first."""
+    """List tasks in flight across jobs, or finished ones, newest first."""
     query = TasksQuery(
         queue=queue.strip(), worker_id=worker_id.strip(), job_id=job_id.strip(), handler=handler.strip(), state=state
     )
     members, durations = await asyncio.gather(fleet(app), node_durations(app, days=DAYS))
-    problem, page = "", None
+    problem: str = ""
+    page: Page[TaskView] | Page[AttemptView] | None = None
     try:
-        page = await list_tasks(app, _task_filter(query), cursor=cursor, limit=ROWS)
+        page = await _list_tasks(app, query, cursor)
     except (QueryInvalid, CursorInvalid) as error:
         problem = str(error)
     content = tasks_page(
@@ -97,10 +101,27 @@ async def tasks(
     return render(request, "tasks.html", content, status=400 if problem else 200)
 
 
-def _task_filter(query: TasksQuery) -> TaskFilter:
+async def _list_tasks(app: Application, query: TasksQuery, cursor: str | None) -> Page[TaskView] | Page[AttemptView]:
     states = [value for value, _ in STATES]
     if query.state not in states:
         raise QueryInvalid(f"state: one of {', '.join(filter(None, states))}")
+    if not query.is_finished:
+        return await list_tasks(app, _task_filter(query), cursor=cursor, limit=ROWS)
+    if query.handler:
+        raise QueryInvalid("handler: finished tasks are not stored with their handler: clear it, or list by queue")
+    return await list_finished_tasks(app, _finished_filter(query), cursor=cursor, limit=ROWS)
+
+
+def _finished_filter(query: TasksQuery) -> FinishedTaskFilter:
+    return FinishedTaskFilter(
+        queue=query.queue or None,
+        worker_id=_digits("worker_id", query.worker_id),
+        job_id=_digits("job_id", query.job_id),
+        statuses=frozenset(status for status in AttemptStatus if status.lower() == query.state),
+    )
+
+
+def _task_filter(query: TasksQuery) -> TaskFilter:
     return TaskFilter(
         queue=query.queue or None,
         worker_id=_digits("worker_id", query.worker_id),

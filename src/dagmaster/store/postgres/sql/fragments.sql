@@ -15,6 +15,31 @@ q.task_id, q.job_id, q.node_id, q.attempt, q.queue, q.priority, q.handler, q.wor
        extract(epoch FROM q.stop_requested_at)::float8 AS stop_requested_at,
        dag_displayed_node_status('DISPATCHED', q.worker_id, q.started_at) AS status
 
+-- name: finished_tasks
+-- The attempts whose ends are in `ends` and match a filter, and how many ends there are. One row of NULLs if none does.
+SELECT c.scanned, extract(epoch FROM l.at)::float8 AS last_at, l.job_id AS last_job_id, l.seq AS last_seq, t.*
+FROM (SELECT count(*) AS scanned FROM ends) AS c
+LEFT JOIN LATERAL (SELECT ends.at, ends.job_id, ends.seq FROM ends ORDER BY ends.at, ends.job_id, ends.seq LIMIT 1) AS l
+    ON true
+LEFT JOIN LATERAL (
+    SELECT extract(epoch FROM e.at)::float8 AS at, e.job_id AS of_job, e.seq, a.node_id, a.attempt, a.task_id, a.status,
+           a.queue, a.worker_id, w.host || ':' || w.pid AS worker, a.error, a.metrics, a.progress,
+           extract(epoch FROM a.dispatched_at)::float8 AS dispatched_at,
+           extract(epoch FROM a.claimed_at)::float8 AS claimed_at,
+           extract(epoch FROM a.started_at)::float8 AS started_at,
+           extract(epoch FROM a.completed_at)::float8 AS completed_at
+    FROM ends AS e
+    CROSS JOIN LATERAL (SELECT * FROM dag_task_attempts a
+                        WHERE a.job_id = e.job_id AND a.node_id = e.node_id AND a.attempt = e.attempt LIMIT 1) AS a
+    LEFT JOIN dag_workers w ON w.worker_id = a.worker_id
+    WHERE (:queue::text IS NULL OR a.queue = :queue::text)
+      AND (:worker_id::bigint IS NULL OR a.worker_id = :worker_id::bigint)
+      AND (:statuses::text[] IS NULL OR a.status = ANY(:statuses::text[]))
+    ORDER BY e.at DESC, e.job_id DESC, e.seq DESC
+    LIMIT :limit::integer
+) AS t ON true
+ORDER BY t.at DESC, t.of_job DESC, t.seq DESC
+
 -- name: api_key
 -- The columns of a key.
 key_id, name, array_to_string(scopes, ',') AS scopes, extract(epoch FROM created_at)::float8 AS created_at, created_by,
