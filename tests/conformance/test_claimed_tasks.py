@@ -322,7 +322,7 @@ async def test_an_exclusive_task_is_announced_to_an_idle_worker_and_claimed_once
 async def test_an_exclusive_entrypoint_goes_to_a_worker_that_has_its_package(world):
     scene = await Scene.begin(world)
     has_it = await world.worker("q", handlers={"app.*": "1"})
-    has_not = await world.worker("q", handlers={"ap.*": "1", "app.tasks.load.*": "1"})
+    has_not = await world.worker("q", handlers={"ap.*": "1", "app.tasks.load.*": "1", "app.taskss": "1"})
     await scene.dispatch("a", isolation=Isolation.EXCLUSIVE, handler="app.tasks.load")
     assert (await sees_exclusive(has_it), await sees_exclusive(has_not)) == (True, False)
     assert await has_not.claim_exclusive() is None
@@ -446,7 +446,11 @@ async def test_another_worker_has_an_entrypoint_if_it_has_a_package_above_it(wor
         ({"app.*": ""}, True, False),
         ({"app.tasks.*": ""}, True, False),
         ({"app.tasks.load": "1"}, True, True),
-        ({"app.tas.*": "", "pp.*": "", "app.tasks.load.*": "", "app": "1", "app.tasks": "1"}, False, False),
+        (
+            {"app.tas.*": "", "pp.*": "", "app.tasks.load.*": "", "app": "1", "app.tasks": "1", "app.taskss": "1"},
+            False,
+            False,
+        ),
     ]:
         other = await world.worker()
         await other.register(["q"], 1, handlers)

@@ -14,7 +14,9 @@ from typing import Any
 import asyncpg
 import pytest
 from asyncpg.exceptions import CheckViolationError, InsufficientPrivilegeError, UniqueViolationError
+from click.testing import CliRunner
 
+from dagmaster.cli.main import cli
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
@@ -102,6 +104,30 @@ def test_a_downgrade_and_an_upgrade_restore_the_same_schema(empty):
     assert [line for line in described(empty) if "alembic_version" not in line] == []
     schema_version.upgrade(empty)
     assert described(empty) == before
+
+
+def test_the_command_migrates_to_a_revision_and_shows_where_it_is(empty, monkeypatch):
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", empty)
+
+    def migrate(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(cli, ["migrate", *arguments])
+        return result.exit_code, result.output.strip()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "dagmaster", "migrate", "upgrade", "0002"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "schema version: none -> 0002"
+    assert migrate("current") == (0, f"0002 (this code needs {schema_version.HEAD})")
+    _, history = migrate("history")
+    assert [line.split()[:2] for line in history.splitlines()][:2] == [["0001", "The"], ["*", "0002"]]
+    assert migrate() == (0, f"schema version: 0002 -> {schema_version.HEAD}")
+    assert migrate() == (0, f"schema version: {schema_version.HEAD}; nothing to do")
+    # It asks first, and there is no answer.
+    assert migrate("downgrade", "0002")[0] != 0
+    assert migrate("downgrade", "0002", "--yes") == (0, "schema version: 0002")
+    code, message = migrate("upgrade", "nonsense")
+    assert code != 0
+    assert "'nonsense': the schema versions are base, 0001, 0002" in message
 
 
 def test_a_newer_schema_that_is_compatible_with_this_code_is_accepted(empty):

@@ -1,9 +1,15 @@
-"""What type checkers see: `make check` runs mypy over this file, and `assert_type` fails there."""
+"""What type checkers see: `make check` runs mypy over this file, the last test pyright, and `assert_type` fails there."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_type
+
+import pytest
 
 from dagmaster import Future, Progress, any_of, run, task, workflow
 
@@ -78,3 +84,42 @@ def _called_alone() -> list[Any]:
         assert_type(nightly.run(day=1), int)
         assert_type(run(weekly, day=1), int)
     return [rows, value]
+
+
+WRONG = """
+from typing import assert_type
+from dagmaster import Future, task
+
+@task
+def double(x: int) -> int:
+    return 2 * x
+
+def flow(x: Future[int]) -> None:
+    assert_type(double(x), int)
+"""
+
+
+@pytest.mark.process
+def test_pyright_sees_the_types_of_this_file_and_finds_wrong_ones_in_another(tmp_path: Path):
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(WRONG)
+    config = tmp_path / "pyrightconfig.json"
+    config.write_text(
+        json.dumps(
+            {
+                "include": [__file__, str(wrong)],
+                "extraPaths": [str(Path(__file__).parents[4] / "src")],
+                "typeCheckingMode": "standard",
+            }
+        )
+    )
+    command = [sys.executable, "-m", "basedpyright", "-p", str(config), "--pythonpath", sys.executable, "--outputjson"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    answer = json.loads(done.stdout)
+    assert answer["summary"]["filesAnalyzed"] == 2
+    problems = [
+        (Path(one["file"]).name, one["range"]["start"]["line"], one["rule"])
+        for one in answer["generalDiagnostics"]
+        if one["severity"] == "error"
+    ]
+    assert problems == [("wrong.py", 9, "reportAssertTypeFailure")]
