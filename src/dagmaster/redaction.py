@@ -160,6 +160,8 @@ def _before_escape(text: str, start: int, end: int) -> int:
 
 def _text_redactor(secrets: Collection[str]) -> Callable[[str], str] | None:
     """Return a function that redacts the secrets in a text; None if there are none."""
+    if not secrets:
+        return None
     variants = {variant for secret in secrets if secret for variant in _escaped_variants(secret)}
     return _SecretPattern(variants).redact if variants else None
 

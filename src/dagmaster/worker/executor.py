@@ -71,6 +71,8 @@ class Executor:
         self.abandons_threads = abandons_threads
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
+        # Of tasks that are not isolated, by handler.
+        self._modes: dict[str, ExecutionMode] = {}
         self._closing: asyncio.Task[None] | None = None
 
     async def execute(self, message: TaskMessage) -> Outcome:
@@ -143,7 +145,12 @@ class Executor:
 
     def execution_mode(self, spec: HandlerSpec, isolation: Isolation = Isolation.SHARED) -> ExecutionMode:
         """Return how a handler is executed here."""
-        return execution_mode(spec, isolation, has_processes=self.processes is not None)
+        mode = None if isolation else self._modes.get(spec.name)
+        if mode is None:
+            mode = execution_mode(spec, isolation, has_processes=self.processes is not None)
+            if not isolation:
+                self._modes[spec.name] = mode
+        return mode
 
     def _unknown(self, name: str) -> Outcome:
         try:
@@ -213,7 +220,8 @@ class _Run:
         self._is_overdue = False
         self._begun_at: float | None = None
         self._request = b""
-        self._log = TaskLog(self._log_written) if self._processes is None and is_capturing() else None
+        captures = self._processes is None and is_capturing()
+        self._log = TaskLog(self._log_written, self._loop, self._loop_thread) if captures else None
         self._grace: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[Outcome] | None = None
         self.finished: asyncio.Future[Outcome] = self._loop.create_future()
@@ -302,10 +310,11 @@ class _Run:
             self._log.flush()
             self._log = None
         if not self.finished.done():
-            is_whole = isinstance(outcome, Succeeded) and isinstance(self._ending, Released)
-            result = outcome if self._ending is None or is_whole else self._ending
-            result.running_seconds = self.running_seconds()
-            self.finished.set_result(result)
+            ending = self._ending
+            if ending is not None and not (isinstance(outcome, Succeeded) and isinstance(ending, Released)):
+                outcome = ending
+            outcome.running_seconds = self.running_seconds()
+            self.finished.set_result(outcome)
 
     # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
 

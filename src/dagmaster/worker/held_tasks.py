@@ -6,7 +6,7 @@ one is better left to another worker.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.worker.prefetch import PrefetchBudget
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.task_metrics import TaskMetrics
+
+
+_RELEASED: Final = AttemptStatus.RELEASED
 
 
 class HeldTasks(dict[str, "ClaimedTask"]):
@@ -72,6 +75,8 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         """Drop a task that was reported; return it, if it was held."""
         task = self.pop(report.task_id, None)
         if task is not None:
-            for budget in (self._budget, self._process_budget)[: 1 + self.needs_process(task)]:
-                budget.release() if report.status == AttemptStatus.RELEASED else budget.finish()
+            count = PrefetchBudget.release if report.status == _RELEASED else PrefetchBudget.finish
+            count(self._budget)
+            if self.needs_process(task):
+                count(self._process_budget)
         return task

@@ -31,6 +31,9 @@ BATCH_SECONDS: Final = 0.003
 """Above this rate of tasks, a report waits this long for others, unless nothing else runs."""
 
 
+_COUNTERS: Final = {status: status.lower() for status in AttemptStatus}
+
+
 class ReportDelivery:
     """Delivers the reports of a worker, and drops each task that it holds when its report is accepted or dropped."""
 
@@ -113,7 +116,8 @@ class ReportDelivery:
                 continue
             if held is not None:
                 self._held.remove(report)
-                log_crash(held, report)
+                if held.isolation:
+                    log_crash(held, report)
                 if is_reported:
                     self.throughput.add(held.queue)
                 if self._held.observer is not None:
@@ -121,7 +125,8 @@ class ReportDelivery:
             self._telemetry.end(report.task_id)
             counter = counter_of(report) if report.task_id in accepted else "dropped"
             self._counters[counter] += 1
-            dropped += [held] if held is not None and counter == "dropped" else []
+            if held is not None and counter == "dropped":
+                dropped.append(held)
         if dropped:
             log_dropped(dropped, is_unanswered=is_unanswered)
         self._on_delivery()
@@ -162,7 +167,7 @@ async def deliver_reports(ledger: TaskLedger, reports: list[TaskReport]) -> set[
 
 def log_crash(task: ClaimedTask, report: TaskReport) -> None:
     """Log an isolated task that crashed its process: it is what killed earlier workers."""
-    if task.isolation and report.error and json.loads(report.error).get("kind") == "crashed":
+    if report.error and json.loads(report.error).get("kind") == "crashed":
         _LOGGER.warning(
             "node %s of job %s (attempt %d) crashed its process, after workers that ran it had died",
             task.node_id, task.job_id, task.attempt, extra=task_fields(task),
@@ -171,9 +176,9 @@ def log_crash(task: ClaimedTask, report: TaskReport) -> None:
 
 def counter_of(report: TaskReport) -> str:
     """Return the counter of a report. A task that stopped when asked to has not failed."""
-    if report.status == AttemptStatus.FAILED and report.error and json.loads(report.error).get("kind") == "cancelled":
+    if report.error and report.status == AttemptStatus.FAILED and json.loads(report.error).get("kind") == "cancelled":
         return "stopped"
-    return report.status.lower()
+    return _COUNTERS[report.status]
 
 
 def mark_rejected(report: TaskReport, task: ClaimedTask | None, error: StatementFailed) -> None:

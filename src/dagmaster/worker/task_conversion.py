@@ -142,7 +142,10 @@ async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, 
     """Return the report of an outcome. `version`: that of the handler, which is stored with a success."""
     match outcome:
         case Succeeded():
-            return await _report_success(task, outcome, blobs, version)
+            text = json.dumps(outcome.output)
+            if len(text) > MAX_INLINE:
+                return await _report_large(task, outcome, text, blobs, version)
+            return _success(task, outcome, JsonText(text), version)
         case Failed():
             error = json.dumps(outcome.error)
             return TaskReport(
@@ -153,18 +156,17 @@ async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, 
             return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=outcome.running_seconds)
 
 
-async def _report_success(
-    task: ReportedTask, outcome: Succeeded, blobs: OutputBlobs, version: str | None
-) -> TaskReport:
-    text = json.dumps(outcome.output)
+def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: str | None) -> TaskReport:
     metrics = json.dumps(outcome.metrics) if outcome.metrics else None
-    report = TaskReport(
-        task.task_id, task.token, AttemptStatus.COMPLETED, metrics=metrics, running_seconds=outcome.running_seconds
-    )
-    report.handler_version = version
-    if len(text) <= MAX_INLINE:
-        report.output = JsonText(text)
-        return report
+    return TaskReport(
+        task.task_id, task.token, AttemptStatus.COMPLETED, output=output, metrics=metrics, handler_version=version,
+        running_seconds=outcome.running_seconds,
+    )  # fmt: skip
+
+
+async def _report_large(
+    task: ReportedTask, outcome: Succeeded, text: str, blobs: OutputBlobs, version: str | None
+) -> TaskReport:
     # Named by the claim: the blob of a rejected report is unreferenced.
     name = f"jobs/{task.job_id}/{task.node_id}/{task.attempt}-{task.token}.json"
     try:
@@ -175,5 +177,4 @@ async def _report_success(
             task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem.error),
             running_seconds=outcome.running_seconds,
         )  # fmt: skip
-    report.output = JsonText(ref=name)
-    return report
+    return _success(task, outcome, JsonText(ref=name), version)

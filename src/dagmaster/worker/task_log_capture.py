@@ -8,7 +8,6 @@ output is its task's.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import contextvars
 import logging
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterator
     from typing import TextIO
 
@@ -35,6 +35,12 @@ TASK_LOG: contextvars.ContextVar[TaskLog | None] = contextvars.ContextVar("TASK_
 """The log of the task that runs here."""
 
 
+class _Capture:
+    """The capture of this process. Each task asks for it: the handlers of the root logger take longer to check."""
+
+    listener: _ToTaskLog | None = None
+
+
 @contextlib.contextmanager
 def capture() -> Iterator[None]:
     """Capture the output of each task until the block ends. Nested captures have no effect.
@@ -42,7 +48,7 @@ def capture() -> Iterator[None]:
     What a task logs goes to its log alone, where secrets are redacted: not to the log of this process.
     """
     root = logging.getLogger()
-    if any(isinstance(one, _ToTaskLog) for one in root.handlers):
+    if is_capturing():
         yield
         return
     streams, level = (sys.stdout, sys.stderr), root.level
@@ -54,10 +60,12 @@ def capture() -> Iterator[None]:
         other.addFilter(_is_outside_task)
     sys.stdout, sys.stderr = proxies
     root.addHandler(listener)
+    _Capture.listener = listener
     root.setLevel(min(level, LEVEL))
     try:
         yield
     finally:
+        _Capture.listener = None
         root.removeHandler(listener)
         root.setLevel(level)
         for other in others:
@@ -71,7 +79,7 @@ def capture() -> Iterator[None]:
 
 def is_capturing() -> bool:
     """Return whether output of a task is captured."""
-    return any(isinstance(one, _ToTaskLog) for one in logging.getLogger().handlers)
+    return _Capture.listener is not None
 
 
 def split_text(text: str) -> Iterator[str]:
@@ -101,10 +109,10 @@ class TaskLog:
 
     __slots__ = ("_deliver", "_is_scheduled", "_loop", "_loop_thread", "_texts")
 
-    def __init__(self, deliver: Callable[[str], None]) -> None:
+    def __init__(self, deliver: Callable[[str], None], loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
         self._deliver = deliver
-        self._loop = asyncio.get_running_loop()
-        self._loop_thread = threading.get_ident()
+        self._loop = loop
+        self._loop_thread = loop_thread
         self._texts: deque[str] = deque()
         self._is_scheduled = False
 
@@ -126,6 +134,9 @@ class TaskLog:
     def flush(self) -> None:
         """Deliver the text so far, on the loop's thread, or on another if the loop is blocked."""
         self._is_scheduled = False
+        if not self._texts:
+            # Most tasks write nothing.
+            return
         waiting: list[str] = []
         with contextlib.suppress(IndexError):
             for _ in range(len(self._texts)):

@@ -57,7 +57,8 @@ class TaskRunner:
     async def run(self, task: ClaimedTask) -> TaskReport:
         """Run a task and return its report. Every error is in the report."""
         self._telemetry.begin(task.task_id, task.token)
-        if self.executor.version_of(task.handler) is None and self._other_worker_has_handler is not None:
+        version = self.executor.version_of(task.handler)
+        if version is None and self._other_worker_has_handler is not None:
             return await self._unknown(task, self._other_worker_has_handler)
         hidden: set[str] = set()
         try:
@@ -65,14 +66,15 @@ class TaskRunner:
         except PermanentError as error:
             return await self._report(task, failed(error.kind, str(error), permanent=True))
         self._telemetry.hide(task.task_id, hidden)
-        outcome = await self._execute(message)
-        report = await self._report(task, redact_outcome(outcome, hidden))
+        if message.code_fingerprint is None:
+            outcome = await self.executor.execute(message)
+        else:
+            outcome = await self._execute_and_compare(message)
+        report = await make_report(task, redact_outcome(outcome, hidden), self._blobs, version)
         report.has_checkpoints = self._telemetry.has_checkpoints(task.task_id)
         return report
 
-    async def _execute(self, message: TaskMessage) -> Outcome:
-        if message.code_fingerprint is None:
-            return await self.executor.execute(message)
+    async def _execute_and_compare(self, message: TaskMessage) -> Outcome:
         own = own_fingerprint(message, self.executor.registry.find(message.handler))
         if own is None:
             return await self.executor.execute(message)

@@ -34,6 +34,10 @@ MAX_CHECKPOINTS_REPORTED: Final = 20
 MAX_PHASE_CHARACTERS: Final = 64
 
 
+# Replaced, never changed: most tasks report nothing.
+_NOTHING: Final[dict[str, Any]] = {}
+
+
 class _TaskTelemetry:
     """The buffered telemetry of one task."""
 
@@ -55,9 +59,9 @@ class _TaskTelemetry:
         # The token under which its start is stored.
         self.marked_token: int | None = None
         self.begun_at = begun_at
-        self.progress: dict[str, Any] = {}
+        self.progress: dict[str, Any] = _NOTHING
         # The last checkpoints, for the audit log, with the result: see `with_checkpoint`.
-        self.checkpoints: dict[str, Any] = {}
+        self.checkpoints: dict[str, Any] = _NOTHING
         self.chunk = 0
         self.stored_characters = 0
         self.secrets: Collection[str] = ()
@@ -83,8 +87,8 @@ class TelemetryBuffer:
 
     def begin(self, task_id: str, token: int) -> None:
         """Register a task that starts."""
-        with self._lock:
-            self._tasks[task_id] = _TaskTelemetry(token, _now())
+        # One step of the interpreter: no lock is needed.
+        self._tasks[task_id] = _TaskTelemetry(token, _now())
 
     def renew(self, task_id: str, token: int) -> None:
         """Use the token of a newer claim."""
@@ -99,9 +103,10 @@ class TelemetryBuffer:
 
     def end(self, task_id: str) -> None:
         """Drop a task that was reported."""
-        with self._lock:
-            ended = self._tasks.pop(task_id, None)
-            self._progress.pop(task_id, None)
+        ended = self._tasks.pop(task_id, None)
+        if task_id in self._progress:
+            with self._lock:
+                self._progress.pop(task_id, None)
         if ended is not None and ended.task is not None and ended.partial_line and self.on_log is not None:
             self.on_log(ended.task, redact_value(ended.partial_line, ended.secrets))
 

@@ -54,6 +54,7 @@ _REPORT: Final = (
     "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
     "running_seconds",
 )  # fmt: skip
+_ISOLATIONS: Final = tuple(Isolation)
 RECONCILE_SECONDS: Final = 5.0
 RECONCILE_EVERY_SECONDS: Final = 60.0
 CHUNKS_AT_ONCE: Final = 64
@@ -300,11 +301,8 @@ class PostgresWorkerStore:
 
 
 def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedTask:
-    *columns, isolation, trace_parent, queue = rest
-    task = ClaimedTask(str(task_id), token, str(job_id), *columns)
-    task.trace_parent, task.queue = trace_parent, queue
-    if isolation:
-        task.isolation = Isolation(isolation)
+    task = ClaimedTask(str(task_id), token, str(job_id), *rest)
+    task.isolation = _ISOLATIONS[task.isolation]
     return task
 
 
