@@ -66,7 +66,7 @@ _UNKNOWN_FORMAT: Final = "not recognized as being in a supported file format"
 _HTTP_STATUS: Final = re.compile(r"HTTP (?:response|error) code ?: ?(\d{3})", re.IGNORECASE)
 _MIN_FREE_BYTES: Final = 64 * 1024 * 1024
 _CHUNK_BYTES: Final = 8 * 1024 * 1024
-_CRS_CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}")
+_CRS_CODE: Final = re.compile(r"[A-Za-z_0-9]{2,20}:[A-Za-z0-9_.]{1,40}(\+[0-9]{1,6})?")
 _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 

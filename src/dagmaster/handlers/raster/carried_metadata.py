@@ -12,6 +12,7 @@ from xml.etree.ElementTree import fromstring
 import rasterio.shutil
 
 from dagmaster.handlers.gdal import gdal_env, open_raster
+from dagmaster.handlers.raster.earth_positions import height_reference
 from dagmaster.handlers.raster.georeferences import read_rpcs
 from dagmaster.handlers.raster.provenance_tags import TAG
 from dagmaster.handlers.raster.vrts import color_table
@@ -56,6 +57,9 @@ def _facts(raster: DatasetReader) -> Iterator[tuple[str, Any]]:
     points, _ = raster.gcps
     if points:
         yield "ground control points", [(point.row, point.col, point.x, point.y) for point in points]
+    heights = height_reference(raster.crs)
+    if heights is not None:
+        yield f"vertical CRS {heights}", True
     rpcs = read_rpcs(raster)
     if rpcs is not None:
         # A file may write a coefficient with fewer digits, or as 1.0 instead of 1.

@@ -6,6 +6,7 @@ an ellipse are outside of it. PROJ answers with infinity there, or with the posi
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -41,6 +42,8 @@ _ROUND_TRIP_METRES: Final = 1_000.0
 """A point that comes back farther away than this is outside of the projection: PROJ answered for another point."""
 _PERIODIC: Final = ("longlat", "merc", "webmerc", "eqc", "cea", "mill")
 """Projections that continue beyond 180 degrees: a point there is valid, and comes back one period away."""
+_VERTICAL_CRS: Final = re.compile(r'VERTCRS\["([^"]*)"')
+_GEOGRAPHIC_3D: Final = "CS[ellipsoidal,3]"
 
 Positions = tuple[Any, Any, Any]
 """Arrays of longitude, latitude, and whether the position is valid."""
@@ -115,6 +118,15 @@ def crs_name(crs: CRS) -> str:
         return code
     text = crs.to_wkt()
     return repr(text[text.find('"') + 1 :].partition('"')[0] or text[:60])
+
+
+def height_reference(crs: CRS | None) -> str | None:
+    """Return above what the heights of a CRS with three dimensions are, as `NAP height`."""
+    text = "" if crs is None else crs.to_wkt(version="WKT2_2019")
+    vertical = _VERTICAL_CRS.search(text)
+    if vertical is not None:
+        return vertical[1]
+    return "ellipsoidal height" if _GEOGRAPHIC_3D in text else None
 
 
 def crs_code(crs: CRS) -> str | None:

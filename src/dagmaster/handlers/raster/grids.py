@@ -18,7 +18,14 @@ from rasterio.windows import Window
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.gdal import GDAL_ERRORS, parse_crs
-from dagmaster.handlers.raster.earth_positions import WGS84, celestial_body, crs_code, crs_name, is_on_earth
+from dagmaster.handlers.raster.earth_positions import (
+    WGS84,
+    celestial_body,
+    crs_code,
+    crs_name,
+    height_reference,
+    is_on_earth,
+)
 from dagmaster.handlers.raster.footprints import raster_footprint
 from dagmaster.handlers.raster.georeferences import Georeference, find_georeference, require_heights
 from dagmaster.handlers.raster.nodata import choose_nodata
@@ -147,6 +154,7 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
             return source
         if crs != source.crs:
             _require_same_body(source.crs, crs)
+            _require_same_heights(source.crs, crs)
             require_representable(source, crs)
         affine, width, height = _suggest_grid(raster, georeference, source, crs, warp)
     except (*GDAL_ERRORS, ValueError) as error:
@@ -190,6 +198,16 @@ def _require_same_body(source: CRS, target: CRS) -> None:
         raise invalid_input(
             f"{crs_name(source)}, the CRS of the raster, is of {names[0]}, and {crs_name(target)} is of {names[1]}:"
             f" choose a target_crs of {names[0]}"
+        )
+
+
+def _require_same_heights(source: CRS, target: CRS) -> None:
+    """Reject a warp to other heights: the values of the pixels would stay as they are."""
+    heights = height_reference(source), height_reference(target)
+    if None not in heights and heights[0] != heights[1]:
+        raise invalid_input(
+            f"the heights of the raster refer to {heights[0]}, and {crs_name(target)} to {heights[1]}: heights are not"
+            " transformed. Choose a target_crs without heights, or transform them first, as with gdalwarp"
         )
 
 

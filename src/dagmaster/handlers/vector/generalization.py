@@ -101,9 +101,9 @@ def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tupl
     """Return one feature per group, with sums and the number of its members, in order of first appearance."""
     for name in (*by, *sums):
         if name not in features.column_types:
-            raise invalid_input(
-                f"there is no column {name!r}: the columns are {', '.join(list(features.column_types)[:20])}"
-            )
+            listed = ", ".join(list(features.column_types)[:20])
+            columns = f"the columns are {listed}" if listed else "the features have no columns"
+            raise invalid_input(f"there is no column {name!r}: {columns}")
     for name in sums:
         if features.column_types[name].partition("(")[0] not in _SUMMABLE:
             raise invalid_input(f"the column {name!r} is {features.column_types[name]}: only numbers can be summed")

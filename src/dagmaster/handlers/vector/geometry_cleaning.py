@@ -233,12 +233,13 @@ class GeometryCleaner:
             projected[crosses], is_lost[crosses] = self._reprojection.apply(geometries[crosses])
             self.report.counts["antimeridian_cut"] += int(crosses.sum())
         if is_lost.any():
-            index = int(np.flatnonzero(is_lost)[0])
+            index, others = int(np.flatnonzero(is_lost)[0]), int(is_lost.sum()) - 1
             if self._rules.outside == "fail":
+                more = f", and {others:,} more of its batch do" if others else ""
                 raise invalid_input(
                     f"feature {row + index + 1:,} reaches beyond what {crs_label(self._target)} can represent, or"
-                    f" across the boundary of its map, and {int(is_lost.sum()) - 1} more of its batch do: set outside:"
-                    " clip to clip them, or choose another target_crs"
+                    f" across the boundary of its map{more}: set outside: clip to clip them, or choose another"
+                    " target_crs"
                 )
             projected = self._clip_to_area_of_use(geometries, projected, is_lost, row)
         if self._target.is_geographic:

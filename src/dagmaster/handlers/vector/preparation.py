@@ -96,6 +96,11 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
         raise invalid_input(
             f"the target_crs {plan.target_crs} has no EPSG code, and a table needs one: choose another, as EPSG:4326"
         )
+    if not (target.is_geographic or target.is_projected):
+        raise invalid_input(
+            f"the target_crs {plan.target_crs} has no plane or longitudes and latitudes on which features could lie:"
+            " expected a projected or geographic CRS, such as EPSG:4326"
+        )
     source = choose_source_crs(layer, plan.source_crs)
     cleaner = GeometryCleaner(plan.rules, source, target)
     names = columns.unique_column_names(layer.names)

@@ -61,6 +61,28 @@ def test_a_crs_without_a_plane_is_no_target(bed: Bed, target: str):
         bed.run("raster.reproject", href=href, target_crs=target)
 
 
+RD = {"crs": "EPSG:7415", "transform": Affine(10, 0, 155_000, 0, -10, 463_000)}
+"""Near Amersfoort, with heights above NAP."""
+
+
+@pytest.mark.parametrize("target", ["EPSG:4979", "EPSG:4326+5773"])
+def test_heights_are_not_relabelled(bed: Bed, target: str):
+    href = bed.bronze("a.tif", np.full((1, 20, 20), 7, "float32"), **RD)
+    with pytest.raises(PermanentError, match=r"refer to NAP height, and EPSG:\d+ to .*: heights are not transformed"):
+        bed.run("raster.reproject", href=href, target_crs=target)
+
+
+@pytest.mark.parametrize(
+    ("target", "lost"),
+    [("EPSG:32631", ["vertical CRS NAP height"]), ("EPSG:32631+5709", []), ("EPSG:28992", ["vertical CRS NAP height"])],
+)
+def test_a_warp_that_drops_the_vertical_crs_says_so(bed: Bed, target: str, lost: list[str]):
+    href = bed.bronze("a.tif", np.full((1, 20, 20), 7, "float32"), **RD)
+    result = bed.run("raster.reproject", href=href, target_crs=target)
+    assert result.not_carried == lost
+    assert bed.run("raster.create_cog", href=href).not_carried == []
+
+
 @pytest.mark.parametrize(
     ("crs", "target", "message"),
     [

@@ -353,6 +353,8 @@ def test_what_is_no_zip_is_refused(services):
         ("/etc/passwd", "expected an authority and a code"),
         ("", "expected an authority and a code"),
         ("ESRI:54009", "has no EPSG code"),
+        ("EPSG:5773", "has no plane or longitudes and latitudes on which features could lie: expected a projected or"),
+        ("EPSG:4978", "has no plane or longitudes and latitudes on which features could lie: expected a projected or"),
     ],
 )
 def test_a_target_that_nobody_knows(services, crs, message):
