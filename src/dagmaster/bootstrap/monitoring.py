@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import SettingsInvalid
@@ -19,17 +20,30 @@ def open_metrics_port(settings: Settings, port: int | None = None) -> ProcessMet
     port = settings.metrics_port if port is None else port
     if port is None:
         return None
+    key = None if settings.metrics_key is None else settings.metrics_key.get_secret_value()
+    if key is None and not _is_loopback(settings.metrics_host):
+        raise SettingsInvalid(
+            f"DAGMASTER_METRICS_HOST={settings.metrics_host} is an address that others can reach: set"
+            " DAGMASTER_METRICS_KEY to what scrapers have to send as a bearer token"
+        )
     from dagmaster.telemetry.prometheus import ProcessMetrics
 
     metrics = ProcessMetrics()
     try:
-        metrics.listen(settings.metrics_host, port)
+        metrics.listen(settings.metrics_host, port, key)
     except OSError as error:
         address = f"{settings.metrics_host}:{port}"
         raise SettingsInvalid(
             f"metrics cannot be served at {address}: {error.strerror or error}; choose another --metrics-port"
         ) from error
     return metrics
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def observe_turns(orchestrator: Orchestrator, metrics: ProcessMetrics | None) -> Orchestrator:

@@ -18,7 +18,14 @@ class MonitoringSettings(BaseModel):
     metrics_host: str = Field(
         default="127.0.0.1",
         min_length=1,
-        description="The address of DAGMASTER_METRICS_PORT. It has no keys: choose a network of your own.",
+        description="The address of DAGMASTER_METRICS_PORT. Any other than this machine's own needs"
+        " DAGMASTER_METRICS_KEY.",
+    )
+    metrics_key: SecretStr | None = Field(
+        default=None,
+        min_length=20,
+        description="What a scraper of DAGMASTER_METRICS_PORT has to send as a bearer token; at least 20 characters. An"
+        " orchestrator or a worker checks it without the database, so it is no key of `dagmaster keys`.",
     )
     metric_retention_days: float = Field(
         default=100.0,

@@ -6,14 +6,24 @@ secret, nor the id of a job, of which there are too many.
 
 from __future__ import annotations
 
+import hmac
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    make_wsgi_app,
+    start_http_server,
+)
 from prometheus_client.process_collector import ProcessCollector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -109,9 +119,19 @@ class ProcessMetrics:
         """Return all metrics as text."""
         return generate_latest(self.registry)
 
-    def listen(self, host: str, port: int) -> int:
-        """Serve the metrics in a thread of their own until `close`, or until the process ends; return the port."""
-        self._server, self._thread = start_http_server(port, host, self.registry)
+    def listen(self, host: str, port: int, key: str | None = None) -> None:
+        """Serve the metrics in a thread of their own until `close`, or until the process ends.
+
+        `key`: what a scraper has to send as a bearer token.
+        """
+        app = make_wsgi_app(self.registry)
+        # It listens at once: until the check is in place, there is nothing to see.
+        self._server, self._thread = start_http_server(port, host, CollectorRegistry())
+        self._server.set_app(app if key is None else _with_key(app, key))
+
+    @property
+    def port(self) -> int:
+        """Return the port on which they are served."""
         return int(self._server.server_port)
 
     def close(self) -> None:
@@ -125,6 +145,20 @@ class ProcessMetrics:
         if collector is None:
             collector = self._collectors[name] = _new_collector(METRICS[name], self.registry)
         return collector.labels(*labels) if labels else collector
+
+
+def _with_key(app: WSGIApplication, key: str) -> WSGIApplication:
+    """Return an application that answers only requests with the key."""
+    expected = f"Bearer {key}".encode()
+
+    def check_key(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        # WSGI has the bytes of a header as Latin-1.
+        if hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", "").encode("latin-1"), expected):
+            return app(environ, start_response)
+        start_response("401 Unauthorized", [("WWW-Authenticate", 'Bearer realm="dagmaster"'), ("Content-Length", "0")])
+        return []
+
+    return check_key
 
 
 def render_gauges(values: Iterable[tuple[str, tuple[str, ...], float]]) -> bytes:

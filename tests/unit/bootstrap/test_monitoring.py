@@ -1,13 +1,15 @@
-"""The port of metrics: off unless it is set, on loopback, and a sentence if it is taken."""
+"""The port of metrics: off unless it is set, on loopback unless it has a key, and a sentence if it is taken."""
 
 from __future__ import annotations
 
 import socket
 import subprocess
 import sys
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
+from pydantic import SecretStr
 
 from dagmaster.bootstrap.monitoring import open_metrics_port
 from dagmaster.errors import SettingsInvalid
@@ -35,5 +37,24 @@ def test_metrics_are_served_on_loopback_and_a_taken_port_is_named():
             assert b'dagmaster_jobs_failed_total{workflow="flow"} 1.0' in answer.read()
         with pytest.raises(SettingsInvalid, match=f"metrics cannot be served at 127.0.0.1:{port}"):
             open_metrics_port(Settings(), port)
+    finally:
+        metrics.close()
+
+
+def test_an_address_that_others_reach_needs_a_key_and_a_key_is_checked():
+    key = "a-key-of-scrapers-0123456789"
+    with pytest.raises(SettingsInvalid, match="set DAGMASTER_METRICS_KEY"):
+        open_metrics_port(Settings(metrics_port=9_421, metrics_host="0.0.0.0"))
+    metrics = open_metrics_port(Settings(metrics_key=SecretStr(key)), 0)
+    assert metrics is not None
+    try:
+        metrics.count("dagmaster_jobs_failed_total", "flow")
+        url = f"http://127.0.0.1:{metrics.port}/metrics"
+        for header in (None, "Bearer", f"Bearer {key}x", key, "Bearer é"):
+            with pytest.raises(HTTPError) as caught:
+                urlopen(Request(url, headers={} if header is None else {"Authorization": header}))
+            assert (caught.value.code, caught.value.read()) == (401, b"")
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {key}"})) as answer:
+            assert b"dagmaster_jobs_failed_total" in answer.read()
     finally:
         metrics.close()
