@@ -123,7 +123,7 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
     dsn = embedded.start().dsn
     schema_version.upgrade(dsn)
     flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
-    names = {"job_id": "1", "node_id": "a", "workflow_id": "w"}
+    names = {"job_id": "1", "node_id": "a", "workflow_id": "w", "worker_id": "1"}
 
     async def work(http: httpx.AsyncClient) -> None:
         key = (await http.post("/api/v1/keys", json={"name": "ci", "scopes": [*Scope]})).json()["key"]
@@ -132,12 +132,15 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
         assert (await http.get("/api/v1/jobs")).status_code == 200
         await asyncio.to_thread(embedded.stop)
         assert (await http.get("/livez")).status_code == 200
+        document = (await http.get("/openapi.json")).json()["paths"]
         for (method, route), scope in route_scopes().items():
-            if method != "GET" or scope is None or route in PROCESS_ROUTES or route.endswith("/stream"):
+            if method == "WS" or scope is None or route in PROCESS_ROUTES or route.endswith("/stream"):
                 continue
             path = re.sub(r"{(\w+)[^}]*}", lambda match: names.get(match[1], "x"), route)
+            content = document[route][method.lower()].get("requestBody", {}).get("content", {})
+            body = content.get("application/json", {}).get("example")
             async with asyncio.timeout(20):
-                answer = await http.get(path + QUERIES.get(route, ""))
+                answer = await http.request(method, path + QUERIES.get(route, ""), json=body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2"), (path, answer.text)
             assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), answer.text
         rejected = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
