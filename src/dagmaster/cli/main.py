@@ -35,6 +35,7 @@ LOCAL_REASONS: Final = {
     "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
     " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
     "stac": "It asks the catalog itself, which the settings of this machine name",
+    "migrate": "A server migrates its own database when POST /api/v1/admin/migrate asks it to",
     "config": "It shows the settings of this machine. Those of a server are where the server runs",
 }
 """Why commands about data and settings ask no server; the others run services, or work on files of this machine."""

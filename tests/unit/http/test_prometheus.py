@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -43,6 +44,23 @@ def test_a_server_shows_the_fleet_and_its_requests_by_route():
             assert not re.search(r"wp-admin|/123", answer.text)
 
     asyncio.run(main())
+
+
+def test_metrics_are_written_beside_the_event_loop(monkeypatch):
+    threads: list[threading.Thread] = []
+
+    def render(_metrics: ProcessMetrics) -> bytes:
+        threads.append(threading.current_thread())
+        return b"# text\n"
+
+    async def main() -> None:
+        async with opened_api() as api:
+            monkeypatch.setattr(ProcessMetrics, "render", render)
+            assert (await api.get("/metrics")).text.endswith("# text\n")
+
+    asyncio.run(main())
+    (thread,) = threads
+    assert thread is not threading.current_thread()
 
 
 def test_services_count_jobs_and_tasks_by_name_only():
