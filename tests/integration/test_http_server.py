@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from pydantic import SecretStr
 
-from dagmaster.bootstrap.http_server import ServerService
+from dagmaster.bootstrap.http_server import ServerService, ensure_local_key
 from dagmaster.cli.commands.keys import keys
 from dagmaster.http.app import route_scopes
 from dagmaster.ports.api_keys import Scope
@@ -95,6 +95,23 @@ def test_keys_are_created_rotated_and_revoked_at_the_command_line_with_a_trail(d
         assert [entry["action"] for entry in entries] == ["key.revoke", "key.rotate", "key.create"]
 
     asyncio.run(with_server(dsn, tmp_path, work))
+
+
+def test_the_key_of_dev_is_kept_beside_its_data_directory_for_its_user_alone(dsn, tmp_path):
+    config, settings = DatabaseConfig(dsn=dsn), load_settings()
+
+    def key_of(name: str) -> tuple[str, int]:
+        path = asyncio.run(ensure_local_key(config, settings, tmp_path / name))
+        assert path == tmp_path / f"{name}-api-key"
+        return path.read_text(), path.stat().st_mode & 0o777
+
+    first = key_of("data")
+    assert first[1] == 0o600
+    (tmp_path / "data-api-key").chmod(0o644)
+    assert key_of("data") == first
+    assert key_of("other")[0] != first[0]
+    (tmp_path / "data-api-key").write_text("dm_000000000000_" + "a" * 43)
+    assert key_of("data") not in (first, ("dm_000000000000_" + "a" * 43, 0o600))
 
 
 def test_a_server_without_its_database_lives_and_answers_503(tmp_path):

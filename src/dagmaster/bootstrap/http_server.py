@@ -71,6 +71,8 @@ async def ensure_local_key(
     async with open_keys(config) as keys:
         with contextlib.suppress(ApiKeyRejected, FileNotFoundError):
             await find_caller(keys, path.read_text(encoding="utf-8").strip())
+            # It may have been copied or restored.
+            path.chmod(0o600)
             return path
         view = await create_key(keys, getpass.getuser(), list(Scope), origin=origin, now=time.time())
     write_private(path, f"{view.key}\n".encode())

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from dagmaster.http.app import route_scopes
 from dagmaster.ports.api_keys import Scope
 from tests.unit.http.api_client import FLOW, opened_api
 
@@ -43,6 +44,77 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
             of_job = (await api.get("/api/v1/audit", object_kind="job", object_id=job_id, limit=1)).json()
             assert [entry["action"] for entry in of_job["items"]] == ["node.retry"]
             assert of_job["next_cursor"]
+
+    asyncio.run(main())
+
+
+AUDITED = {
+    "/jobs": "job.submit",
+    "/jobs/batch": "job.submit",
+    "/jobs/definition": "job.submit",
+    "/jobs/{job_id}/cancel": "job.cancel",
+    "/jobs/{job_id}/resume": "job.resume",
+    "/jobs/{job_id}/nodes/{node_id}/retry": "node.retry",
+    "/jobs/{job_id}/nodes/{node_id}/approve": "node.approve",
+    "/jobs/{job_id}/nodes/{node_id}/reject": "node.reject",
+    "/jobs/{job_id}/signals/{name}": "job.signal",
+    "/workflows": "workflow.publish",
+    "/workflows/batch": "workflow.publish",
+    "/workflows/{workflow_id}/activate": "workflow.activate",
+    "/handlers/test": "job.submit",
+    "/handlers/{name}/test": "job.submit",
+    "/workers": "worker.register",
+    "/workers/{worker_id}/deregister": "worker.deregister",
+    "/keys": "key.create",
+    "/keys/{key_id}/revoke": "key.revoke",
+    "/keys/{key_id}/rotate": "key.rotate",
+    "/admin/migrate": "schema.migrate",
+}
+NOT_AUDITED = {
+    "/plan",
+    "/workflows/validate",
+    "/tasks/claim",
+    *(f"/callbacks/task-{word}" for word in ("heartbeat", "progress", "result")),
+}
+"""They change nothing, or are what a registered worker does with its tasks: the events of the job name the worker."""
+SIGNALLED = """
+workflow_id: signalled
+version: 1
+nodes: {receive: {type: wait, signal: go, next: ask}, ask: {type: approval, message: "go on?", next: end}, end: {type: wait, seconds: 3600}}
+"""
+
+
+def test_every_route_that_changes_something_has_an_action():
+    posts = {path.removeprefix("/api/v1") for method, path in route_scopes() if method == "POST"}
+    assert posts - NOT_AUDITED == set(AUDITED)
+
+
+def test_commands_definitions_tests_and_workers_are_in_the_audit_trail():
+    async def main() -> None:
+        async with opened_api() as api:
+            await api.use_key(Scope.ADMIN, Scope.WORK)
+            definition = {"workflow_id": "defined", "version": 1, "nodes": {"a": {"type": "wait", "seconds": 0.01}}}
+            await api.post("/api/v1/workflows/batch", {"workflows": [{"definition": definition}]})
+            await api.post("/api/v1/jobs/definition", {"definition": definition, "jobs": [{}]})
+            await api.post("/api/v1/handlers/greet/test", {"params": {"name": "Ada"}})
+            await api.post("/api/v1/handlers/test", {"handler": "greet", "params": {"name": "Ada"}})
+            worker = (await api.post("/api/v1/workers", {"handlers": [{"name": "far"}]})).json()["worker_id"]
+            await api.post(f"/api/v1/workers/{worker}/deregister")
+            await api.publish(SIGNALLED)
+            job_id = (await api.post("/api/v1/jobs", {"workflow_id": "signalled"})).json()["job_id"]
+            await api.until(job_id, "WAITING")
+            for path in ("signals/go", "nodes/ask/approve", "cancel", "resume"):
+                answer = await api.post(f"/api/v1/jobs/{job_id}/{path}", {} if path == "signals/go" else None)
+                assert (answer.status_code, answer.json()["accepted"]) == (200, True), (path, answer.text)
+            entries = (await api.get("/api/v1/audit")).json()["items"][::-1]
+            assert [entry["action"] for entry in entries if entry["object_kind"] != "key"] == [
+                "workflow.publish", "job.submit", "job.submit", "job.submit", "worker.register", "worker.deregister",
+                "workflow.publish", "job.submit", "job.signal", "node.approve", "job.cancel", "job.resume",
+            ]  # fmt: skip
+            registered = next(entry for entry in entries if entry["action"] == "worker.register")
+            assert (registered["actor"], registered["object_id"], registered["details"]["handlers"]) == (
+                "ada", worker, ["far"],
+            )  # fmt: skip
 
     asyncio.run(main())
 

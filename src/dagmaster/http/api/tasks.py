@@ -12,7 +12,8 @@ from dagmaster.application.remote_tasks import MAX_CLAIM, MAX_WAIT_SECONDS, Clai
 from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, MAX_QUEUE, define_handler
 from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Caller, Services
+from dagmaster.http.services import Caller, Origin, Services
+from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
@@ -141,7 +142,7 @@ class ResultBody(TaskCallBody):
 
 
 @routes.post("/workers", Scope.WORK, "RegistrationView", 201)
-async def register(services: Services, caller: Caller, body: WorkerBody) -> JSONResponse:
+async def register(services: Services, caller: Caller, origin: Origin, body: WorkerBody) -> JSONResponse:
     """Register a worker, and publish its handlers. It has to call again within its lease, or its tasks are lost."""
     worker = NewWorker(
         registered_by=caller.key_id,
@@ -153,13 +154,19 @@ async def register(services: Services, caller: Caller, body: WorkerBody) -> JSON
         handlers={handler.name: handler.version for handler in body.handlers},
     )
     definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
-    return JSONResponse((await services.remote_tasks.register(worker, definitions)).to_dict(), 201)
+    view = await services.remote_tasks.register(worker, definitions)
+    # Before the answer: a worker whose entry is missing does not get its id.
+    details: JsonObject = {"host": worker.host, "queues": [*worker.queues], "handlers": [*sorted(worker.handlers)]}
+    await services.audit.append([origin.entry("worker.register", "worker", view.worker_id, details)])
+    return JSONResponse(view.to_dict(), 201)
 
 
 @routes.post("/workers/{worker_id}/deregister", Scope.WORK, "DeregistrationView")
-async def deregister(services: Services, caller: Caller, worker_id: str) -> JSONResponse:
+async def deregister(services: Services, caller: Caller, origin: Origin, worker_id: str) -> JSONResponse:
     """Release the tasks of a worker, and deregister it."""
-    return JSONResponse((await services.remote_tasks.deregister(worker_id, caller.key_id)).to_dict())
+    view = await services.remote_tasks.deregister(worker_id, caller.key_id)
+    await services.audit.append([origin.entry("worker.deregister", "worker", view.worker_id)])
+    return JSONResponse(view.to_dict())
 
 
 @routes.post("/tasks/claim", Scope.WORK, "ClaimedTasksView")
