@@ -102,8 +102,8 @@ def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tupl
     for name in (*by, *sums):
         if name not in features.column_types:
             listed = ", ".join(list(features.column_types)[:20])
-            columns = f"the columns are {listed}" if listed else "the features have no columns"
-            raise invalid_input(f"there is no column {name!r}: {columns}")
+            known = f"the columns are {listed}" if listed else "the features have no columns"
+            raise invalid_input(f"there is no column {name!r}: {known}")
     for name in sums:
         if features.column_types[name].partition("(")[0] not in _SUMMABLE:
             raise invalid_input(f"the column {name!r} is {features.column_types[name]}: only numbers can be summed")

@@ -724,9 +724,15 @@ def test_what_is_no_chunk_is_not_uploaded(services):
 
 def test_a_dissolve_by_what_is_not_there_is_refused(services):
     href = services.put("x.geojson", collection(BOX))
-    for params, message in (({"by": ["x"]}, "no column 'x'"), ({"sums": ["x"]}, "no column 'x'")):
+    bare = collection(BOX)
+    bare["features"][0]["properties"] = {}
+    for params, message in (
+        ({"by": ["x"], "href": href}, "no column 'x': the columns are n$"),
+        ({"sums": ["x"], "href": href}, "no column 'x'"),
+        ({"by": ["x"], "href": services.put("bare.geojson", bare)}, "no column 'x': the features have no columns"),
+    ):
         with pytest.raises(PermanentError, match=message):
-            services.run("vector.dissolve", href=href, **params)
+            services.run("vector.dissolve", **params)
     data = collection(BOX)
     data["features"][0]["properties"] = {"a": "x"}
     with pytest.raises(PermanentError, match="only numbers can be summed"):
