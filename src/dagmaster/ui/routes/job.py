@@ -12,7 +12,7 @@ from dagmaster.application.context import Application
 from dagmaster.application.diagnosis import job_reason
 from dagmaster.application.job_lookup import SHOWN_BYTES
 from dagmaster.application.progress import report_progress
-from dagmaster.application.queries.events_and_logs import list_events, list_logs
+from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.jobs import find_successors, job_footprints
 from dagmaster.application.queries.nodes import list_children, list_nodes
@@ -23,6 +23,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.read_store import NodeFilter
 from dagmaster.ui.page_routes import PageRoutes
 from dagmaster.ui.pages.job import (
+    MAX_VALUE,
     JobHead,
     events_body,
     job_head,
@@ -34,11 +35,11 @@ from dagmaster.ui.pages.job import (
     values_body,
 )
 from dagmaster.ui.rendering import render
+from dagmaster.ui.routes.log_text import list_log_text
 
 routes = PageRoutes()
 CHILDREN: Final = 100
 EVENTS: Final = 200
-LOG_CHUNKS: Final = 200
 FAILURES: Final = 100
 FOOTPRINTS: Final = 200
 NodeName = Annotated[str, Query(max_length=MAX_ID)]
@@ -106,8 +107,8 @@ async def logs(
 ) -> Response:
     """Show what the tasks of a job wrote, or those of one node."""
     job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
-    node = node_id or None
-    page = await list_logs(app, job.job_id, node_id=node, attempt=attempt, cursor=cursor, limit=LOG_CHUNKS)
+    chosen = {"node_id": node_id or None, "attempt": attempt}
+    page = await list_log_text(app, job.job_id, max_characters=MAX_VALUE, cursor=cursor, **chosen)
     return await _render(request, app, job, "logs", logs_body(job, page, node_id=node_id, attempt=attempt))
 
 

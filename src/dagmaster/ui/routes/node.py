@@ -13,7 +13,6 @@ from dagmaster.application.commands.control import approve_node, reject_node, re
 from dagmaster.application.commands.resume import plan_retry
 from dagmaster.application.diagnosis import why_node
 from dagmaster.application.job_lookup import SHOWN_BYTES
-from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.queries.jobs import show_jobs
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.inputs import read_json
@@ -26,12 +25,12 @@ from dagmaster.ui.notices import command_notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
 from dagmaster.ui.pages.changes import plan_page
 from dagmaster.ui.pages.job_rows import job_path
-from dagmaster.ui.pages.node import node_page
+from dagmaster.ui.pages.node import MAX_LOG, node_page
 from dagmaster.ui.pages.node_rows import node_path
 from dagmaster.ui.rendering import render
+from dagmaster.ui.routes.log_text import list_log_text
 
 routes = PageRoutes()
-LOG_CHUNKS: Final = 100
 MAX_COMMENT: Final = 4_000
 MAX_PAYLOAD: Final = 100_000
 
@@ -42,7 +41,7 @@ async def node(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Re
     view, why, log = await asyncio.gather(
         node_detail(app, job_id, node_id, max_bytes=SHOWN_BYTES),
         why_node(app, job_id, node_id),
-        list_logs(app, job_id, node_id=node_id, limit=LOG_CHUNKS, newest_first=True),
+        list_log_text(app, job_id, max_characters=MAX_LOG, node_id=node_id, newest_first=True),
     )
     return render(request, "node.html", node_page(view, why, log.items, job_finished=why.job.is_finished))
 
