@@ -46,7 +46,7 @@ def paths(server) -> list[str]:
         "/ui/editor",
         "/ui/nodes",
         "/ui/nodes?workflow_id=nothing-matches",
-        "/ui/tasks",
+        "/ui/tasks?state=finished",
         "/ui/tasks?worker_id=wrong",
         "/ui/queues",
         "/ui/fleet",

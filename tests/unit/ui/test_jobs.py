@@ -200,6 +200,7 @@ def test_an_approval_is_answered_and_a_signal_sent_from_the_page():
             await pages.api.publish()
             await pages.api.publish(SIGNAL)
             job_id = await submitted(pages, "hello", "WAITING")
+            assert 'class="callout tone-waiting" data-why' in (await pages.get(f"/ui/jobs/{job_id}")).text
             assert "go on?" in (await pages.get(f"/ui/jobs/{job_id}/nodes/ask")).text
             answer = await pages.post(f"/ui/jobs/{job_id}/nodes/ask/approve", {"comment": "fine"})
             assert answer.status_code == 303

@@ -82,7 +82,8 @@ def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: S
 
 def _nodes(job: JobView, planned: Sequence[PlannedNodeView]) -> tuple[PlannedNode, ...]:
     return tuple(
-        PlannedNode(node.node, node_path(job.job_id, node.node), node.reason, _children(node)) for node in planned
+        PlannedNode(node.node, node_path(job.job_id, node.node), node.reason.replace("`", ""), _children(node))
+        for node in planned
     )
 
 

@@ -219,7 +219,8 @@ def _why(job: JobDetailView, reason: ReasonView | None) -> tuple[str, str]:
         return f"Completed: {format_count(job.nodes_finished, 'node')}, {count}.", "ok"
     tone = "failed" if is_failure(reason.code) else "ok" if is_success(reason.code) else "running"
     if job.status in (JobStatus.WAITING, JobStatus.PENDING):
-        tone = "failed" if tone == "failed" else job.status.value.lower()
+        # An approval needs a person, and nothing has failed.
+        tone = "failed" if tone == "failed" and reason.code != "approval" else job.status.value.lower()
     if job.status is JobStatus.CANCELLED:
         tone = "skipped"
     text = reason.sentence[:1].upper() + reason.sentence[1:]

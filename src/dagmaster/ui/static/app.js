@@ -25,6 +25,8 @@ const ACTIONS = {
 };
 
 function start() {
+  // Tabs scroll sideways on a narrow screen.
+  document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   for (const node of document.querySelectorAll("[data-action][hidden]")) node.hidden = !(node.dataset.action in ACTIONS);
   document.addEventListener("click", onClick);
   document.addEventListener("live-state", onLiveState);
