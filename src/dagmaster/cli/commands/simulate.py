@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import shlex
 import sys
 import time
 from collections import Counter
@@ -129,10 +130,15 @@ def storm(
         raise click.UsageError(f"--poison: {unknown[0]!r} is not a task or fan-out of tasks; those are: {tasks}")
     if seed is not None:
         return _replay(simulate(seed, case), as_json=as_json, is_traced=is_traced)
-    return _storm(file, case, range(first, first + seeds), as_json=as_json)
+    options = [("--poison", node) for node in poison] + [("-i", pair) for pair in pairs]
+    options += [] if inputs_file is None else [("-I", str(inputs_file))]
+    options += [("--handlers", module) for module in modules]
+    replay = shlex.join(["dagmaster", "storm", str(file), *(word for option in options for word in option)])
+    return _storm(replay, case, range(first, first + seeds), as_json=as_json)
 
 
-def _storm(file: pathlib.Path, case: Case, seeds: range, *, as_json: bool) -> int:
+def _storm(replay: str, case: Case, seeds: range, *, as_json: bool) -> int:
+    """Simulate schedules and print the outcome. `replay`: the command that repeats one of them, without its seed."""
     started = time.monotonic()
     summary = _simulate_all(case, seeds, show_progress=not as_json and sys.stderr.isatty())
     has_completed = summary.statuses["COMPLETED"] > 0
@@ -140,9 +146,9 @@ def _storm(file: pathlib.Path, case: Case, seeds: range, *, as_json: bool) -> in
     if as_json:
         click.echo(json.dumps(_summary_document(summary, without_faults)))
     else:
-        _print_summary(file, summary, time.monotonic() - started)
+        _print_summary(replay, summary, time.monotonic() - started)
         if without_faults is not None:
-            _print_warning(file, without_faults)
+            _print_warning(replay, without_faults)
     return COMPLETED if summary.violation is None else FAILED
 
 
@@ -176,7 +182,7 @@ def _summary_document(summary: StormSummary, without_faults: Outcome | None) -> 
     }
 
 
-def _print_summary(file: pathlib.Path, summary: StormSummary, seconds: float) -> None:
+def _print_summary(replay: str, summary: StormSummary, seconds: float) -> None:
     statuses = ", ".join(f"{count:,} {status}" for status, count in summary.statuses.most_common())
     schedules = f"{summary.schedules:,} schedules with {summary.faults:,} faults in {seconds:.1f} s"
     click.echo(f"{schedules}. Finished jobs: {statuses}.")
@@ -188,16 +194,16 @@ def _print_summary(file: pathlib.Path, summary: StormSummary, seconds: float) ->
         return
     _print_trace(summary.violation, LAST_LINES)
     _print_outcome(summary.violation)
-    click.echo(f"\nTo replay it: dagmaster storm {file} --seed {summary.violation.seed} --trace", err=True)
+    click.echo(f"\nTo replay it: {replay} --seed {summary.violation.seed} --trace", err=True)
 
 
-def _print_warning(file: pathlib.Path, without_faults: Outcome) -> None:
+def _print_warning(replay: str, without_faults: Outcome) -> None:
     """Warn that little was tested, and print how the workflow ends without faults."""
     reasons = "; ".join(_format_reason(*reason) for reason in dict.fromkeys(failure_reasons(without_faults)))
     statuses = ", ".join(without_faults.statuses.values())
     message = f"WARNING: no job completed in any schedule, so little was tested. Without faults: {statuses}"
     click.echo(click.style(f"{message}{': ' if reasons else '.'}{reasons}", fg="red", bold=True), err=True)
-    click.echo(f"Its history: dagmaster storm {file} --seed {without_faults.seed}", err=True)
+    click.echo(f"Its history: {replay} --seed {without_faults.seed}", err=True)
 
 
 def failure_reasons(outcome: Outcome) -> list[tuple[str | None, str]]:

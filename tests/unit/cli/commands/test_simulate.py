@@ -138,3 +138,11 @@ def test_a_workflow_of_python_code_is_simulated_with_results_that_its_tasks_may_
     code, out = storm(capsys, "examples/decorated.py:nightly", "-i", "day=2026-01-01", "--seeds", 20, "--json")
     assert code == 0
     assert json.loads(out)["ends"]["COMPLETED"] > 10
+
+
+def test_the_command_that_replays_a_schedule_has_all_that_it_depends_on(tmp_path, capsys):
+    file = tmp_path / "flow.yaml"
+    file.write_text(FLOW.replace("nodes:", "inputs: {place: {}}, nodes:"))
+    with pytest.raises(SystemExit):
+        main(["storm", str(file), "--seeds", "2", "--first", "5", "--poison", "a", "-i", "place=a b"])
+    assert f"dagmaster storm {file} --poison a -i 'place=a b' --seed 5\n" in capsys.readouterr().err
