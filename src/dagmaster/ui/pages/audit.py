@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
 
 from dagmaster.text_format import format_count
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.times import Moment, moment
 from dagmaster.ui.pages.workflow_rows import workflow_path
@@ -30,9 +30,7 @@ class AuditQuery:
     def path(self, **changes: str) -> str:
         """Return the address of this list, or of another one."""
         names = ("actor", "action", "object_kind", "object_id")
-        pairs = {**{name: getattr(self, name) for name in names}, **changes}
-        query = urlencode({name: value for name, value in pairs.items() if value})
-        return f"{PATH}?{query}" if query else PATH
+        return with_query(PATH, **{name: getattr(self, name) for name in names} | changes)
 
     @property
     def is_filtered(self) -> bool:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
 
 from dagmaster.application.views import QueueView
 from dagmaster.text_format import age, format_count, format_list
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.times import NOTHING, format_seconds
 
@@ -183,7 +183,7 @@ def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
         workers=f"{queue.workers:,}",
         note=queue.note or "",
         is_stuck=bool(queue.waiting) and not queue.workers,
-        href=f"/ui/tasks?{urlencode({'queue': queue.queue})}",
+        href=with_query("/ui/tasks", queue=queue.queue),
     )
 
 
@@ -242,7 +242,7 @@ def _worker_row(one: WorkerView) -> MemberRow:
         counts=_counts(one, (("completed", "completed"), ("failed", "failed"))),
         left=sentence,
         left_href=href,
-        tasks_href=f"/ui/tasks?{urlencode({'worker_id': one.worker_id})}" if one.is_alive else "",
+        tasks_href=with_query("/ui/tasks", worker_id=one.worker_id) if one.is_alive else "",
     )
 
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.diagnosis import is_failure, is_success
 from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.text_format import format_count
-from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row, with_query
+from dagmaster.ui.pages.addresses import with_query
+from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
 from dagmaster.ui.pages.node_rows import NodeRow, node_path, node_row
+from dagmaster.ui.pages.tabs import Tab
 from dagmaster.ui.pages.times import Moment, format_seconds, moment
 
 if TYPE_CHECKING:
@@ -43,16 +45,6 @@ _ELEMENTS: Final = {"graph": "dag-graph", "timeline": "job-timeline", "logs": "l
 MAX_VALUE: Final = 64 * 1024
 """The most characters of a value that a page shows; the rest can be downloaded."""
 MAX_NODES: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """A tab, which is a page of its own."""
-
-    label: str
-    icon: str
-    href: str
-    is_current: bool
 
 
 @dataclass(frozen=True, slots=True)

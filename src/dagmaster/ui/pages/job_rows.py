@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from dagmaster.application.views import TERMINAL_JOB, JobStatus
 from dagmaster.text_format import format_error
@@ -70,12 +70,6 @@ def job_row(job: JobView, successors: Mapping[str, str] | None = None) -> JobRow
 def job_path(job_id: str, *parts: str) -> str:
     """Return the path of a job's page, or of what is below it."""
     return "/".join(["/ui/jobs", quote(job_id, safe=""), *(quote(part, safe="") for part in parts)])
-
-
-def with_query(path: str, **params: str | None) -> str:
-    """Return a path with those parameters that have a value."""
-    query = urlencode({name: value for name, value in params.items() if value})
-    return f"{path}?{query}" if query else path
 
 
 def percent_of(job: JobView) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from dagmaster.application.views import JobStatus
 from dagmaster.text_format import format_count
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import JobRow, job_row
 
 if TYPE_CHECKING:
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import JobView, Page
 
+PATH: Final = "/ui/jobs"
 SPANS: Final = {"": "any time", "1h": "last hour", "1d": "last 24 hours", "1w": "last 7 days", "30d": "last 30 days"}
 """Times to choose from. Others can be written in the address: an age, a date, a time."""
 MAX_BULK: Final = 100
@@ -39,14 +40,12 @@ class JobsQuery:
         pairs = [("status", status) for status in self.statuses]
         names = ("workflow_id", "submitted_by", "text", "since", "finished_since", "correlation_id", "parent_job_id")
         pairs += [(name, getattr(self, name)) for name in names]
-        pairs += list(changes.items())
-        query = urlencode([(name, value) for name, value in pairs if value])
-        return f"/ui/jobs?{query}" if query else "/ui/jobs"
+        return with_query(PATH, *pairs, **changes)
 
     @property
     def is_filtered(self) -> bool:
         """Return whether anything is left out."""
-        return self.path() != "/ui/jobs"
+        return self.path() != PATH
 
 
 @dataclass(frozen=True, slots=True)

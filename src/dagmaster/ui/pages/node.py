@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views import Kind, NodeStatus
 from dagmaster.text_format import format_error
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job import Link, Value, json_value
-from dagmaster.ui.pages.job_rows import job_path, with_query
+from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.node_rows import NodeRow, node_path, node_row
 from dagmaster.ui.pages.times import Duration, Moment, duration, moment
 

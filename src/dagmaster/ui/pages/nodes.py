@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from dagmaster.application.views import NodeStatus
 from dagmaster.text_format import format_count
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.charts import BarChart, histogram_chart
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.jobs import StatusChoice
@@ -33,9 +33,7 @@ class NodesQuery:
         """Return the address of this list, or of another page of it."""
         pairs = [("status", status) for status in self.statuses]
         pairs += [("workflow_id", self.workflow_id), ("top_level", "true" if self.top_level else "")]
-        pairs += list(changes.items())
-        query = urlencode([(name, value) for name, value in pairs if value])
-        return f"{PATH}?{query}" if query else PATH
+        return with_query(PATH, *pairs, **changes)
 
     @property
     def is_filtered(self) -> bool:
@@ -108,5 +106,5 @@ def _line(view: NodeView, now: float) -> NodeLine:
         job_href=job_path(view.job_id),
         queue=view.queue or "",
         worker_id=view.worker_id or "",
-        worker_href=f"/ui/tasks?{urlencode({'worker_id': view.worker_id})}" if view.worker_id else "",
+        worker_href=with_query("/ui/tasks", worker_id=view.worker_id) if view.worker_id else "",
     )

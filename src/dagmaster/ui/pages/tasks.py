@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlencode
 
 from dagmaster.application.views import AttemptStatus, AttemptView
 from dagmaster.ports.finished_tasks import MAX_SCANNED
 from dagmaster.text_format import format_count, format_error
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.charts import BarChart, histogram_chart
 from dagmaster.ui.pages.fleet import MemberRow, fleet_page
 from dagmaster.ui.pages.job_rows import job_path
@@ -42,9 +42,7 @@ class TasksQuery:
     def path(self, **changes: str) -> str:
         """Return the address of this list, or of another one."""
         names = ("queue", "worker_id", "job_id", "handler", "state")
-        pairs = {**{name: getattr(self, name) for name in names}, **changes}
-        query = urlencode({name: value for name, value in pairs.items() if value})
-        return f"{PATH}?{query}" if query else PATH
+        return with_query(PATH, **{name: getattr(self, name) for name in names} | changes)
 
     @property
     def is_finished(self) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlencode
 
 import yaml
 
 from dagmaster.text_format import format_count
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.charts import BarChart, duration_chart, history_chart
 from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
+from dagmaster.ui.pages.tabs import Tab
 from dagmaster.ui.pages.times import Moment, format_optional, moment
 from dagmaster.ui.pages.workflow_rows import SuccessRate, success_rate, workflow_path
 
@@ -42,16 +43,6 @@ _TABS: Final = (
     ("definition", "Definition", "braces"),
     ("versions", "Versions", "stack"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Tab:
-    """A view of the workflow."""
-
-    label: str
-    icon: str
-    href: str
-    is_current: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,8 +210,8 @@ def workflow_head(detail: WorkflowDetailView, tab: str, now: float) -> WorkflowH
             Tab(label, icon, workflow_path(name, *filter(None, [path]), version=shown), path == tab)
             for path, label, icon in _TABS
         ),
-        submit=f"/ui/submit?{urlencode({'workflow_id': name, **({} if shown is None else {'version': shown})})}",
-        edit=f"/ui/editor?{urlencode({'workflow_id': name, 'version': version})}",
+        submit=with_query("/ui/submit", workflow_id=name, version=shown),
+        edit=with_query("/ui/editor", workflow_id=name, version=version),
         diagram=f"{api}/diagram.svg?version={version}",
         graph=f"{api}/graph?version={version}",
         document=f"{api}?version={version}",
@@ -259,7 +250,7 @@ def summary_page(
         if metrics is None
         else tuple(_failure_line(failure, history.until) for failure in metrics.common_failures),
         recent=tuple(map(job_row, recent)),
-        all_jobs=f"/ui/jobs?{urlencode({'workflow_id': head.workflow_id})}",
+        all_jobs=with_query("/ui/jobs", workflow_id=head.workflow_id),
     )
 
 

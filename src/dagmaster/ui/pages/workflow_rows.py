@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import JobRow, job_row
 from dagmaster.ui.pages.times import Moment, format_optional, moment
 
@@ -65,9 +66,7 @@ def workflow_row(view: WorkflowView, metrics: WorkflowMetricsView | None, newest
 
 def workflow_path(workflow_id: str, *parts: str, **query: str | int | None) -> str:
     """Return the path of a workflow's page, or of what is below it."""
-    path = "/".join(["/ui/workflows", quote(workflow_id, safe=""), *parts])
-    pairs = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(pairs)}" if pairs else path
+    return with_query("/".join(["/ui/workflows", quote(workflow_id, safe=""), *parts]), **query)
 
 
 def success_rate(rate: float | None) -> SuccessRate | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import urlencode
 
 from dagmaster.text_format import format_count
+from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.workflow_rows import WorkflowRow, workflow_row
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ def workflows_page(
         ),
         days=days,
         summary=f"{format_count(len(page.items), 'workflow')} on this page",
-        first="" if cursor is None else _path(tag),
-        next="" if page.next_cursor is None else _path(tag, page.next_cursor),
+        first="" if cursor is None else with_query(PATH, tag=tag),
+        next="" if page.next_cursor is None else with_query(PATH, tag=tag, cursor=page.next_cursor),
     )
-
-
-def _path(tag: str, cursor: str = "") -> str:
-    query = urlencode({name: value for name, value in (("tag", tag), ("cursor", cursor)) if value})
-    return f"{PATH}?{query}" if query else PATH

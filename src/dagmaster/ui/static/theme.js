@@ -12,6 +12,14 @@ export function toggleTheme() {
   document.dispatchEvent(new CustomEvent("theme-changed", { detail: { theme } }));
 }
 
+/** Call back whenever colours change, by the system, by the viewer or by force, until the signal aborts. */
+export function watchColours(callback, signal) {
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", callback, { signal });
+  const observer = new MutationObserver(callback);
+  observer.observe(document.documentElement, { attributes: true });
+  signal.addEventListener("abort", () => observer.disconnect());
+}
+
 function isDark() {
   const { theme } = document.documentElement.dataset;
   return theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -13,6 +13,7 @@ import { GraphModel, describeCounts, formatNumber, isSmall, stateOf } from "../g
 import { edgeBounds, paintBoxes, paintEdges, paintMinimap, paintMotion, prepare, readPalette } from "../graph/painter.js";
 import { Viewport, allowsMotion } from "../graph/viewport.js";
 import { statusIcon, statusTone, statusWord } from "../status.js";
+import { watchColours } from "../theme.js";
 
 const MAX_ELEMENTS = 300;
 const ELEMENT_SCALE = 0.6;
@@ -49,10 +50,7 @@ class DagGraph extends HTMLElement {
     };
     document.addEventListener("job-snapshot", apply, { signal });
     document.addEventListener("job-delta", apply, { signal });
-    const repaint = () => this.#setPalette();
-    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", repaint, { signal });
-    this.themeObserver = new MutationObserver(repaint);
-    this.themeObserver.observe(document.documentElement, { attributes: true });
+    watchColours(() => this.#setPalette(), signal);
     this.sizeObserver = new ResizeObserver(() => this.#resize());
     this.sizeObserver.observe(this.view);
     if (this.hasAttribute("src") && !this.#model) this.#load();
@@ -60,7 +58,6 @@ class DagGraph extends HTMLElement {
 
   disconnectedCallback() {
     this.connection.abort();
-    this.themeObserver.disconnect();
     this.sizeObserver.disconnect();
     cancelAnimationFrame(this.frame);
     cancelAnimationFrame(this.motionFrame);

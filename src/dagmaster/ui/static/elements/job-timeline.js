@@ -10,6 +10,7 @@ import { make } from "../dom.js";
 import { formatNumber } from "../graph/model.js";
 import { prepare, readPalette } from "../graph/painter.js";
 import { statusBadge, statusTone } from "../status.js";
+import { watchColours } from "../theme.js";
 import { Axis, TimelineModel, describeRow, formatDuration, formatTick } from "../timeline/model.js";
 
 const LANE = 24;
@@ -35,13 +36,10 @@ class JobTimeline extends HTMLElement {
     const { signal } = (this.connection = new AbortController());
     document.addEventListener("job-delta", ({ detail }) => detail.job.job_id === this.#model?.jobId && this.apply(detail), { signal });
     document.addEventListener("job-tasks", ({ detail }) => this.#applyTasks(detail.tasks), { signal });
-    const repaint = () => {
+    watchColours(() => {
       this.palette = readPalette(this);
       this.#invalidate();
-    };
-    for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) matchMedia(query).addEventListener("change", repaint, { signal });
-    this.themeObserver = new MutationObserver(repaint);
-    this.themeObserver.observe(document.documentElement, { attributes: true });
+    }, signal);
     this.sizeObserver = new ResizeObserver(() => this.#invalidate());
     this.sizeObserver.observe(this.body);
     this.ticker = setInterval(() => this.#isOpen() && this.#arrangeSoon(), TICK_MS);
@@ -50,7 +48,6 @@ class JobTimeline extends HTMLElement {
 
   disconnectedCallback() {
     this.connection.abort();
-    this.themeObserver.disconnect();
     this.sizeObserver.disconnect();
     clearInterval(this.ticker);
     clearTimeout(this.refreshTimer);

@@ -1,0 +1,15 @@
+"""Tabs of a job or of a workflow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tab:
+    """A tab, which is a page of its own."""
+
+    label: str
+    icon: str
+    href: str
+    is_current: bool
