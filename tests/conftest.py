@@ -1,11 +1,22 @@
-"""Hypothesis profiles: HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`."""
+"""Hypothesis profiles, and the PostgreSQL that all tests of a run share.
+
+HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests import server_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A shell starts background jobs with SIGINT ignored, and every child process inherits that: a test that sends SIGINT
 # would wait forever.
@@ -34,3 +45,40 @@ settings.register_profile(
 )
 
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+# ── PostgreSQL ──
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Provide the DSN of a server that all processes of a test run share; it is up until their last test has ended."""
+    from tests.conformance.server import shared_server
+
+    with shared_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture(scope="session")
+def older_postgres() -> Iterator[str]:
+    """Provide the DSN of a server of the system's PostgreSQL, which is older than the embedded one."""
+    from tests.conformance.server import OLDER, older_server
+
+    if OLDER is None:
+        pytest.skip("the system has no PostgreSQL of its own")
+    with older_server() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def dsn(postgres: str) -> Iterator[str]:
+    """Provide the DSN of an empty, migrated database."""
+    from tests.conformance.server import dsn_of, release_database, take_database
+
+    name = asyncio.run(take_database(postgres))
+    yield dsn_of(postgres, name)
+    asyncio.run(release_database(postgres, name))
+
+
+def pytest_unconfigure() -> None:
+    server_folders.remove_run_folder()

@@ -11,8 +11,6 @@ import contextlib
 import json
 import os
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -22,9 +20,11 @@ from click.testing import CliRunner
 from dagmaster.cli.main import cli
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, CommandProcess, run_command
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 KEY = "canary-key-7f3a"
 PIN = 8675309421
@@ -314,13 +314,10 @@ def leaks(sandbox: Sandbox) -> list[tuple[str, str, str]]:
 @contextlib.contextmanager
 def canary_sandbox() -> Iterator[Sandbox]:
     """Provide a sandbox with a database of its own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        Path(folder).chmod(0o755)
+    with server_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        copy_migrated_cluster(folder / "postgres")
         patch.setenv("DAGMASTER_DATA_DIR", f"{folder}/postgres")
         patch.setenv("DAGMASTER_SECRET_CANARY", TOKEN)
         patch.setenv("DAGMASTER_HANDLERS", f"{folder}/leaks.py")
-        with EmbeddedPostgres(Path(folder) / "postgres") as server:
-            yield Sandbox(Path(folder), server.dsn)
+        with EmbeddedPostgres(folder / "postgres") as server:
+            yield Sandbox(folder, server.dsn)

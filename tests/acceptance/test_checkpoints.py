@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 from tests.acceptance.test_services import Sandbox
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 HANDLERS = """
 import asyncio, pathlib, time
@@ -57,27 +54,16 @@ async def coroutine(ctx: HandlerContext, sandbox: str) -> dict:
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture
-def sandbox(server: str) -> Iterator[Sandbox]:
+def sandbox(dsn: str, tmp_path: Path) -> Iterator[Sandbox]:
     """Provide a sandbox with a migrated database, an orchestrator, and no worker yet."""
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    sandbox = Sandbox(folder)
-    (folder / "held.py").write_text(HANDLERS)
-    database = asyncio.run(take_database(server))
-    sandbox.env |= {"DAGMASTER_DATABASE_URL": dsn_of(server, database), "DAGMASTER_DRAIN_SECONDS": "30"}
+    sandbox = Sandbox(tmp_path)
+    (tmp_path / "held.py").write_text(HANDLERS)
+    sandbox.env |= {"DAGMASTER_DATABASE_URL": dsn, "DAGMASTER_DRAIN_SECONDS": "30"}
     sandbox.start("orchestrator").until("is ready")
     yield sandbox
     for process in sandbox.processes:
         process.end()
-    asyncio.run(release_database(server, database))
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def phases_run(sandbox: Sandbox) -> list[str]:

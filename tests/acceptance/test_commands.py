@@ -10,13 +10,13 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 HELLO = str(ROOT / "workflows" / "hello_world.yaml")
 
@@ -28,13 +28,10 @@ def dagmaster(*arguments: str, stdin: str = "", **env: str) -> subprocess.Comple
 @pytest.fixture(scope="module", autouse=True)
 def database():
     """Provide a database for the runs of this module, which stays up between them."""
-    with (
-        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        Path(folder).chmod(0o755)
-        patch.setenv("DAGMASTER_DATA_DIR", f"{folder}/postgres")
-        with EmbeddedPostgres(Path(folder) / "postgres"):
+    with server_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        copy_migrated_cluster(folder / "postgres")
+        patch.setenv("DAGMASTER_DATA_DIR", str(folder / "postgres"))
+        with EmbeddedPostgres(folder / "postgres"):
             yield
 
 

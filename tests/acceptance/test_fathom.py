@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,9 +20,11 @@ from dagmaster.handlers.fathom import synthetic_data
 from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 GRID = synthetic_data.SyntheticGrid(columns=2, rows=2, west=8, south=49, pixels=40)
 BROKEN = "n50e009"
@@ -108,15 +107,11 @@ INPUTS = ("-i", "prefix=maps", "-i", "cell_degrees=2")
 
 @pytest.fixture(scope="module")
 def scenario():
-    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    scenario = Scenario(folder)
-    try:
+    with server_folder() as folder:
+        copy_migrated_cluster(folder / "data")
+        scenario = Scenario(folder)
         scenario.play()
         yield scenario
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # The scenario takes long, and tests of one module may run in several processes: so there are few tests.

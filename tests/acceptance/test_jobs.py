@@ -8,15 +8,17 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.server_folders import copy_migrated_cluster, make_server_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HANDLERS = """
 import pathlib
@@ -109,15 +111,12 @@ class Sandbox:
 
 @pytest.fixture(scope="module")
 def sandbox():
-    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
-    path = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    path.chmod(0o755)
+    path = make_server_folder()
+    copy_migrated_cluster(path / "data")
     sandbox = Sandbox(path)
     handlers = sandbox.write("talking.py", HANDLERS)
     services: list[subprocess.Popen[str]] = []
     try:
-        done = sandbox.dagmaster("migrate")
-        assert done.returncode == 0, done.stderr
         services.append(sandbox.start("orchestrator", stderr=subprocess.DEVNULL))
         worker = ("worker", "--queue", "default", "--handlers", handlers)
         services.append(sandbox.start(*worker, stderr=subprocess.DEVNULL))

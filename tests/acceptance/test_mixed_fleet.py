@@ -18,12 +18,14 @@ import pytest
 from dagmaster.store.postgres import schema_version
 from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
 from tests.acceptance.fork_server import ROOT
-from tests.acceptance.test_services import Sandbox, on_server, sandbox
+from tests.acceptance.test_services import new_sandbox
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["on_server", "sandbox"]
+    from tests.acceptance.test_services import Sandbox
+
+__all__ = ["new_sandbox"]
 
 SCHEMA_VERSION = "src/dagmaster/store/postgres/schema_version.py"
 PREVIOUS = f"{int(schema_version.HEAD) - 1:04}"
@@ -104,9 +106,14 @@ class Fleet:
         asyncio.run(poll())
 
 
-def test_services_of_the_previous_schema_run_on_this_one_until_they_are_replaced(on_server, tmp_path):
-    box, gates = on_server, [tmp_path / name for name in ("first", "second", "third")]
-    fleet = Fleet(box, previous_source(tmp_path))
+def test_services_of_the_previous_schema_run_on_this_one_until_they_are_replaced(new_sandbox, tmp_path):
+    source = previous_source(tmp_path)
+    with new_sandbox.on_server():
+        _replace_services(new_sandbox, source, [tmp_path / name for name in ("first", "second", "third")])
+
+
+def _replace_services(box: Sandbox, source: Path, gates: list[Path]) -> None:
+    fleet = Fleet(box, source)
     worker = ("worker", "--queue", "light", "--concurrency", "2")
     migration = fleet.start_previous("migrate")
     assert migration.wait() == 0

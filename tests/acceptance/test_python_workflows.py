@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import ROOT, run_command
 from tests.acceptance.test_readme import read_steps
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     import subprocess
@@ -58,13 +57,10 @@ def broken(count: Future[int]):
 @pytest.fixture(scope="module", autouse=True)
 def database():
     """Provide a database for the runs of this module, which stays up between them."""
-    with (
-        tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as folder,
-        pytest.MonkeyPatch.context() as patch,
-    ):
-        Path(folder).chmod(0o755)
-        patch.setenv("DAGMASTER_DATA_DIR", f"{folder}/postgres")
-        with EmbeddedPostgres(Path(folder) / "postgres"):
+    with server_folder() as folder, pytest.MonkeyPatch.context() as patch:
+        copy_migrated_cluster(folder / "postgres")
+        patch.setenv("DAGMASTER_DATA_DIR", str(folder / "postgres"))
+        with EmbeddedPostgres(folder / "postgres"):
             yield
 
 

@@ -8,9 +8,7 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -18,9 +16,11 @@ import pytest
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
+from tests.server_folders import server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ADDRESS: Final = "postgresql://dagmaster@db.example/dagmaster"
 ACTIVATE: Final = "source .venv/bin/activate"
@@ -102,14 +102,11 @@ class Shell:
 
 @pytest.fixture
 def shell() -> Iterator[Shell]:
-    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    shell = Shell(folder)
-    yield shell
-    for process in reversed(shell.processes):
-        process.end()
-    shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder:
+        shell = Shell(folder)
+        yield shell
+        for process in reversed(shell.processes):
+            process.end()
 
 
 def test_the_commands_of_the_readme_work_in_its_order(shell: Shell):

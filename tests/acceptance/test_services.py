@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
 from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
 from tests.acceptance.fork_server import CommandProcess, run_command
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -82,6 +82,18 @@ class Sandbox:
 
         return asyncio.run(ask())
 
+    @contextlib.contextmanager
+    def on_server(self) -> Iterator[None]:
+        """Configure the database as a server."""
+        with EmbeddedPostgres(self.folder / "data") as server:
+            self.env["DAGMASTER_DATABASE_URL"] = server.dsn
+            yield
+            self.end_all()
+
+    def end_all(self) -> None:
+        for process in self.processes:
+            process.end()
+
     def write(self, text: str, name: str = "flow.yaml") -> str:
         file = self.folder / name
         file.write_text(text)
@@ -100,29 +112,30 @@ class Sandbox:
 
 
 @pytest.fixture
-def sandbox() -> Iterator[Sandbox]:
-    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    sandbox = Sandbox(folder)
-    yield sandbox
-    for process in sandbox.processes:
-        process.end()
-    if (folder / "data" / "cluster" / "postmaster.pid").exists():
-        # A server that outlived its users stops when its last user leaves.
-        with EmbeddedPostgres(folder / "data"):
-            pass
-    shutil.rmtree(folder, ignore_errors=True)
+def new_sandbox() -> Iterator[Sandbox]:
+    """Provide a sandbox without a database: the first command creates it."""
+    with server_folder() as folder:
+        sandbox = Sandbox(folder)
+        yield sandbox
+        sandbox.end_all()
+        if (folder / "data" / "cluster" / "postmaster.pid").exists():
+            # A server that outlived its users stops when its last user leaves.
+            with EmbeddedPostgres(folder / "data"):
+                pass
+
+
+@pytest.fixture
+def sandbox(new_sandbox: Sandbox) -> Sandbox:
+    """Provide a sandbox whose database has tables."""
+    copy_migrated_cluster(new_sandbox.folder / "data")
+    return new_sandbox
 
 
 @pytest.fixture
 def on_server(sandbox: Sandbox) -> Iterator[Sandbox]:
     """Provide a sandbox whose database is a configured server."""
-    with EmbeddedPostgres(sandbox.folder / "data") as server:
-        sandbox.env["DAGMASTER_DATABASE_URL"] = server.dsn
+    with sandbox.on_server():
         yield sandbox
-        for process in sandbox.processes:
-            process.end()
 
 
 def is_alive(pid: int) -> bool:
@@ -132,7 +145,8 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(sandbox: Sandbox):
+def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(new_sandbox: Sandbox):
+    sandbox = new_sandbox
     dev = sandbox.start("dev", is_forked=False)
     dev.until("ready in")
     assert f"embedded PostgreSQL in {sandbox.folder / 'data'}" in dev.until("database")
@@ -202,8 +216,12 @@ def test_children_of_a_killed_dev_exit_and_jobs_continue_when_dev_is_started_aga
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_services_on_a_server(on_server: Sandbox):
-    sandbox = on_server
+def test_services_on_a_server(new_sandbox: Sandbox):
+    with new_sandbox.on_server():
+        _check_services_on_a_new_database(new_sandbox)
+
+
+def _check_services_on_a_new_database(sandbox: Sandbox) -> None:
     # Before the migration, every command fails with the remedy.
     for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"], ["jobs", "list"]):
         done = sandbox.run(*command)
@@ -240,7 +258,6 @@ def records_of(process: Process) -> list[dict[str, Any]]:
 
 def test_logs_are_json_and_every_line_about_a_job_names_it(on_server: Sandbox):
     sandbox = on_server
-    assert sandbox.run("migrate").returncode == 0
     options = ("--log-format", "json")
     orchestrator = sandbox.start("orchestrator", *options)
     sandbox.env["DAGMASTER_LOG_FORMAT"] = "JSON"
@@ -277,7 +294,8 @@ def test_the_level_of_the_log_is_a_setting_and_dev_is_ready_without_a_line(sandb
     assert "{" not in dev.text
 
 
-def test_a_password_is_not_logged(sandbox: Sandbox):
+def test_a_password_is_not_logged(new_sandbox: Sandbox):
+    sandbox = new_sandbox
     sandbox.env |= {"DAGMASTER_DATABASE_URL": "postgresql://u:c4n4ry@127.0.0.1:1/d", "DAGMASTER_SECRET_X": "127.0.0.1"}
     orchestrator = sandbox.start("orchestrator", "--log-format", "json")
     record = json.loads(orchestrator.until("retrying with backoff"))
@@ -288,15 +306,14 @@ def test_a_password_is_not_logged(sandbox: Sandbox):
     )
 
 
-def test_a_workflow_can_be_published_on_a_new_data_directory(sandbox: Sandbox):
-    flow = sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
-    done = sandbox.run("workflows", "push", flow)
+def test_a_workflow_can_be_published_on_a_new_data_directory(new_sandbox: Sandbox):
+    flow = new_sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
+    done = new_sandbox.run("workflows", "push", flow)
     assert (done.returncode, done.stdout) == (0, "published  flow v1\n"), done.stderr
 
 
 def test_a_schema_of_another_version_is_rejected_with_the_remedy(on_server: Sandbox):
     sandbox = on_server
-    assert sandbox.run("migrate").returncode == 0
     # Not compatible with this code.
     function = "dagapp.dag_compatible_from() RETURNS text LANGUAGE sql AS $$ SELECT '9999' $$"
     _do(sandbox, f"CREATE OR REPLACE FUNCTION {function}")
@@ -327,7 +344,6 @@ def _do(sandbox: Sandbox, statement: str) -> None:
 def test_services_wait_for_a_database_that_is_unavailable_at_their_start(sandbox: Sandbox):
     embedded = EmbeddedPostgres(sandbox.folder / "data")
     sandbox.env["DAGMASTER_DATABASE_URL"] = embedded.start().dsn
-    assert sandbox.run("migrate").returncode == 0
     embedded.stop()
     orchestrator, worker = sandbox.start("orchestrator"), sandbox.start("worker", "--queue", "light")
     for process in (orchestrator, worker):
@@ -349,8 +365,8 @@ def test_services_wait_for_a_database_that_is_unavailable_at_their_start(sandbox
         embedded.stop()
 
 
-def test_a_service_that_creates_the_schema_logs_no_migration(sandbox: Sandbox):
-    orchestrator = sandbox.start("orchestrator")
+def test_a_service_that_creates_the_schema_logs_no_migration(new_sandbox: Sandbox):
+    orchestrator = new_sandbox.start("orchestrator")
     orchestrator.until("is ready")
     assert len(orchestrator.lines) == 1, orchestrator.text
 
@@ -371,8 +387,8 @@ def test_a_second_signal_ends_a_worker_at_once(sandbox: Sandbox):
     worker.until("exiting at once")
 
 
-def test_a_worker_without_queues_is_rejected(sandbox: Sandbox):
-    done = sandbox.run("worker")
+def test_a_worker_without_queues_is_rejected(new_sandbox: Sandbox):
+    done = new_sandbox.run("worker")
     assert done.returncode == 2
     assert "name the queues to serve" in done.stderr
 
@@ -410,7 +426,6 @@ def test_a_second_ctrl_c_exits_at_once_and_dev_continues_the_job(sandbox: Sandbo
 
 @pytest.mark.parametrize("is_background", [False, True])
 def test_a_client_that_is_terminated_leaves_no_server_behind(sandbox: Sandbox, is_background: bool):
-    assert sandbox.run("migrate").returncode == 0
     text = sandbox.write("{name: stuck, nodes: {a: {handler: echo, queue: nobody}}}")
     assert sandbox.run("submit", text).returncode == 0
     # A background process of a shell ignores Ctrl-C, and so do its children.

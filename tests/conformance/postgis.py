@@ -6,11 +6,12 @@ import contextlib
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import psycopg
+
+from tests.server_folders import server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,7 @@ MISSING: Final = "PostGIS is not installed: apt-get install postgresql-15-postgi
 def postgis_server() -> Iterator[str]:
     """Provide a server with an empty PostGIS database `geo`; yield its URL."""
     assert PROGRAMS is not None, MISSING
-    with tempfile.TemporaryDirectory(prefix="dagmaster-postgis-", dir="/var/tmp") as place:
+    with server_folder() as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         if user:
             shutil.chown(place, "nobody", "nogroup")

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import os
 import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,33 +15,29 @@ import asyncpg
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
+from tests.server_folders import one_at_a_time, run_folder, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TEMPLATE: Final = "migrated"
-RUN: Final = os.environ.setdefault("DAGMASTER_TEST_RUN", os.environ.get("PYTEST_XDIST_TESTRUNUID") or str(os.getpid()))
-"""The id of this test run: the same in all of its processes, and in test runs that a test starts."""
 
 
 @contextlib.contextmanager
 def shared_server() -> Iterator[str]:
     """Provide one server for all processes of a test run, with a migrated database to copy; the last user removes it."""
-    # Not under pytest's own folder: as root the server runs as another user, who may not enter it.
-    place = Path(f"/var/tmp/dagmaster-run-{RUN}")
-    embedded = EmbeddedPostgres(place / "data")
-    with _one_at_a_time():
-        place.mkdir(mode=0o755, exist_ok=True)
-        place.chmod(0o755)
+    data_dir = run_folder() / "data"
+    embedded = EmbeddedPostgres(data_dir)
+    with one_at_a_time():
         dsn = embedded.start().dsn
         asyncio.run(_prepare(dsn))
     try:
         yield dsn
     finally:
-        with _one_at_a_time():
+        with one_at_a_time():
             embedded.stop()
-            if not (place / "data" / "cluster" / "postmaster.pid").exists():
-                shutil.rmtree(place, ignore_errors=True)
+            if not (data_dir / "cluster" / "postmaster.pid").exists():
+                shutil.rmtree(data_dir, ignore_errors=True)
                 _FREE.pop(dsn, None)
 
 
@@ -55,7 +49,7 @@ OLDER: Final = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres
 def older_server() -> Iterator[str]:
     """Provide a server of the system's PostgreSQL for this process."""
     assert OLDER is not None
-    with tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
+    with server_folder() as place:
         user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.geteuid() == 0 else {}
         if user:
             shutil.chown(place, "nobody", "nogroup")
@@ -94,13 +88,6 @@ async def _prepare(server: str) -> None:
     finally:
         await connection.close()
     await asyncio.to_thread(schema_version.upgrade, dsn_of(server, TEMPLATE))
-
-
-@contextlib.contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    with Path(f"/var/tmp/dagmaster-tests-{os.getuid()}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def dsn_of(server: str, database: str) -> str:

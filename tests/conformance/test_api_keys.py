@@ -11,20 +11,9 @@ from dagmaster.ports.api_keys import ApiKeyRecord, Scope
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dagmaster.ports.api_keys import ApiKeyStore
-
-
-@pytest.fixture
-def dsn() -> Iterator[str]:
-    with shared_server() as server:
-        name = asyncio.run(take_database(server))
-        yield dsn_of(server, name)
-        asyncio.run(release_database(server, name))
 
 
 def key(key_id: str, *, expires_at: float | None = None) -> ApiKeyRecord:

@@ -357,8 +357,8 @@ def _result(result: Any) -> tuple[Any, ...]:
     return result.job_id, result.node_id, result.attempt, result.status, result.permanent
 
 
-def test_both_stores_answer_alike(server: str) -> None:
-    Alike.server = server
+def test_both_stores_answer_alike(postgres: str) -> None:
+    Alike.server = postgres
     # To shrink takes minutes with a database. Without it, too, the steps that were taken are printed.
     phases = [Phase.explicit, Phase.reuse, Phase.generate]
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]

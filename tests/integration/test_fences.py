@@ -15,11 +15,10 @@ from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
 from dagmaster.store.postgres.worker_store import claim_query
 from tests.conformance.jobs import ONE, Scene, a_job, a_task, a_turn, stops_of, submitted, wait_for_event
-from tests.conformance.server import shared_server
 from tests.conformance.stores import PostgresWorld, in_world
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterator
+    from collections.abc import Awaitable
 
     import asyncpg
 
@@ -29,15 +28,9 @@ QUICK = 2.0
 """Who does not wait for a lock is back by then."""
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture
-def world(server: str) -> PostgresWorld:
-    return PostgresWorld(server)
+def world(postgres: str) -> PostgresWorld:
+    return PostgresWorld(postgres)
 
 
 async def at_once(work: Awaitable[Any]) -> Any:

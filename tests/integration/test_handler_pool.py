@@ -23,7 +23,7 @@ from dagmaster.testing import local_services
 from dagmaster.worker.executor import Executor
 from dagmaster.worker.lazy_services import LazyServices
 from dagmaster.worker.process_pool import HandlerProcesses
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
+from tests.conformance.server import dsn_of, release_database, take_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,22 +34,16 @@ HANDLERS = "tests.integration.pool_handlers"
 MODES = ("in_a_process", "on_a_thread", "on_the_loop", "on_a_loop_in_a_process")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture
-def database(server: str) -> Iterator[str]:
+def database(postgres: str) -> Iterator[str]:
     """Provide the URL of a database with two tables of the operator's."""
-    name = asyncio.run(take_database(server))
-    url = dsn_of(server, name)
+    name = asyncio.run(take_database(postgres))
+    url = dsn_of(postgres, name)
     query(url, "CREATE TABLE public.written (mode text)")
     query(url, "CREATE TABLE public.bookings (key text PRIMARY KEY, fence bigint, account text, amount float8)")
     yield f"{url}&options=-csearch_path%3Dpublic"
     query(url, "DROP TABLE public.written, public.bookings")
-    asyncio.run(release_database(server, name))
+    asyncio.run(release_database(postgres, name))
 
 
 def query(url: str, sql: str) -> list[Any]:

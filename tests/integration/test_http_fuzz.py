@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 from tests.unit.http.api_fuzzing import postgres_world, run_fuzz
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture
-def dsn() -> Iterator[str]:
-    with shared_server() as server:
-        name = asyncio.run(take_database(server))
-        yield dsn_of(server, name)
-        asyncio.run(release_database(server, name))
 
 
 def test_no_request_causes_a_server_error_on_postgres(dsn: str, tmp_path: Path):

@@ -6,8 +6,6 @@ import asyncio
 import json
 import re
 import socket
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -23,23 +21,16 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PROCESS_ROUTES = {"/health", "/metrics"}
 """What they answer is partly in the memory of the server. Streams wait for the database: see `test_streams`."""
 QUERIES = {"/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1", "/api/v1/lookup": "?correlation_id=x"}
 ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
-
-
-@pytest.fixture(scope="module")
-def dsn() -> Iterator[str]:
-    with shared_server() as server:
-        name = asyncio.run(take_database(server))
-        yield dsn_of(server, name)
-        asyncio.run(release_database(server, name))
 
 
 async def with_server(dsn: str, folder: Path, work) -> None:
@@ -127,18 +118,17 @@ def test_a_server_without_its_database_lives_and_answers_503(tmp_path):
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """Provide a folder that the user of the embedded server may enter."""
-    with tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        yield folder
+def own_postgres() -> Iterator[EmbeddedPostgres]:
+    """Provide a server with tables that only one test uses; it is not started yet."""
+    with server_folder() as folder:
+        copy_migrated_cluster(folder / "data")
+        embedded = EmbeddedPostgres(folder / "data")
+        yield embedded
+        embedded.stop()
 
 
-def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, open_folder):
-    embedded = EmbeddedPostgres(open_folder / "postgres")
-    dsn = embedded.start().dsn
-    schema_version.upgrade(dsn)
+def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, own_postgres):
+    dsn = own_postgres.start().dsn
     flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
     names = {"job_id": "1", "node_id": "a", "workflow_id": "w", "worker_id": "1"}
 
@@ -147,7 +137,7 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
         assert (await http.post("/api/v1/workflows", json={"text": flow})).status_code == 201
         http.headers = httpx.Headers({"X-API-Key": key})
         assert (await http.get("/api/v1/jobs")).status_code == 200
-        await asyncio.to_thread(embedded.stop)
+        await asyncio.to_thread(own_postgres.stop)
         assert (await http.get("/livez")).status_code == 200
         document = (await http.get("/openapi.json")).json()["paths"]
         for (method, route), scope in route_scopes().items():
@@ -164,13 +154,10 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
         assert rejected.status_code == 503
         unknown = await http.get("/api/v1/jobs", headers={"X-API-Key": "dm_000000000000_" + "a" * 43})
         assert unknown.status_code == 503, "whether a key is valid is not known"
-        await asyncio.to_thread(embedded.start)
+        await asyncio.to_thread(own_postgres.start)
         accepted = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
         assert (accepted.status_code, accepted.json()["is_new"]) == (202, True)
         listed = (await http.get("/api/v1/jobs")).json()["items"]
         assert [job["job_id"] for job in listed] == [accepted.json()["job_id"]]
 
-    try:
-        asyncio.run(with_server(dsn, tmp_path, work))
-    finally:
-        embedded.stop()
+    asyncio.run(with_server(dsn, tmp_path, work))

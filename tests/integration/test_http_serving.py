@@ -29,26 +29,17 @@ from dagmaster.http.app import create_app
 from dagmaster.http.server import HttpServer
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 from tests.unit.application.memory_application import memory_application
 from tests.unit.http.api_client import memory_services
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     from starlette.requests import Request
 
 ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
 FLOW = "{workflow_id: rest, version: 1, nodes: {a: {type: wait, seconds: 0.01}}}"
-
-
-@pytest.fixture
-def dsn() -> Iterator[str]:
-    with shared_server() as server:
-        name = asyncio.run(take_database(server))
-        yield dsn_of(server, name)
-        asyncio.run(release_database(server, name))
 
 
 def settings() -> Any:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
-import pytest
 
 from dagmaster.application import remote_tasks
 from dagmaster.application.api_keys import create_key
@@ -26,10 +25,9 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
 from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
-from tests.conformance.server import dsn_of, release_database, shared_server, take_database
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "http-worker.md").read_text(encoding="utf-8")
 ENOUGH_SECONDS = 60
@@ -39,19 +37,6 @@ def block(language: str) -> str:
     """Return the block of the page in a language."""
     (text,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     return str(text)
-
-
-@pytest.fixture(scope="module")
-def database_server() -> Iterator[str]:
-    with shared_server() as server:
-        yield server
-
-
-@pytest.fixture
-def dsn(database_server: str) -> Iterator[str]:
-    name = asyncio.run(take_database(database_server))
-    yield dsn_of(database_server, name)
-    asyncio.run(release_database(database_server, name))
 
 
 class Fleet:

@@ -22,7 +22,7 @@ from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, newest_jobs_query
 from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_one_row, parts, queries
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
-from tests.conformance.server import TEMPLATE, dsn_of, shared_server
+from tests.conformance.server import TEMPLATE, dsn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,9 +47,8 @@ SHARED = {"owner_id", "by", "now"}
 
 
 @pytest.fixture(scope="module")
-def migrated() -> Iterator[str]:
-    with shared_server() as server:
-        yield dsn_of(server, TEMPLATE)
+def migrated(postgres: str) -> str:
+    return dsn_of(postgres, TEMPLATE)
 
 
 def prepare(dsn: str, *statements: Query) -> None:

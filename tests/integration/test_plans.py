@@ -32,7 +32,6 @@ from dagmaster.store.postgres.named_queries import parts, queries
 from dagmaster.store.postgres.turn_statement import _COLUMNS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
 from tests.conformance.jobs import Played, a_job, a_turn, stops_of
-from tests.conformance.server import OLDER, older_server, shared_server
 from tests.conformance.stores import PostgresWorld, _sessions, in_world
 
 if TYPE_CHECKING:
@@ -91,24 +90,10 @@ SMALL = {
 SCANS = {"worker.reconcile", "orchestrator.mark_lost_tasks", "orchestrator.owned_job_ids"}
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
-@pytest.fixture(scope="module")
-def older() -> Iterator[str]:
-    if OLDER is None:
-        pytest.skip("the system has no PostgreSQL of its own")
-    with older_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture(params=["direct", "pooled", "older postgres"])
 def world(request: pytest.FixtureRequest) -> PostgresWorld:
     """Provide a database, whose stores connect directly, or as behind a pooler."""
-    server = request.getfixturevalue("older" if request.param.startswith("older") else "server")
+    server = request.getfixturevalue("older_postgres" if request.param.startswith("older") else "postgres")
     return PostgresWorld(server, is_pooled=request.param != "direct")
 
 

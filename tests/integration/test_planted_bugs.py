@@ -8,18 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.errors import OwnershipLost, StatementFailed
-from tests.conformance.server import shared_server
 from tests.conformance.stores import PostgresWorld, in_world
 from tests.planted_bugs import PLANTED, planted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
+    from collections.abc import Callable
 
 
 def guard_of(bug: str) -> Callable[..., None]:
@@ -32,9 +25,9 @@ def guard_of(bug: str) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_bug_that_is_planted_in_the_sql_is_noticed(server: str, bug: str) -> None:
+def test_a_bug_that_is_planted_in_the_sql_is_noticed(postgres: str, bug: str) -> None:
     guard, options = guard_of(bug), PLANTED[bug].options
     with planted(bug), pytest.raises((AssertionError, TimeoutError, ValueError, OwnershipLost, StatementFailed)):
-        guard(world=PostgresWorld(server), **options)
+        guard(world=PostgresWorld(postgres), **options)
     # Without the bug it passes: what was noticed is the bug.
-    guard(world=PostgresWorld(server), **options)
+    guard(world=PostgresWorld(postgres), **options)

@@ -3,10 +3,8 @@
 import asyncio
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,7 +15,8 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import compile_query
-from tests.conformance.server import TEMPLATE, shared_server
+from tests.conformance.server import TEMPLATE
+from tests.server_folders import server_folder
 
 PGBOUNCER = shutil.which("pgbouncer") or next((p for p in ("/usr/sbin/pgbouncer",) if Path(p).exists()), None)
 
@@ -25,16 +24,13 @@ pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not inst
 
 
 @pytest.fixture(scope="module")
-def pooled():
+def pooled(postgres):
     """Provide the DSN of a database behind a pooler with one connection for all clients."""
-    with shared_server() as server, tempfile.TemporaryDirectory(prefix="dagmaster-", dir="/var/tmp") as place:
-        values = parse_qs(urlsplit(server).query)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    with server_folder() as place:
+        values = parse_qs(urlsplit(postgres).query)
         Path(place, "pooler.ini").write_text(
             f"[databases]\n{TEMPLATE} = host={values['host'][0]} port={values['port'][0]} user={values['user'][0]}\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n"
+            f"[pgbouncer]\nlisten_addr =\nlisten_port = 6432\nunix_socket_dir = {place}\nauth_type = any\n"
             f"pool_mode = transaction\ndefault_pool_size = 1\nmax_client_conn = 100\nlogfile = {place}/log\n"
         )
         user: dict[str, Any] = {}
@@ -45,7 +41,7 @@ def pooled():
         try:
             assert process.stderr is not None
             next(line for line in process.stderr if b"process up" in line)
-            yield f"postgresql://{values['user'][0]}@127.0.0.1:{port}/{TEMPLATE}"
+            yield f"postgresql:///{TEMPLATE}?host={place}&port=6432&user={values['user'][0]}"
         finally:
             process.terminate()
             process.communicate()

@@ -6,8 +6,9 @@ Rows are inserted by SQL, so that a job is in the state that a test needs.
 from __future__ import annotations
 
 import json
+import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,8 @@ from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres.read_store import PostgresReadStore
-from tests.conformance.server import dsn_of, shared_server
+from tests.conformance.server import dsn_of
 from tests.conformance.stores import PostgresWorld, in_world
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 DEFINITION: dict[str, Any] = {
     "workflow_id": "flow",
@@ -33,15 +31,9 @@ DEFINITION: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture
-def world(server: str) -> PostgresWorld:
-    return PostgresWorld(server)
+def world(postgres: str) -> PostgresWorld:
+    return PostgresWorld(postgres)
 
 
 async def insert(world: PostgresWorld, table: str, **columns: Any) -> None:
@@ -177,11 +169,12 @@ async def test_an_expired_process_is_dead_since_its_last_heartbeat(world):
 
 @in_world
 async def test_a_database_without_tables_raises_an_error_that_names_the_remedy(world):
-    await world._admin.execute("CREATE DATABASE without_tables")
-    store = PostgresReadStore(DatabaseConfig(dsn=dsn_of(world._server, "without_tables")))
+    name = f"without_tables_{os.getpid()}"
+    await world._admin.execute(f"CREATE DATABASE {name}")
+    store = PostgresReadStore(DatabaseConfig(dsn=dsn_of(world._server, name)))
     try:
         with pytest.raises(SchemaVersionMismatch, match="dagmaster migrate"):
             await store.jobs(JobFilter())
     finally:
         await store.close()
-        await world._admin.execute("DROP DATABASE without_tables")
+        await world._admin.execute(f"DROP DATABASE {name}")

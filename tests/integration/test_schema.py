@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -20,18 +17,13 @@ from dagmaster.cli.main import cli
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
+from tests.server_folders import server_folder
 
 
 @pytest.fixture(scope="module")
 def server():
-    # Not under pytest's own folder: as root the server runs as another user, who may not look into it.
-    place = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    place.chmod(0o755)
-    try:
-        with EmbeddedPostgres(place / "data") as running:
-            yield running.dsn
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+    with server_folder() as folder, EmbeddedPostgres(folder / "data") as running:
+        yield running.dsn
 
 
 @pytest.fixture

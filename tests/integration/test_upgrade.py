@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -19,7 +20,7 @@ from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStor
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from tests.conformance.jobs import Played
-from tests.conformance.server import dsn_of, shared_server
+from tests.conformance.server import dsn_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,18 +49,18 @@ INSERT INTO dag_job_events (job_id, seq, type, at, by, node_id, attempt, data) V
 
 
 @pytest.fixture
-def old_database() -> Iterator[str]:
+def old_database(postgres: str) -> Iterator[str]:
     """Provide a database of schema 0001 with an open job."""
-    with shared_server() as server:
-        asyncio.run(execute(server, "CREATE DATABASE old_schema"))
-        dsn = dsn_of(server, "old_schema")
-        try:
-            schema_version.upgrade(dsn, "0001")
-            definition = json.dumps(GRAPH.definition).replace("'", "''")
-            asyncio.run(execute(dsn, OLD_ROWS.format(hash=GRAPH.content_hash, definition=definition)))
-            yield dsn
-        finally:
-            asyncio.run(execute(server, "DROP DATABASE old_schema WITH (FORCE)"))
+    name = f"old_schema_{os.getpid()}"
+    asyncio.run(execute(postgres, f"CREATE DATABASE {name}"))
+    dsn = dsn_of(postgres, name)
+    try:
+        schema_version.upgrade(dsn, "0001")
+        definition = json.dumps(GRAPH.definition).replace("'", "''")
+        asyncio.run(execute(dsn, OLD_ROWS.format(hash=GRAPH.content_hash, definition=definition)))
+        yield dsn
+    finally:
+        asyncio.run(execute(postgres, f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 async def execute(dsn: str, script: str) -> None:

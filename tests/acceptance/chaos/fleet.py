@@ -12,9 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import asyncpg
@@ -25,16 +23,17 @@ from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import schema_version
 from dagmaster.store.postgres.audit import audit
 from dagmaster.store.postgres.client_store import PostgresClientStore
 from tests.acceptance.chaos.ledger import HANDLERS, Ledger
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess
+from tests.server_folders import copy_migrated_cluster, make_server_folder
 
 if TYPE_CHECKING:
     import random
     from collections import Counter
     from collections.abc import Awaitable, Callable, Collection
+    from pathlib import Path
     from types import TracebackType
 
     from dagmaster.ports.job_records import Accepted
@@ -100,12 +99,10 @@ class Fleet:
         self._expected: set[int] = set()
 
     async def __aenter__(self) -> Self:
-        # Not below the user's folders: as root the server runs as another user, who has no access to them.
-        self.folder = Path(tempfile.mkdtemp(prefix="dagmaster-chaos-", dir="/var/tmp"))
-        self.folder.chmod(0o755)
+        self.folder = make_server_folder()
+        await asyncio.to_thread(copy_migrated_cluster, self.folder / "data")
         self.embedded = EmbeddedPostgres(self.folder / "data")
         self.server = await asyncio.to_thread(self.embedded.start)
-        await asyncio.to_thread(schema_version.upgrade, self.server.dsn)
         self.ledger = Ledger(self.folder / "ledger")
         handlers = self.folder / "handlers.py"
         handlers.write_text(HANDLERS)

@@ -4,57 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import schema_version
-from tests.conformance.server import shared_server
 from tests.integration.runtime.runtime_world import World
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 SECONDS = 120.0
 """No test takes so long, on a machine that is busy."""
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[str]:
-    with shared_server() as dsn:
-        yield dsn
-
-
 @pytest.fixture
 def place() -> Iterator[Path]:
     """Provide a folder that the user of the server may enter."""
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[EmbeddedPostgres]:
     """Provide a server that may be killed, with fsync on: accepted work is on the disk."""
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    embedded = EmbeddedPostgres(folder / "data")
-    try:
-        schema_version.upgrade(embedded.start().dsn)
-        yield embedded
-    finally:
-        embedded.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder:
+        copy_migrated_cluster(folder / "data")
+        embedded = EmbeddedPostgres(folder / "data")
+        try:
+            embedded.start()
+            yield embedded
+        finally:
+            embedded.stop()
 
 
 @pytest.fixture
-def world(server: str, place: Path) -> World:
-    return World(server, place)
+def world(postgres: str, place: Path) -> World:
+    return World(postgres, place)
 
 
 @pytest.hookimpl(tryfirst=True)

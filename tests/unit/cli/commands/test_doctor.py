@@ -6,12 +6,9 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import socket
-import tempfile
 import threading
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
@@ -36,7 +33,11 @@ from dagmaster.settings import read_settings
 from dagmaster.settings_aliases import ALIASES
 from dagmaster.store.embedded.inspection import lock_holders
 from dagmaster.store.embedded.server import EmbeddedPostgres
-from dagmaster.store.postgres import database_probe, schema_version
+from dagmaster.store.postgres import database_probe
+from tests.server_folders import copy_migrated_cluster, server_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CANARY = "c4n4ry-s3cret"
 ALL_CHECKS = command.CHECKS
@@ -57,17 +58,14 @@ def _without_handlers(monkeypatch):
 
 @pytest.fixture(scope="module")
 def folder():
-    # Not below pytest's folder: as root the server runs as another user, who has no access to it.
-    folder = Path(tempfile.mkdtemp(prefix="dagmaster-", dir="/var/tmp"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    with server_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
 def server(folder):
+    copy_migrated_cluster(folder / "data")
     with EmbeddedPostgres(folder / "data") as running:
-        schema_version.upgrade(running.dsn)
         yield running.dsn
 
 
