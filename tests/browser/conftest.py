@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 TRACES = Path(__file__).parents[2] / ".pytest_cache" / "traces"
 MISSING = "no chromium on PATH: `make browser` installs it (Debian: apt-get install chromium); BROWSER=0 skips"
 FAILED = pytest.StashKey[bool]()
+RUN = contextlib.ExitStack()
+RUNNING: list[Browser] = []
+"""The browser, if it runs."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,19 +44,38 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="BROWSER=0: the web page is not tested in a browser"))
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Return Chromium. It ends with its module: while it runs, its event loop is that of the thread, and others fail."""
+@pytest.fixture
+def browser() -> Browser:
+    """Return Chromium, which runs until a test of another folder comes next."""
+    if not RUNNING:
+        path = shutil.which("chromium")
+        if path is None:
+            pytest.fail(MISSING)
+        RUNNING.append(RUN.enter_context(_chromium(path)))
+    return RUNNING[0]
+
+
+@contextlib.contextmanager
+def _chromium(path: str) -> Iterator[Browser]:
     from playwright.sync_api import sync_playwright
 
-    path = shutil.which("chromium")
-    if path is None:
-        pytest.fail(MISSING)
     with sync_playwright() as playwright:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        # Headless there is only an emulated GPU, which takes longer than none.
+        arguments = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         chromium = playwright.chromium.launch(executable_path=path, args=arguments)
         yield chromium
         chromium.close()
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None]:
+    """Close the browser after the last test here: its event loop is that of the thread, and other tests would fail."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or Path(__file__).parent not in nextitem.path.parents:
+            RUNNING.clear()
+            RUN.close()
 
 
 @pytest.fixture(scope="session")
