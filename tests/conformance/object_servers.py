@@ -141,6 +141,12 @@ def installed_azurite() -> Path:
     return program
 
 
+def main() -> None:
+    """Install Azurite before the tests, which skip those of Azure if there is none."""
+    if reason := why_no_azurite():
+        sys.stderr.write(f"{reason}\n")
+
+
 def free_port() -> int:
     """Return a port that was free a moment ago."""
     with socket.socket() as store:
@@ -180,3 +186,7 @@ def _ask(port: int, method: str, path: str, headers: dict[str, str]) -> None:
             raise RuntimeError(f"{method} {path}: {answer.status} {answer.read()[:500]!r}")
     finally:
         connection.close()
+
+
+if __name__ == "__main__":
+    main()
