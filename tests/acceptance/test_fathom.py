@@ -57,7 +57,7 @@ class Scenario:
 
     def dev(self) -> Any:
         process = subprocess.Popen(
-            [DAGMASTER, "dev", "--concurrency", "1"],
+            [DAGMASTER, "dev", "--port", "0", "--concurrency", "1"],
             cwd=ROOT, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         return Dev(process)

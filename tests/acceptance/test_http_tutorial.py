@@ -21,7 +21,7 @@ ADDRESS = "http://127.0.0.1:8420"
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the tutorial uses curl")
 def test_the_tutorial_works_as_written(shell: Shell):
-    dev = shell.start("dev", "--port=18420")
+    dev = shell.start("dev", "--port=0")
     address = re.search(r"http://[\d.:]+", dev.until("  API"))
     assert address is not None
     dev.until("ready in")

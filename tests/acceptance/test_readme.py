@@ -116,7 +116,7 @@ def test_the_commands_of_the_readme_work_in_its_order(shell: Shell):
     (shell.folder / "flows" / "nightly.yaml").write_text("{workflow_id: nightly, nodes: {a: {handler: night.count}}}")
     (shell.folder / "myapp").mkdir()
     (shell.folder / "myapp" / "tasks.py").write_text(HANDLER)
-    dev = shell.start("dev")
+    dev = shell.start("dev", "--port=0")
     dev.until("ready in")
     done: list[str] = []
     steps = [step for step in read_steps((ROOT / "README.md").read_text()) if not step.text.startswith("make ")]

@@ -147,7 +147,7 @@ def is_alive(pid: int) -> bool:
 
 def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(new_sandbox: Sandbox):
     sandbox = new_sandbox
-    dev = sandbox.start("dev", is_forked=False)
+    dev = sandbox.start("dev", "--port=0", is_forked=False)
     dev.until("ready in")
     assert f"embedded PostgreSQL in {sandbox.folder / 'data'}" in dev.until("database")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
@@ -197,7 +197,7 @@ def test_dev_restarts_a_killed_worker_and_stops_everything_it_started(new_sandbo
 
 
 def test_children_of_a_killed_dev_exit_and_jobs_continue_when_dev_is_started_again(sandbox: Sandbox):
-    dev = sandbox.start("dev", is_forked=False)
+    dev = sandbox.start("dev", "--port=0", is_forked=False)
     dev.until("ready in")
     pids = [int(dev.until(f"  {name} ").split("pid ")[1]) for name in ("orchestrator", "worker")]
     held = sandbox.write(
@@ -210,7 +210,7 @@ def test_children_of_a_killed_dev_exit_and_jobs_continue_when_dev_is_started_aga
     sandbox.until((sandbox.folder / "started-1").is_file)
     dev.signal(signal.SIGKILL)
     sandbox.until(lambda: not any(map(is_alive, pids)))
-    again = sandbox.start("dev")
+    again = sandbox.start("dev", "--port=0")
     again.until("ready in")
     done = sandbox.run("jobs", "watch", job)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -287,7 +287,7 @@ def test_logs_are_json_and_every_line_about_a_job_names_it(on_server: Sandbox):
 
 def test_the_level_of_the_log_is_a_setting_and_dev_is_ready_without_a_line(sandbox: Sandbox):
     sandbox.env["DAGMASTER_LOG_LEVEL"] = "error"
-    dev = sandbox.start("dev", "--log-format", "json")
+    dev = sandbox.start("dev", "--port=0", "--log-format", "json")
     dev.until("ready in")
     dev.signal(signal.SIGTERM)
     assert dev.wait() == 0
@@ -373,7 +373,7 @@ def test_a_service_that_creates_the_schema_logs_no_migration(new_sandbox: Sandbo
 
 def test_a_second_signal_ends_a_worker_at_once(sandbox: Sandbox):
     sandbox.env["DAGMASTER_DRAIN_SECONDS"] = "3600"
-    dev = sandbox.start("dev", "--workers", "0")
+    dev = sandbox.start("dev", "--port=0", "--workers", "0")
     dev.until("ready in")
     worker = sandbox.start("worker", "--queue", "light")
     worker.until("is ready")
@@ -416,7 +416,7 @@ def test_a_second_ctrl_c_exits_at_once_and_dev_continues_the_job(sandbox: Sandbo
     run.signal(signal.SIGINT)
     assert run.wait() == 130, run.text
     job = run.until("exiting now").split("job ")[1].split()[0]
-    dev = sandbox.start("dev")
+    dev = sandbox.start("dev", "--port=0")
     dev.until("ready in")
     # Its cancellation was requested, and the worker of its task is dead.
     done = sandbox.run("jobs", "watch", job)

@@ -49,7 +49,11 @@ STOP_SECONDS: Final = 10.0
     help="A folder of workflow files to publish.  [default: ./workflows, if it exists]",
 )
 @click.option(
-    "--port", type=click.IntRange(1, 65_535), default=PORT, show_default=True, help="The port of the HTTP API."
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=PORT,
+    show_default=True,
+    help="The port of the HTTP API; 0: any free port.",
 )
 @handlers_option
 @data_dir_option
@@ -93,7 +97,7 @@ def dev(
         settings = load_settings()
         click.echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
-        if free_port != port:
+        if port not in {0, free_port}:
             print_status("API", f"port {port} is taken by another program: the API gets {free_port}")
         supervisor = ServiceSupervisor(
             [Service(command[0], [*command, *common]) for command in commands],
