@@ -17,7 +17,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from dagmaster.application.context import Application
     from dagmaster.application.job_snapshot import JobSnapshot
@@ -32,7 +32,7 @@ _MAX_PAUSE_SECONDS: Final = 3.0
 _STALE_SECONDS: Final = 1.0
 
 
-async def watch_job(app: Application, job_id: str | None) -> AsyncIterator[JobDetailView]:
+async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobDetailView]:
     """Yield a job's view whenever it has changed. The last one has its result, unless the job was removed.
 
     An outage of the database is waited out.

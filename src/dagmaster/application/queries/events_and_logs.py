@@ -19,7 +19,7 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_records import LogFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+    from collections.abc import AsyncGenerator, Callable, Collection
     from typing import Any
 
     from dagmaster.application.context import Application
@@ -63,7 +63,7 @@ async def list_events(
 
 async def follow_events(
     app: Application, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True
-) -> AsyncIterator[EventView]:
+) -> AsyncGenerator[EventView]:
     """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
     job = await find_job(app, job_id)
     redact = await job_redactor(app, job)

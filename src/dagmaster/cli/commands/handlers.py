@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pathlib
 from typing import TYPE_CHECKING, Final
@@ -191,8 +192,9 @@ def _test_on_worker(
             run_handler, name, params, submitted_by=sender(), timeout_seconds=timeout, wait_seconds=0.0
         )
         click.echo(f"the handler runs on a worker, as job {started.job_id}", err=True)
-        async for log in system.call(follow_logs, started.job_id):
-            click.echo(log.text, err=True, nl=False)
+        async with contextlib.aclosing(system.call(follow_logs, started.job_id)) as logs:
+            async for log in logs:
+                click.echo(log.text, err=True, nl=False)
         return await system.call(node_detail, started.job_id, NODE_ID)
 
     node = server.run(work)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,10 @@ def events(
         from dagmaster.application.queries.events_and_logs import follow_events
 
         followed = system.call(follow_events, job_id, after=after, node_id=node_id, follow=follow)
-        async for event in followed:
-            click.echo(json.dumps(event.to_dict(), ensure_ascii=False) if as_json else event_line(event))
+        # Closed here: at the end of the loop, an interrupted one and its subscription would be closed at the same time.
+        async with contextlib.aclosing(followed):
+            async for event in followed:
+                click.echo(json.dumps(event.to_dict(), ensure_ascii=False) if as_json else event_line(event))
         return COMPLETED
 
     return on_system(data_dir, query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import TYPE_CHECKING
 
@@ -54,8 +55,9 @@ def logs(
         job = await system.call(job_progress, job_id)
         printer = LogPrinter(is_prefixed=node_id is None, as_json=as_json)
         chunks = system.call(follow_logs, job.job_id, node_id=node_id, attempt=attempt, follow=follow)
-        async for log in chunks:
-            printer.print(log)
+        async with contextlib.aclosing(chunks):
+            async for log in chunks:
+                printer.print(log)
         printer.end_line()
         if as_json:
             return COMPLETED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sys
@@ -140,10 +141,11 @@ class WatchScreen:
 
     async def follow(self, system: System, job_id: str | None, lines: PlainLines | None = None) -> JobDetailView:
         """Read a job until it has finished, and return its last view."""
-        async for job in system.call(watch_job, job_id):
-            self.update(job)
-            if lines is not None:
-                await lines.print(job)
+        async with contextlib.aclosing(system.call(watch_job, job_id)) as views:
+            async for job in views:
+                self.update(job)
+                if lines is not None:
+                    await lines.print(job)
         if self.job is None:
             raise click.ClickException(f"job {job_id or 'last'} was removed")
         return self.job
