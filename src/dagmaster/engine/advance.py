@@ -76,10 +76,7 @@ def _propagate(step: Step) -> None:
 
 def _notify_dependents(step: Step, node: Node) -> None:
     job = step.job
-    dependents = job.graph.wiring.dependents.get(node.id, ())
-    if job.added:
-        dependents = [*dependents, *job.wiring_added.dependents.get(node.id, ())]
-    for dependent, gate, branch in dependents:
+    for dependent, gate, branch in job.graph.wiring.dependents.get(node.id, ()):
         target = job.nodes[dependent]
         if target.status is NodeStatus.PENDING:
             outcome = job.record_leaf(dependent, gate, leaf_outcome(node, branch))

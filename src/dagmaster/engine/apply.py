@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine import approvals_and_waits, fanout, reruns
-from dagmaster.engine.decisions import REPORTED, ChargeLoss, Withdraw
+from dagmaster.engine.decisions import REPORTED, AddNodes, ChargeLoss, Withdraw
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -29,6 +29,7 @@ from dagmaster.engine.events import (
 )
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
+from dagmaster.engine.growth import grow_job
 from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
@@ -36,10 +37,12 @@ from dagmaster.engine.retry import jitter_for, retry_delay
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure
 from dagmaster.engine.transitions import JOB_MOVES, Move
+from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.engine.growth import NodeBatch
     from dagmaster.json_types import JsonObject
 
 UNPROVEN: Final = frozenset(
@@ -74,9 +77,16 @@ def _in_flight(step: Step, node_id: str, attempt: int) -> Node | None:
 
 def _task_succeeded(step: Step, event: TaskSucceeded) -> None:
     node = _in_flight(step, event.node, event.attempt)
-    if node is not None:
-        node.handler_version = event.version
-        step.complete(node, REPORTED)
+    if node is None:
+        return
+    node.handler_version = event.version
+    if event.added is not None and not step.job.ending:
+        try:
+            _add_nodes(step, event.added)
+        except NodesRejected as error:
+            step.fail(node, failure("added_nodes", f"its nodes cannot be added: {error}"))
+            return
+    step.complete(node, REPORTED)
 
 
 def _result_reused(step: Step, event: ResultReused) -> None:
@@ -288,17 +298,22 @@ def _child_job_finished(step: Step, event: ChildJobFinished) -> None:
 
 
 def _nodes_added(step: Step, event: NodesAdded) -> None:
-    job = step.job
-    if job.ending:
+    if step.job.ending:
         step.ignore("the job is ending; no nodes are added")
         return
-    added = [job.add(spec) for spec in event.specs if spec.id not in job.nodes]
-    if not added:
-        step.ignore("all of these nodes exist already")
-    job.open += len(added)
-    job.changed += added
+    try:
+        _add_nodes(step, event.batch)
+    except NodesRejected as error:
+        step.ignore(str(error))
+
+
+def _add_nodes(step: Step, batch: NodeBatch) -> None:
+    """Add a batch to the job, and start what can start. A node that waits has no row: it is in the graph."""
+    job = step.job
+    growth = grow_job(job, batch)
+    step.out.append(AddNodes(batch.numbers, tuple(node.id for node in growth.new)))
     # All are counted before the first is skipped: a skip notifies the others itself.
-    for node, outcome in [(node, _count_leaves(job, node)) for node in added]:
+    for node, outcome in [(node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed)]:
         if outcome == SATISFIED:
             step.ready.append(node)
         elif outcome != OPEN:

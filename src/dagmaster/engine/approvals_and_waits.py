@@ -79,7 +79,7 @@ def wait_for_time(step: Step, node: Node, spec: WaitSpec, scope: Mapping[str, Js
 def receive_signal(step: Step, name: str, payload: JsonValue) -> None:
     """Deliver a signal to every node that waits for it; else keep the newest for the next node that will."""
     job = step.job
-    waits = (*job.graph.wiring.waits.get(name, ()), *job.wiring_added.waits.get(name, ()))
+    waits = job.graph.wiring.waits.get(name, ())
     unfinished = [node for node_id in waits if not (node := job.nodes[node_id]).is_terminal]
     waiting = [node for node in unfinished if node.status is NodeStatus.WAITING]
     if waiting:

@@ -93,6 +93,14 @@ class Expand:
 
 
 @dataclass(slots=True)
+class AddNodes:
+    """The batches of these numbers are part of the job now: `nodes` are new."""
+
+    batches: tuple[int, ...]
+    nodes: tuple[str, ...]
+
+
+@dataclass(slots=True)
 class StartChildJob:
     """Start another workflow for this node. Inputs are unresolved."""
 
@@ -168,6 +176,7 @@ Decision = (
     | Cancel
     | ChargeLoss
     | Expand
+    | AddNodes
     | StartChildJob
     | WaitUntil
     | RequestApproval

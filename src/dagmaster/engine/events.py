@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.engine.graph import Spec
+    from dagmaster.engine.growth import NodeBatch
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
 
@@ -25,6 +25,8 @@ class TaskSucceeded:
     node: str
     attempt: int
     version: str | None = None
+    added: NodeBatch | None = None
+    """Nodes that the task added to its job: they become part of it with this success."""
 
 
 @dataclass(slots=True)
@@ -147,9 +149,9 @@ class ChildJobFinished:
 
 @dataclass(slots=True)
 class NodesAdded:
-    """A running task added nodes to its own job. A node that exists already is not added again."""
+    """A batch of nodes was added to the job, by a running task or from outside."""
 
-    specs: tuple[Spec, ...]
+    batch: NodeBatch
 
 
 @dataclass(slots=True)

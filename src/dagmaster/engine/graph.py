@@ -36,6 +36,7 @@ class Kind(StrEnum):
     WORKFLOW = "workflow"
     APPROVAL = "approval"
     WAIT = "wait"
+    GROUP = "group"
 
 
 class GateKind(StrEnum):
@@ -111,6 +112,7 @@ class Spec:
     kind: ClassVar[Kind]
     id: str
     requires: Gate | None = None
+    group: str | None = None
     description: str = ""
     next: tuple[str, ...] = ()
 
@@ -242,6 +244,14 @@ class WaitSpec(Spec):
     on_timeout: OnTimeout = OnTimeout.FAIL
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSpec(Spec):
+    """Completes when all nodes of the group are finished, at any depth. `entry`: what they wait for, see `groups`."""
+
+    kind: ClassVar[Kind] = Kind.GROUP
+    entry: Leaf | None = None
+
+
 class FlatGate(NamedTuple):
     """A gate in a node's list of gates: the root has index 0, `parent` is an index in the same list."""
 
@@ -292,12 +302,29 @@ class Wiring:
         """Add one node."""
         if isinstance(spec, WaitSpec) and spec.signal is not None:
             self.waits.setdefault(spec.signal, []).append(spec.id)
-        if spec.requires is None:
-            return
-        self.gates[spec.id], leaves = flatten(spec.requires)
-        self.leaves[spec.id] = leaves
-        for leaf, gate in leaves:
-            self.dependents.setdefault(leaf.node, []).append(Dependent(spec.id, gate, leaf.branch))
+        if spec.requires is not None:
+            self._add_leaves(spec.id, spec.requires)
+
+    def _add_leaves(self, node_id: str, requires: Gate) -> None:
+        self.gates[node_id], self.leaves[node_id] = flatten(requires)
+        for leaf, gate in self.leaves[node_id]:
+            self.dependents.setdefault(leaf.node, []).append(Dependent(node_id, gate, leaf.branch))
+
+    def replace(self, spec: Spec) -> None:
+        """Change what a node waits for. Its other properties are the same."""
+        for leaf in dict.fromkeys(leaf.node for leaf, _ in self.leaves.pop(spec.id, ())):
+            self.dependents[leaf] = [dependent for dependent in self.dependents[leaf] if dependent.node != spec.id]
+        self.gates.pop(spec.id, None)
+        if spec.requires is not None:
+            self._add_leaves(spec.id, spec.requires)
+
+    def copy(self) -> Wiring:
+        """Return a copy that can be changed."""
+        copied = Wiring()
+        copied.gates, copied.leaves = dict(self.gates), dict(self.leaves)
+        copied.dependents = {node: list(dependents) for node, dependents in self.dependents.items()}
+        copied.waits = {signal: list(nodes) for signal, nodes in self.waits.items()}
+        return copied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

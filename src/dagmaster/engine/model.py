@@ -6,11 +6,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
-from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec, Wiring
+from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
@@ -193,14 +193,12 @@ class JobRow:
     ending: bool = False
     stopping: bool = False
     signals: Mapping[str, JsonValue] = field(default_factory=dict)
-    added: tuple[Spec, ...] = ()
 
 
 class Job:
     """One execution of a graph."""
 
     __slots__ = (
-        "added",
         "cancel_requested",
         "changed",
         "children_made",
@@ -214,16 +212,17 @@ class Job:
         "id",
         "nodes",
         "open",
+        "owns_graph",
         "run",
         "signals",
         "status",
         "stopping",
-        "wiring_added",
     )
 
     def __init__(self, job_id: str, graph: Graph) -> None:
         self.id = job_id
         self.graph = graph
+        self.owns_graph = False
         self.status = JobStatus.PENDING
         self.run = 1
         self.cancel_requested = False
@@ -234,10 +233,8 @@ class Job:
         self.ending = False
         self.stopping = False
         self.signals: JsonObject = {}
-        self.added: dict[str, Spec] = {}
         self.nodes: dict[str, Node] = {node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()}
         # Everything below is derived from the fields above.
-        self.wiring_added = Wiring()
         self.counts: dict[str, list[int]] = {}
         self.open = len(self.nodes)
         self.failed = 0
@@ -258,8 +255,6 @@ class Job:
         job.ending = row.ending
         job.stopping = row.stopping
         job.signals = dict(row.signals)
-        for spec in row.added:
-            job.add(spec)
         # A child's index path is longer than its parent's, so parents come first.
         for stored in sorted(rows, key=lambda stored: (stored.id.count("__"), stored.fan_out_index)):
             job._restore(stored)
@@ -303,7 +298,6 @@ class Job:
             ending=self.ending,
             stopping=self.stopping,
             signals=dict(self.signals),
-            added=tuple(self.added.values()),
         )
 
     def drain_changed(self) -> list[Node]:
@@ -314,18 +308,30 @@ class Job:
 
     def walk(self) -> Iterator[Node]:
         """Yield all nodes in an order that does not change when the job is rebuilt; `nodes` has no such order."""
-        pending = [self.nodes[node_id] for node_id in (*self.graph.specs, *self.added)][::-1]
+        pending = [self.nodes[node_id] for node_id in self.graph.specs][::-1]
         while pending:
             node = pending.pop()
             yield node
             if isinstance(node, FanOut):
                 pending += node.children[::-1]
 
-    def add(self, spec: Spec) -> Node:
-        """Add a node that the graph does not have."""
-        self.added[spec.id] = spec
-        self.wiring_added.add(spec)
-        node = self.nodes[spec.id] = new_node(spec.id, spec)
+    def own_graph(self) -> Graph:
+        """Return a graph that only this job has, so that it can grow."""
+        if not self.owns_graph:
+            graph = self.graph
+            self.graph = replace(graph, specs=dict(graph.specs), wiring=graph.wiring.copy())
+            self.owns_graph = True
+        return self.graph
+
+    def put(self, spec: Spec) -> Node:
+        """Return the node of a spec that was put into the graph: a new one, or an existing one with this spec."""
+        node = self.nodes.get(spec.id)
+        if node is None:
+            node = self.nodes[spec.id] = new_node(spec.id, spec)
+            self.open += 1
+        else:
+            node.spec = spec
+            self.counts.pop(spec.id, None)
         return node
 
     def new_child(self, fan: FanOut) -> Node:
@@ -339,11 +345,11 @@ class Job:
 
     def gates(self, node_id: str) -> tuple[FlatGate, ...]:
         """Return the gates of a node; none for a node that starts with the job."""
-        return self.graph.wiring.gates.get(node_id) or self.wiring_added.gates.get(node_id, ())
+        return self.graph.wiring.gates.get(node_id, ())
 
     def leaves(self, node_id: str) -> tuple[tuple[Leaf, int], ...]:
         """Return the leaves of a node's dependency expression, each with the number of its gate."""
-        return self.graph.wiring.leaves.get(node_id) or self.wiring_added.leaves.get(node_id, ())
+        return self.graph.wiring.leaves.get(node_id, ())
 
     def record_leaf(self, node_id: str, gate: int, outcome: int) -> int:
         """Count one settled leaf; return the outcome of the whole expression if that settles it, else OPEN."""

@@ -16,6 +16,7 @@ from dagmaster.engine.graph import (
     FanInSpec,
     FanOutSpec,
     GateKind,
+    GroupSpec,
     Leaf,
     StartSpec,
     TaskSpec,
@@ -44,7 +45,7 @@ def start(step: Step, node: Node) -> None:
     spec = node.spec
     if isinstance(spec, TaskSpec):
         _dispatch(step, node, spec)
-    elif isinstance(spec, StartSpec | EndSpec):
+    elif isinstance(spec, StartSpec | EndSpec | GroupSpec):
         step.complete(node, {})
     elif isinstance(spec, WorkflowSpec):
         step.move(node, Move.START)

@@ -127,11 +127,10 @@ class _Plan:
         pending = [node.id]
         while pending:
             node_id = pending.pop()
-            for wiring in (self.job.graph.wiring, self.job.wiring_added):
-                for dependent in wiring.dependents.get(node_id, ()):
-                    if dependent.node not in seen:
-                        seen[dependent.node] = None
-                        pending.append(dependent.node)
+            for dependent in self.job.graph.wiring.dependents.get(node_id, ()):
+                if dependent.node not in seen:
+                    seen[dependent.node] = None
+                    pending.append(dependent.node)
         return [self.job.nodes[node_id] for node_id in seen]
 
 

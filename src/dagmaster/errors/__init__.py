@@ -52,6 +52,13 @@ class WorkflowEditRejected(DagmasterError):
     category = Category.INVALID
 
 
+class NodesRejected(DagmasterError):
+    """The nodes cannot be added to the job."""
+
+    code = "nodes_rejected"
+    category = Category.INVALID
+
+
 class InputsInvalid(ProblemsError):
     """The inputs do not match the workflow."""
 

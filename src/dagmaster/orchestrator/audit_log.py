@@ -81,11 +81,14 @@ _COMMAND_EFFECTS = frozenset(
         EventType.REJECTED,
         EventType.SIGNAL_RECEIVED,
         EventType.JOB_RESUMED,
+        EventType.NODES_ADDED,
         EventType.COMMAND_REJECTED,
     }
 )
 # The decisions of these events say everything.
-_FULLY_DECIDED = frozenset({ev.TaskSucceeded, ev.ResultReused, ev.TimerFired, ev.ValuesLoaded, ev.ResolutionFailed})
+_FULLY_DECIDED = frozenset(
+    {ev.TaskSucceeded, ev.NodesAdded, ev.ResultReused, ev.TimerFired, ev.ValuesLoaded, ev.ResolutionFailed}
+)
 _COMMANDS = {
     ev.CancelRequested: CommandKind.CANCEL,
     ev.Approved: CommandKind.APPROVE,
@@ -93,6 +96,7 @@ _COMMANDS = {
     ev.SignalReceived: CommandKind.SIGNAL,
     ev.RetryRequested: CommandKind.RETRY,
     ev.ResumeRequested: CommandKind.RESUME,
+    ev.NodesAdded: CommandKind.ADD_NODES,
 }
 
 
@@ -150,8 +154,6 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}))
         case ev.CancelRequested():
             yield AuditEvent(EventType.CANCEL_REQUESTED)
-        case ev.NodesAdded(specs):
-            yield AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": [spec.id for spec in specs]}))
         case _:
             return
 
@@ -203,6 +205,8 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
             return AuditEvent(
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
+        case d.AddNodes(_, nodes):
+            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": nodes[:100], "count": len(nodes)}))
         case d.StartChildJob(node, attempt):
             # A rejected one is recorded as a failed attempt.
             data = _json({"job_id": context.children.get(node)})

@@ -14,5 +14,7 @@ class CommandKind(StrEnum):
     SIGNAL = "signal"
     RETRY = "retry"
     RESUME = "resume"
+    ADD_NODES = "add_nodes"
+    """Add a batch of nodes, which is stored already."""
     CHILD_FINISHED = "child_finished"
     """Sent by the owner of a child job to the parent job."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dagmaster.engine.events import NodesAdded
 from dagmaster.engine.expressions.conditions import compile_condition
 from dagmaster.engine.expressions.templates import Template, compile_template
 from dagmaster.engine.graph import (
@@ -22,6 +23,7 @@ from dagmaster.engine.graph import (
     Gate,
     GateKind,
     Graph,
+    GroupSpec,
     Kind,
     Leaf,
     OnFailure,
@@ -35,6 +37,7 @@ from dagmaster.engine.graph import (
     Wiring,
     WorkflowSpec,
 )
+from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.model import Job
 from dagmaster.engine.retry import RetryPolicy
 
@@ -90,6 +93,12 @@ def a_job(
 def a_spec(node_id: str, node: After | Builder) -> Spec:
     """Return the spec of one node; if only its dependencies are given, of a task."""
     return (task(node) if isinstance(node, str | Leaf | Gate) else node)(node_id)
+
+
+def nodes_added(*specs: Spec, links: Mapping[str, str] | None = None) -> NodesAdded:
+    """Return the event of a batch of nodes; `links`: further dependencies of existing nodes."""
+    pairs = tuple((node, leaf) for node, after in (links or {}).items() for leaf in _leaves(after))
+    return NodesAdded(NodeBatch((1,), specs, pairs))
 
 
 def template(value: Any) -> Template:
@@ -153,6 +162,11 @@ def _requires(after: After) -> Gate | None:
 def start() -> Builder:
     """Build a start node."""
     return lambda node_id: StartSpec(id=node_id)
+
+
+def group(after: After = "", *, within: str | None = None) -> Builder:
+    """Build a group."""
+    return lambda node_id: GroupSpec(id=node_id, requires=_requires(after), group=within)
 
 
 def end(after: After = "") -> Builder:

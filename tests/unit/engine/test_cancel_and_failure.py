@@ -6,9 +6,21 @@ import pytest
 
 from dagmaster.engine.advance import pending_needs
 from dagmaster.engine.decisions import FinishJob, Ignore, Need, Stop, WaitUntil, Withdraw
-from dagmaster.engine.events import DispatchRejected, NodesAdded, ResolutionFailed, TaskReleased, TimerFired
+from dagmaster.engine.events import DispatchRejected, ResolutionFailed, TaskReleased, TimerFired
 from dagmaster.engine.status import JobStatus
-from dagmaster.testing import Driver, a_job, a_spec, any_of, approval, fan_in, fan_out, task, wait, workflow
+from dagmaster.testing import (
+    Driver,
+    a_job,
+    a_spec,
+    any_of,
+    approval,
+    fan_in,
+    fan_out,
+    nodes_added,
+    task,
+    wait,
+    workflow,
+)
 
 
 def a_busy_job(on_failure="finish_running", deadline_seconds=None) -> Driver:
@@ -135,7 +147,7 @@ def test_an_allowed_failure_satisfies_what_follows_and_does_not_fail_the_job():
 def test_nothing_is_added_to_an_ending_job():
     driver = a_busy_job()
     driver.fail("a")
-    assert isinstance(driver.apply(NodesAdded((a_spec("new", ""),)))[0], Ignore)
+    assert isinstance(driver.apply(nodes_added(a_spec("new", "")))[0], Ignore)
 
 
 # ── Cancel ──

@@ -7,7 +7,6 @@ from itertools import permutations, product
 import pytest
 
 from dagmaster.engine.decisions import Complete, Ignore
-from dagmaster.engine.events import NodesAdded
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import GateKind, flatten
 from dagmaster.engine.model import leaf_outcome
@@ -22,6 +21,7 @@ from dagmaster.testing import (
     conditional,
     end,
     join,
+    nodes_added,
     start,
     task,
     wait,
@@ -273,7 +273,7 @@ def test_start_and_end_complete_by_themselves():
 def test_nodes_that_a_task_adds_run_in_its_own_job():
     driver = Driver(a_job(a=""))
     driver.start()
-    driver.apply(NodesAdded((a_spec("b", ""), a_spec("c", "a b"))))
+    driver.apply(nodes_added(a_spec("b", ""), a_spec("c", "a b")))
     assert driver.statuses() == {"a": "DISPATCHED", "b": "DISPATCHED", "c": "PENDING"}
     driver.succeed_all()
     assert driver.job.status == "COMPLETED"
@@ -282,8 +282,8 @@ def test_nodes_that_a_task_adds_run_in_its_own_job():
 def test_a_node_is_not_added_twice():
     driver = Driver(a_job(a=""))
     driver.start()
-    driver.apply(NodesAdded((a_spec("b", ""),)))
-    assert isinstance(driver.apply(NodesAdded((a_spec("b", ""),)))[0], Ignore)
+    driver.apply(nodes_added(a_spec("b", "")))
+    assert isinstance(driver.apply(nodes_added(a_spec("b", "")))[0], Ignore)
     assert driver.job.open == 2
 
 
@@ -292,7 +292,7 @@ def test_an_added_node_that_is_skipped_tells_another_added_node_once():
     route = conditional(branches={"taken": None, "other": None})
     driver = Driver(a_job(route=route, signal=wait(signal="go")))
     driver.start()
-    driver.apply(NodesAdded((a_spec("b", branch_of("route", "other")), a_spec("c", "b signal"))))
+    driver.apply(nodes_added(a_spec("b", branch_of("route", "other")), a_spec("c", "b signal")))
     assert driver.status("b") == "SKIPPED not_taken"
     assert driver.status("c") == "PENDING"
 
@@ -302,5 +302,5 @@ def test_upstream_of_an_added_node_is_the_leaf_that_finished_first():
     driver = Driver(a_job(a="", b="a", keep=wait(signal="go")))
     driver.start()
     driver.succeed("a", "b")
-    driver.apply(NodesAdded((a_spec("c", any_of("b", all_of("a"))),)))
+    driver.apply(nodes_added(a_spec("c", any_of("b", all_of("a")))))
     assert driver.job.nodes["c"].upstream == "a"

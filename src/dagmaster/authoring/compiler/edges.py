@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring.schema import BranchModel, ConditionalModel, NextModel, StartModel
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.engine.graph import Gate, GateKind, Leaf
+from dagmaster.engine.topology import find_cycle, topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -220,14 +221,14 @@ class Edges:
         sources = {
             node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves())) for node_id, gate in self.requires.items()
         }
-        order = _topological_order(self.ids, sources)
+        order = topological_order(self.ids, sources)
         left = self.known.difference(order)
         self.unresolved |= left
         for _ in range(MAX_HINTS):
             if not left:
                 break
             tangled = {node_id: sources[node_id] for node_id in self.ids if node_id in left}
-            cycle = _find_cycle(tangled)
+            cycle = find_cycle(tangled)
             spelled = " → ".join([*cycle, cycle[0]])
             self._problem(
                 f"cycle: {spelled}",
@@ -237,7 +238,7 @@ class Edges:
             )
             left = left.difference(cycle)
             tangled = {node_id: [target for target in tangled[node_id] if target in left] for node_id in tangled}
-            left = left.difference(_topological_order([node_id for node_id in tangled if node_id in left], tangled))
+            left = left.difference(topological_order([node_id for node_id in tangled if node_id in left], tangled))
         return order
 
     def _propagate_unresolved(self) -> None:
@@ -294,34 +295,3 @@ class Edges:
 
     def _problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
-
-
-def _topological_order(ids: list[str], sources: Mapping[str, list[str]]) -> list[str]:
-    """Sort nodes topologically, without those on a cycle."""
-    waiting = {node_id: len(sources.get(node_id, ())) for node_id in ids}
-    followers: dict[str, list[str]] = {}
-    for node_id in ids:
-        for source in sources.get(node_id, ()):
-            followers.setdefault(source, []).append(node_id)
-    order = [node_id for node_id in ids if waiting[node_id] == 0]
-    for node_id in order:
-        for follower in followers.get(node_id, ()):
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                order.append(follower)
-    return order
-
-
-def _find_cycle(sources: Mapping[str, list[str]]) -> list[str]:
-    """Find a cycle among nodes that wait for one another, in flow order, starting with the first in the file."""
-    places = {node_id: index for index, node_id in enumerate(sources)}
-    node_id = next(iter(sources))
-    seen: dict[str, int] = {}
-    path: list[str] = []
-    while node_id not in seen:
-        seen[node_id] = len(path)
-        path.append(node_id)
-        node_id = next(source for source in sources[node_id] if source in sources)
-    cycle = path[seen[node_id] :][::-1]
-    first = cycle.index(min(cycle, key=places.__getitem__))
-    return cycle[first:] + cycle[:first]

@@ -1,0 +1,176 @@
+"""Graphs that grow: nodes, groups and dependencies that are added to the graph of one job.
+
+A batch is added as a whole or not at all. What it may not be is decided here: a name that is in use, a reference to
+nothing, a cycle, a dependency of a node that has started, or one on a node that can never complete.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from dagmaster.engine.gates import BROKEN
+from dagmaster.engine.graph import GroupSpec, Leaf, Wiring
+from dagmaster.engine.groups import START_SUFFIX, link_groups, with_leaf
+from dagmaster.engine.model import leaf_outcome
+from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.topology import find_cycle, topological_order
+from dagmaster.errors import NodesRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.engine.model import Job, Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBatch:
+    """Nodes and groups to add, with the dependencies that were written; `links` are dependencies of existing nodes."""
+
+    numbers: tuple[int, ...]
+    specs: tuple[Spec, ...]
+    links: tuple[tuple[str, Leaf], ...] = ()
+
+    def merge(self, more: NodeBatch) -> NodeBatch:
+        """Return both as one batch, which is added as a whole."""
+        return NodeBatch(self.numbers + more.numbers, self.specs + more.specs, self.links + more.links)
+
+
+class Growth(NamedTuple):
+    """What a batch changed in a job: its new nodes, and existing ones whose dependencies changed."""
+
+    new: list[Node]
+    changed: list[Node]
+
+
+def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
+    """Return a graph of its own with the nodes of batches that were checked before."""
+    specs, wiring = dict(graph.specs), graph.wiring.copy()
+    for batch in batches:
+        for spec in _link(specs, batch).values():
+            _put(specs, wiring, spec)
+    return replace(graph, specs=specs, wiring=wiring)
+
+
+def grow_job(job: Job, batch: NodeBatch) -> Growth:
+    """Add a batch to a job, or raise `NodesRejected` and change nothing."""
+    linked = check_batch(job.graph.specs, batch, job.graph.wiring)
+    _check_statuses(job, batch, linked)
+    graph = job.own_graph()
+    assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
+    growth = Growth([], [])
+    for spec in linked.values():
+        _put(graph.specs, graph.wiring, spec)
+        (growth.changed if spec.id in job.nodes else growth.new).append(job.put(spec))
+    return growth
+
+
+def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | None = None) -> dict[str, Spec]:
+    """Return the specs to put into a graph, or raise `NodesRejected`."""
+    _check_names(specs, batch)
+    linked = _link(specs, batch)
+    _check_cycles(linked, wiring or Wiring(specs.values()))
+    return linked
+
+
+def _put(specs: dict[str, Spec], wiring: Wiring, spec: Spec) -> None:
+    if spec.id in specs:
+        wiring.replace(spec)
+    else:
+        wiring.add(spec)
+    specs[spec.id] = spec
+
+
+def _link(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, Spec]:
+    new = {spec.id: spec for spec in batch.specs}
+    for target, leaf in batch.links:
+        if target in new:
+            new[target] = replace(new[target], requires=with_leaf(new[target].requires, leaf))
+    linked = link_groups(new, specs)
+    for target, leaf in batch.links:
+        if target not in new:
+            spec = linked.get(target) or specs[target]
+            linked[target] = replace(spec, requires=with_leaf(spec.requires, leaf))
+    return linked
+
+
+def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
+    new = {spec.id: spec for spec in batch.specs}
+    if len(new) < len(batch.specs):
+        name, _ = Counter(spec.id for spec in batch.specs).most_common(1)[0]
+        raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
+    for spec in batch.specs:
+        if spec.id in specs:
+            raise NodesRejected(f"the job has a node {spec.id!r} already: give the new one another name")
+        _check_group(spec, new, specs)
+        for leaf in () if spec.requires is None else spec.requires.leaves():
+            if leaf.node not in new and leaf.node not in specs:
+                raise NodesRejected(f"node {spec.id!r} depends on {leaf.node!r}, which is no node of this job")
+    for target, leaf in batch.links:
+        if target not in specs and target not in new:
+            raise NodesRejected(f"{target!r} is to depend on {leaf.node!r}, and is no node of this job")
+        if target not in new and isinstance(specs[target], GroupSpec):
+            raise NodesRejected(
+                f"group {target!r} exists already: what a group depends on is declared when it is added"
+            )
+        if leaf.node not in new and leaf.node not in specs:
+            raise NodesRejected(f"node {target!r} is to depend on {leaf.node!r}, which is no node of this job")
+
+
+def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec]) -> None:
+    path = [spec.id]
+    group = spec.group
+    while group is not None:
+        parent = new.get(group) or specs.get(group)
+        if not isinstance(parent, GroupSpec):
+            raise NodesRejected(f"node {path[-1]!r} is in {group!r}, which is no group of this job")
+        if group in path:
+            raise NodesRejected(f"group {group!r} contains itself: {' → '.join([*path, group])}")
+        if group in specs:
+            return
+        path.append(group)
+        group = parent.group
+
+
+def _check_cycles(linked: Mapping[str, Spec], wiring: Wiring) -> None:
+    """Look for a cycle among the nodes that a new edge leads to, and their descendants."""
+    affected = dict.fromkeys(linked)
+    pending = [node_id for node_id in linked if node_id in wiring.dependents or node_id in wiring.leaves]
+    while pending:
+        for dependent in wiring.dependents.get(pending.pop(), ()):
+            if dependent.node not in affected:
+                affected[dependent.node] = None
+                pending.append(dependent.node)
+    sources = {
+        node_id: [source for source in _sources(node_id, linked, wiring) if source in affected] for node_id in affected
+    }
+    order = topological_order(affected, sources)
+    if len(order) < len(affected):
+        left = affected.keys() - set(order)
+        tangled = {node_id: sources[node_id] for node_id in affected if node_id in left}
+        cycle = [node_id.removesuffix(START_SUFFIX) for node_id in find_cycle(tangled)]
+        raise NodesRejected(f"cycle: {' → '.join([*dict.fromkeys(cycle), cycle[0]])}")
+
+
+def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterable[str]:
+    spec = linked.get(node_id)
+    if spec is None:
+        return dict.fromkeys(leaf.node for leaf, _ in wiring.leaves.get(node_id, ()))
+    return () if spec.requires is None else dict.fromkeys(leaf.node for leaf in spec.requires.leaves())
+
+
+def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> None:
+    new = {spec.id for spec in batch.specs}
+    for spec in linked.values():
+        node = job.nodes.get(spec.id)
+        if node is not None and node.status is not NodeStatus.PENDING:
+            raise NodesRejected(
+                f"{spec.id!r} is {node.status}: a dependency or a member can be added only before it has started"
+            )
+    written = [leaf for spec in batch.specs if spec.requires is not None for leaf in spec.requires.leaves()]
+    for leaf in (*written, *(leaf for _, leaf in batch.links)):
+        source = None if leaf.node in new else job.nodes.get(leaf.node)
+        if source is not None and leaf_outcome(source, leaf.branch) == BROKEN:
+            raise NodesRejected(f"{source.id!r} is {source.status}: what depends on it could never run")
