@@ -33,9 +33,9 @@ def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:
 
 def with_members(group: GroupSpec, members: Iterable[str]) -> GroupSpec:
     """Return a group with further members."""
-    leaves = tuple(map(Leaf, members))
+    leaves: tuple[Gate | Leaf, ...] = tuple(map(Leaf, members))
     if group.requires is not None and group.requires.kind is GateKind.JOIN:
-        leaves = (*group.requires.members, *leaves)  # type: ignore[assignment]
+        leaves = (*group.requires.members, *leaves)
     return replace(group, requires=Gate(GateKind.JOIN, leaves)) if leaves else group
 
 

@@ -206,7 +206,7 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
         case d.AddNodes(_, nodes):
-            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": nodes[:100], "count": len(nodes)}))
+            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": list(nodes[:100]), "count": len(nodes)}))
         case d.StartChildJob(node, attempt):
             # A rejected one is recorded as a failed attempt.
             data = _json({"job_id": context.children.get(node)})

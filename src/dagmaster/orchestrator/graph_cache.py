@@ -51,6 +51,11 @@ class GraphCache:
         self._loading = asyncio.Lock()
         self.run: Runner = run_here
 
+    @property
+    def task_timeout_seconds(self) -> float | None:
+        """Return the operator's timeout of tasks that name none."""
+        return None if self._limits is None else self._limits.task_timeout_seconds
+
     async def get(self, content_hash: str) -> Graph:
         """Return the graph with this hash."""
         graph = self._graphs.get(content_hash)

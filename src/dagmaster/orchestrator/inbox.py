@@ -13,6 +13,7 @@ from dagmaster.engine.events import (
     CancelRequested,
     ChildJobFinished,
     EngineEvent,
+    NodesAdded,
     Rejected,
     ResumeRequested,
     RetryRequested,
@@ -23,6 +24,7 @@ from dagmaster.engine.events import (
     TaskSucceeded,
 )
 from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
 from dagmaster.orchestrator.audit_log import attempt_trail
@@ -48,6 +50,7 @@ class PendingEvents:
 
     __slots__ = (
         "audit_events",
+        "batches",
         "command_events",
         "commands",
         "events",
@@ -74,6 +77,8 @@ class PendingEvents:
         # What preceded the result that the n-th event is about.
         self.trails: dict[int, list[AuditEvent]] = {}
         self.audit_events: list[AuditEvent] = []
+        # The numbers of the batches of nodes that the n-th event adds.
+        self.batches: dict[int, list[int]] = {}
         # The job was just loaded: its unanswered needs must be answered.
         self.needs_recovery = False
 
@@ -81,6 +86,8 @@ class PendingEvents:
         """Add the result that a worker reported."""
         self.results.append(result.id)
         event = result_event(result)
+        if result.batches is not None and isinstance(event, TaskSucceeded):
+            self.batches[len(self.events)] = [int(number) for number in result.batches.split(",")]
         trail = attempt_trail(result)
         if trail:
             self.trails[len(self.events)] = trail
@@ -129,6 +136,8 @@ class PendingEvents:
             self.audit_events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
             return
         self.command_events[len(self.events)] = command
+        if isinstance(event, NodesAdded):
+            self.batches[len(self.events)] = list(event.batch.numbers)
         self.events.append(event)
 
 
@@ -160,6 +169,9 @@ def command_event(job: Job, command: Command) -> EngineEvent:
             return RetryRequested(_existing_node(job, body.get("node")))
         case CommandKind.RESUME:
             return ResumeRequested(tuple(_existing_node(job, node) for node in body.get("nodes", ())))
+        case CommandKind.ADD_NODES:
+            # Its rows are read before the turn.
+            return NodesAdded(NodeBatch((int(body["batch"]),), ()))
         case CommandKind.CHILD_FINISHED:
             return ChildJobFinished(
                 body["node"], body["attempt"], JobStatus(body["status"]), body.get("result"), body.get("error")

@@ -21,7 +21,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted, TimerFired
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
-from dagmaster.orchestrator import chores, job_log, turn_traces
+from dagmaster.orchestrator import added_nodes, chores, job_log, turn_traces
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.graph_cache import GraphCache
@@ -297,6 +297,7 @@ class Orchestrator:
     ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
         job, scopes, values, reuse = owned.job, owned.scopes, owned.values, owned.reuse
         result = TurnResult()
+        await added_nodes.load_added(pending, job.id, self.store, self._graphs.task_timeout_seconds)
         if pending.needs_recovery:
             result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
         if pending.events:
@@ -382,7 +383,7 @@ class Orchestrator:
     async def _load_owned(self, claimed: ClaimedJob) -> OwnedJob | None:
         job_id = claimed.row.id
         try:
-            graph = await self._graphs.get(claimed.content_hash)
+            graph = await added_nodes.graph_of(claimed, self._graphs)
             # Only the first run reuses results: a later run is opened with the nodes to redo.
             reuses = claimed.resumed_from is not None and claimed.row.run == 1
             source = await self.store.load_source_job(claimed.resumed_from or "") if reuses else None

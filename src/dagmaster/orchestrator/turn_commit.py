@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import Fail, Reopen
+from dagmaster.engine.decisions import AddNodes, Fail, Reopen
 from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, isolation_after
@@ -52,6 +52,7 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             output if isinstance(output, JsonText) else await _store_value(owned, node_id, output, blobs)
         )
         tasks.pop(node_id, None)
+    commit.batches = [number for d in result.decisions if isinstance(d, AddNodes) for number in d.batches]
     for node_id, source in result.sources.items():
         commit.sources[node_id] = json.dumps(source)
     if result.finished is not None and result.finished.result is not None:

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
@@ -31,6 +32,20 @@ class ClientStore(Protocol):
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
+
+    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+        """Store a job with the nodes of its graph, all or nothing; not if its idempotency key is in use."""
+
+    async def reserve_batch(self, job_id: str) -> int | None:
+        """Return the number of a new batch of nodes for a job; None if there is no such job."""
+
+    async def add_batch(
+        self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> str | None:
+        """Store a batch and ask the owner of the job to accept it; return the id of the command.
+
+        None if there is no such job, or the batch is stored already.
+        """
 
     async def send(
         self,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import StoredBatch
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,3 +90,5 @@ class ClaimedJob:
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
     trace_parent: str | None = None
+    batches: Sequence[StoredBatch] = ()
+    """The nodes that were added to its graph, in order."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dagmaster.ports.added_nodes import JobNodes
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
@@ -46,7 +48,7 @@ class KnownHandlers:
         return known is None or known == {version}
 
 
-class ReusableResults(Protocol):
+class ReusableResults(JobNodes, Protocol):
     """Reads of jobs that are resumed: what is stored of them, and what a new run or job can reuse.
 
     Orchestrators use it in turns; `application` uses it for dry runs. It claims and writes nothing.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from dagmaster.ports.added_nodes import TaskNodes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -31,7 +33,7 @@ class CheckpointWrite(NamedTuple):
     artifacts: tuple[str, ...]
 
 
-class TaskJournal(Protocol):
+class TaskJournal(TaskNodes, Protocol):
     """Stores what tasks write while they run; entries of tasks that are no longer held are ignored."""
 
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:

@@ -37,6 +37,8 @@ class TaskReport:
     handler_version: str | None = None
     has_checkpoints: bool = False
     """Whether the attempt saved checkpoints: they are stored with its progress, and read with the result."""
+    has_added_nodes: bool = False
+    """Whether the attempt added nodes to its job: they are read with the result."""
     running_seconds: float | None = None
     """How long its handler ran; None if it never started."""
     returns_to_queue: bool = False

@@ -36,6 +36,8 @@ class TaskResult:
     handler_version: str | None = None
     checkpoints: str | None = None
     """The progress of an attempt that saved checkpoints, as JSON: the last `checkpoints`, the `checkpoint_count`."""
+    batches: str | None = None
+    """The numbers of the batches of nodes that the attempt added, with commas."""
 
     @property
     def content(self) -> tuple[Any, ...]:
@@ -102,6 +104,7 @@ class TurnCommit:
     changed: list[Node] = field(default_factory=list)
     outputs: dict[str, JsonText] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
+    batches: list[int] = field(default_factory=list)
     reopened: list[str] = field(default_factory=list)
     started: dict[str, float] = field(default_factory=dict)
     task_ids: dict[str, str] = field(default_factory=dict)

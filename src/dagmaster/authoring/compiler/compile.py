@@ -172,7 +172,7 @@ class _Compilation:
         for name in inputs if isinstance(inputs, dict) else ():
             if format_path(("inputs", name)) in wrong:
                 self.wrong_inputs.add(name)
-        if workflow is not None and data.get("nodes") == {}:
+        if workflow is not None and data.get("nodes") == {} and not self.is_stored:
             self._problem("a workflow has at least one node", ("nodes",))
         return workflow
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
+from dagmaster.store.memory import added_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.store.memory.database import MemoryDatabase
@@ -51,6 +53,28 @@ class MemoryClientStore:
         if stored:
             database.notify("jobs")
         return accepted
+
+    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+        """Store a job with the nodes of its graph, unless its key is in use."""
+        accepted = (await self.submit([job], audit=audit))[0]
+        if accepted.is_new:
+            stored = self._database.jobs[job.id]
+            added_nodes.write(stored, added_nodes.reserve(stored).number, rows, is_accepted=True)
+        return accepted
+
+    async def reserve_batch(self, job_id: str) -> int | None:
+        """Return the number of a new batch of nodes for a job; None if there is no such job."""
+        job = self._database.jobs.get(job_id)
+        return None if job is None else added_nodes.reserve(job).number
+
+    async def add_batch(
+        self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> str | None:
+        """Store a batch and ask the owner of the job to accept it; return the id of the command."""
+        job = self._database.jobs.get(job_id)
+        if job is None or number not in job.batches or not added_nodes.write(job, number, rows):
+            return None
+        return await self.send(job_id, CommandKind.ADD_NODES, {"batch": number}, sent_by, audit=audit)
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.remote_workers import NewWorker
+    from dagmaster.store.memory.added_nodes import JobBatch
     from dagmaster.store.memory.metrics import JobSample
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
@@ -69,6 +70,7 @@ class StoredJob:
     cancel_requested_at: float | None = None
     nodes: dict[str, StoredNode] = field(default_factory=dict)
     events: list[StoredEvent] = field(default_factory=list)
+    batches: dict[int, JobBatch] = field(default_factory=dict)
 
     @property
     def is_open(self) -> bool:
@@ -103,6 +105,7 @@ class StoredTask:
     stop_requested_at: float | None = None
     progress: str | None = None
     isolation: Isolation = Isolation.SHARED
+    batches: tuple[int, ...] = ()
 
     @property
     def status(self) -> NodeStatus:
@@ -317,6 +320,7 @@ class MemoryDatabase:
         result = TaskResult(
             self.number(), task.job_id, task.node_id, task.attempt, status, permanent, output, error,
             task.started_at, now, handler_version, _with_checkpoints(task.progress),
+            ",".join(map(str, task.batches)) or None,
         )  # fmt: skip
         self.results[result.id] = StoredResult(
             result, task.task_id, task.queue, task.worker_id, metrics, task.progress, task.dispatched_at,

@@ -10,12 +10,14 @@ from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.job_records import ClaimedJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
+from dagmaster.store.memory.added_nodes import stored_batches
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from dagmaster.engine.model import NodeRow
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import StoredBatch
     from dagmaster.ports.job_records import StoredWorkflow
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
@@ -85,6 +87,10 @@ class MemoryReusableResults:
         number = self._database.active.get(workflow_id) if version is None else version
         return None if number is None else self._database.workflows.get((workflow_id, number))
 
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""
+        return stored_batches(self._database.jobs[job_id], numbers)
+
     async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return a value from its text or from its blob."""
         return json.loads(await self._blobs.read(value.ref)) if value.ref is not None else value.value()
@@ -118,4 +124,5 @@ def claimed_job(job: StoredJob) -> ClaimedJob:
         resumed_from=new.resumed_from,
         redo=new.redo,
         trace_parent=new.trace_parent,
+        batches=stored_batches(job),
     )

@@ -39,6 +39,8 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
     _write_nodes(job, turn, now)
+    for number in turn.batches:
+        job.batches[number].is_accepted = True
     _dispatch(database, job, turn, now)
     for child in turn.children:
         database.add_job(_of_parent(job.new, child), now, by)
@@ -60,8 +62,9 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
 
 def _stored_content(database: MemoryDatabase, number: int) -> tuple[Any, ...] | None:
     stored = database.results.get(number)
-    # Checkpoints are not in notifications: the result has to be read.
-    return None if stored is None or stored.result.checkpoints is not None else stored.result.content
+    # Checkpoints and added nodes are not in notifications: the result has to be read.
+    is_partial = stored is not None and (stored.result.checkpoints or stored.result.batches)
+    return None if stored is None or is_partial else stored.result.content
 
 
 def _check(job: StoredJob, turn: TurnCommit) -> None:

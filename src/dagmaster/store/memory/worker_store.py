@@ -11,6 +11,7 @@ from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.store.memory.added_nodes import MemoryTaskNodes
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
@@ -28,7 +29,7 @@ UNKNOWN_CLAIM_SECONDS: Final = 30.0
 """How long after its claim a task may be unknown to its worker."""
 
 
-class MemoryWorkerStore:
+class MemoryWorkerStore(MemoryTaskNodes):
     """Tasks in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:

@@ -9,6 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.job_records import Accepted
+from dagmaster.store.postgres.added_nodes import SQL as ADDED
+from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
@@ -77,15 +80,7 @@ class PostgresClientStore:
         """Store jobs in one statement; look up those whose key is in use."""
         if not jobs:
             return []
-        rows = [
-            (
-                int(j.id), j.workflow_id, j.version, j.content_hash, j.inputs, j.env, j.priority, j.idempotency_key,
-                j.body_hash, j.submitted_by, j.correlation_id, j.queue, j.workflows,
-                None if j.resumed_from is None else int(j.resumed_from), json.dumps(j.redo), j.name or None,
-                j.trace_parent, j.is_hidden,
-            )
-            for j in jobs
-        ]  # fmt: skip
+        rows = [_columns_of(job) for job in jobs]
         is_single = len(jobs) == 1 and len(audit) <= 1
         params: dict[str, list[Any]] = dict(zip(_COLUMNS, map(list, zip(*rows, strict=True)), strict=True))
         if audit:
@@ -107,6 +102,34 @@ class PostgresClientStore:
                     same = earlier["body_hash"] == job.body_hash
                     accepted.append(Accepted(str(earlier["id"]), is_new=False, same=same))
         return accepted
+
+    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+        """Store a job with the nodes of its graph in one transaction, unless its key is in use."""
+        params = dict(zip(_COLUMNS, _columns_of(job), strict=True))
+        if audit:
+            params |= {name: column[0] for name, column in entry_columns(audit).items()}
+        submit = submit_statement(is_single=True, is_audited=bool(audit))
+        number = {"job_id": int(job.id)}
+        stored = await self.session.copy_in_transaction(
+            copies_of(int(job.id), 1, rows), [(submit, params), (ADDED["first_batch"], number)]
+        )
+        if stored:
+            return Accepted(job.id, is_new=True)
+        return (await self.find_duplicates([job]))[0]
+
+    async def reserve_batch(self, job_id: str) -> int | None:
+        """Return the number of a new batch of nodes for a job; None if there is no such job."""
+        reserved = await reserve_batch(self.session, ADDED["reserve_job_batch"], {"job_id": int(job_id)})
+        return None if reserved is None else reserved[1].number
+
+    async def add_batch(
+        self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
+    ) -> str | None:
+        """Store a batch and ask the owner of the job to accept it; return the id of the command."""
+        params = {"job_id": int(job_id), "number": number, "sent_by": sent_by, **entry_columns(audit)}
+        statements = [(ADDED["mark_written"], params), (ADDED["send_job_batch"], params)]
+        stored = await self.session.copy_in_transaction(copies_of(int(job_id), number, rows), statements)
+        return str(stored[0]["id"]) if stored else None
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
@@ -163,3 +186,12 @@ class PostgresClientStore:
         params = {"workflow_id": workflow_id, "version": version}
         change: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["deactivate"], params), (_SQL["activate"], params)]
         await self.session.execute_in_transaction([*change, (APPEND, entry_columns(audit))])
+
+
+def _columns_of(job: NewJob) -> tuple[Any, ...]:
+    return (
+        int(job.id), job.workflow_id, job.version, job.content_hash, job.inputs, job.env, job.priority,
+        job.idempotency_key, job.body_hash, job.submitted_by, job.correlation_id, job.queue, job.workflows,
+        None if job.resumed_from is None else int(job.resumed_from), json.dumps(job.redo), job.name or None,
+        job.trace_parent, job.is_hidden,
+    )  # fmt: skip

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
 
+    Copy = tuple[str, Sequence[str], Sequence[tuple[Any, ...]]]
+    """A table, its columns, and rows to copy into it."""
+
 _LOST: Final = (
     OSError,
     EOFError,
@@ -166,6 +169,41 @@ class Connection:
                         rows = await connection.fetch(query.sql, *query.arguments(params))
             except DRIVER_ERRORS as error:
                 raise self._translate(error, statements[0][0].name) from error
+        return rows
+
+    async def copy_in_transaction(
+        self, copies: Sequence[Copy], statements: Sequence[tuple[Query, Mapping[str, Any]]], *, is_flushed: bool = False
+    ) -> list[asyncpg.Record]:
+        """Copy rows and run statements in one transaction; return the rows of the last.
+
+        If a statement returns no row, nothing is changed. `is_flushed`: commit synchronously on any connection.
+        """
+        rows: list[asyncpg.Record] = []
+        async with self._lock:
+            connection = await self._ensure_connected()
+            transaction = connection.transaction()
+            try:
+                await transaction.start()
+                if is_flushed:
+                    await connection.execute("SET LOCAL synchronous_commit = on")
+                for table, columns, records in copies:
+                    await connection.copy_records_to_table(
+                        table, schema_name="dagapp", columns=columns, records=records, timeout=COMMAND_SECONDS
+                    )
+                for query, params in statements:
+                    rows = await connection.fetch(query.sql, *query.arguments(params))
+                    if not rows:
+                        await transaction.rollback()
+                        return rows
+                await transaction.commit()
+            except asyncio.CancelledError:
+                self._drop(connection)
+                raise
+            except DRIVER_ERRORS as error:
+                if not connection.is_closed():
+                    with contextlib.suppress(*DRIVER_ERRORS):
+                        await transaction.rollback()
+                raise self._translate(error, statements[-1][0].name) from error
         return rows
 
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:

@@ -10,12 +10,16 @@ from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 from dagmaster.ports.job_records import ClaimedJob, ParentNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     import asyncpg
 
+    from dagmaster.ports.added_nodes import StoredBatch
 
-def claimed_job(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str]) -> ClaimedJob:
+
+def claimed_job(
+    row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str], batches: Sequence[StoredBatch] = ()
+) -> ClaimedJob:
     """Return a job with its nodes and the ids of its tasks in flight."""
     parent = None
     if row["parent_job_id"] is not None:
@@ -39,6 +43,7 @@ def claimed_job(row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[st
         resumed_from=None if row["resumed_from"] is None else str(row["resumed_from"]),
         redo=tuple(json.loads(row["redo"])),
         trace_parent=row["trace_parent"],
+        batches=batches,
     )
 
 

@@ -9,6 +9,7 @@ from dagmaster.engine.status import JobStatus
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
+from dagmaster.store.postgres import added_nodes
 from dagmaster.store.postgres.job_rows import claimed_job, node_row
 from dagmaster.store.postgres.named_queries import queries
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.model import NodeRow
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import StoredBatch
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.postgres.connection import Connection
@@ -102,4 +104,12 @@ class PostgresReusableResults:
                 nodes.setdefault(row["job_id"], []).append(node_row(row))
                 if row["task_id"] is not None:
                     tasks.setdefault(row["job_id"], {})[row["node_id"]] = str(row["task_id"])
-        return [claimed_job(row, nodes.get(row["id"], ()), tasks.get(row["id"], {})) for row in rows]
+        batches = {row["id"]: await self.load_batches(str(row["id"])) for row in rows if row["has_grown"]}
+        return [
+            claimed_job(row, nodes.get(row["id"], ()), tasks.get(row["id"], {}), batches.get(row["id"], ()))
+            for row in rows
+        ]
+
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""
+        return await added_nodes.load_batches(self._connection, job_id, numbers)

@@ -20,6 +20,7 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.store.postgres.added_nodes import PostgresTaskNodes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
@@ -80,7 +81,7 @@ class WorkerConnections:
         self.identity = Identity(self.side)
 
 
-class PostgresWorkerStore:
+class PostgresWorkerStore(PostgresTaskNodes):
     """Tasks in PostgreSQL."""
 
     def __init__(self, config: DatabaseConfig, connections: WorkerConnections | None = None) -> None:

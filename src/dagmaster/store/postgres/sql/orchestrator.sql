@@ -92,7 +92,8 @@ FROM dag_node_states WHERE job_id = ANY(:job_ids::bigint[])
 -- Task results of this owner's jobs. They stay until the turn is committed.
 SELECT r.id, r.job_id, r.node_id, r.attempt, r.status, r.permanent, r.output, r.output_ref, r.error,
        extract(epoch FROM r.started_at)::float8 AS started_at, extract(epoch FROM r.reported_at)::float8 AS reported_at,
-       r.handler_version, CASE WHEN r.progress -> 'checkpoints' IS NOT NULL THEN r.progress::text END AS checkpoints
+       r.handler_version, CASE WHEN r.progress -> 'checkpoints' IS NOT NULL THEN r.progress::text END AS checkpoints,
+       array_to_string(r.batches, ',') AS batches
 FROM dag_task_results r
 CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
 WHERE j.owner_id = :owner_id AND r.id > :after AND r.job_id <> ALL(:quarantined::bigint[])
@@ -164,7 +165,7 @@ WHERE s.status = 'COMPLETED' AND s.fingerprint = n.fingerprint AND s.attempt = n
 -- name: load_job
 -- A job, without owning it.
 SELECT {@claimed_job}
-FROM dag_jobs WHERE id = :job_id
+FROM dag_jobs AS claimed WHERE id = :job_id
 
 -- name: find_workflow
 -- A published workflow: this version, or the active one.

@@ -25,8 +25,8 @@ refuted AS (
            AND extract(epoch FROM r.started_at)::float8 IS NOT DISTINCT FROM n.started_at
            AND extract(epoch FROM r.reported_at)::float8 = n.reported_at
            AND r.handler_version IS NOT DISTINCT FROM n.handler_version
-           -- Checkpoints are not in notifications: the result has to be read.
-           AND r.progress -> 'checkpoints' IS NULL) IS NOT TRUE
+           -- Checkpoints and added nodes are not in notifications: the result has to be read.
+           AND r.progress -> 'checkpoints' IS NULL AND r.batches IS NULL) IS NOT TRUE
 )
 
 -- name: nothing_notified
@@ -170,6 +170,19 @@ nodes_changed AS (
     CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_states f
                         WHERE f.job_id = n.job_id AND f.node_id = n.node_id LIMIT 1) f
     WHERE s.ctid = f.row_id AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
+)
+
+-- name: batches
+-- Accept batches of added nodes.
+batches_accepted AS (
+    UPDATE dag_node_batches
+    SET accepted_at = :now
+    WHERE ctid = ANY(ARRAY(
+        SELECT b.row_id
+        FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[]) AS n (job_id, number)
+        CROSS JOIN LATERAL (SELECT b.ctid AS row_id FROM dag_node_batches b
+                            WHERE b.job_id = n.job_id AND b.number = n.number LIMIT 1) b
+        WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE))
 )
 
 -- name: tasks

@@ -96,7 +96,7 @@ WHERE queue IS NOT NULL
 -- Move tasks from the queue to the results, fenced by their tokens. The owner of the job is notified, with the results
 -- if they are small (see store/result_notifications.py).
 WITH accepted AS (
-    SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at,
+    SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, q.batches,
            coalesce(q.started_at, clock() - make_interval(secs => n.running_seconds)) AS started_at
     FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
                 :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[],
@@ -104,7 +104,7 @@ WITH accepted AS (
          AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version,
                running_seconds)
     CROSS JOIN LATERAL (SELECT q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at,
-                               q.started_at
+                               q.started_at, q.batches
                         FROM dag_task_queue q
                         WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
                         FOR UPDATE) q
@@ -115,9 +115,9 @@ removed AS (
 reported AS (
     INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
                                   output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
-                                  started_at, reported_at)
+                                  started_at, reported_at, batches)
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
-           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock()
+           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock(), batches
     FROM accepted
     RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
               handler_version

@@ -1,0 +1,149 @@
+"""Definitions of nodes that are added to the graph of one job, and the batches that they make.
+
+A definition is JSON with the keys of a node in a workflow file, but for its params: they are values and never
+templates, and `references` has the places in them where the output of another node stands. So a text with braces needs
+no escape, and 100,000 of them are read without parsing one expression.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.engine.expressions.templates import Template
+from dagmaster.engine.graph import (
+    DEFAULT_TIMEOUT_SECONDS,
+    FanInSpec,
+    Gate,
+    GateKind,
+    GroupSpec,
+    Kind,
+    Leaf,
+    OnTimeout,
+    TaskSpec,
+    WaitSpec,
+)
+from dagmaster.engine.growth import NodeBatch
+from dagmaster.engine.retry import Backoff, RetryPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from dagmaster.engine.graph import Spec
+    from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.ports.added_nodes import BatchRows, NodeRecord, StoredBatch
+
+PYTHON_WORKFLOW: Final = "python"
+"""The workflow of jobs whose graph is built in Python: it has no nodes but those that are added."""
+
+PYTHON_DEFINITION: Final[JsonObject] = {"workflow_id": PYTHON_WORKFLOW, "version": 1, "nodes": {}}
+
+# What most nodes have in common is made once.
+_DEFAULT_RETRY: Final = RetryPolicy()
+
+
+def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float | None = None) -> list[NodeBatch]:
+    """Return stored batches as the engine adds them."""
+    return [read_batch(batch, (batch.number,), default_timeout_seconds) for batch in batches]
+
+
+def read_batch(
+    rows: BatchRows, numbers: tuple[int, ...] = (), default_timeout_seconds: float | None = None
+) -> NodeBatch:
+    """Return the rows of a batch as the engine adds them."""
+    new = {record.node_id for record in rows.nodes} | {group.name for group in rows.groups}
+    sources: dict[str, list[Leaf]] = {}
+    links: list[tuple[str, Leaf]] = []
+    leaves: dict[str, Leaf] = {}
+    for _, previous, _, following in rows.dependencies:
+        leaf = leaves.get(previous) or leaves.setdefault(previous, Leaf(previous))
+        if following in new:
+            sources.setdefault(following, []).append(leaf)
+        else:
+            links.append((following, leaf))
+    groups = [
+        GroupSpec(id=group.name, group=group.parent, requires=_requires(sources.get(group.name)))
+        for group in rows.groups
+    ]
+    timeout = default_timeout_seconds or DEFAULT_TIMEOUT_SECONDS
+    nodes = [_read_node(record, _requires(sources.get(record.node_id)), timeout) for record in rows.nodes]
+    return NodeBatch(numbers, (*groups, *nodes), tuple(links))
+
+
+def _requires(leaves: Sequence[Leaf] | None) -> Gate | None:
+    return None if leaves is None else Gate(GateKind.ALL, tuple(dict.fromkeys(leaves)))
+
+
+def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spec:
+    definition = json.loads(record.definition)
+    kind = definition.get("type", Kind.TASK)
+    if kind == Kind.TASK:
+        return TaskSpec(
+            id=record.node_id,
+            requires=requires,
+            group=record.group,
+            handler=definition["handler"],
+            queue=definition["queue"],
+            params=params_template(definition.get("params", {}), definition.get("references", ())),
+            timeout_seconds=definition.get("timeout_seconds", timeout),
+            retry=_read_retry(definition.get("retry")),
+            allow_failure=definition.get("allow_failure", False),
+        )
+    common: dict[str, Any] = {"id": record.node_id, "requires": requires, "group": record.group}
+    if kind == Kind.FAN_IN:
+        return FanInSpec(**common, sources=tuple(definition["sources"]))
+    if kind == Kind.WAIT:
+        return WaitSpec(
+            **common,
+            description=definition.get("description", ""),
+            signal=definition["signal"],
+            timeout_seconds=definition.get("timeout_seconds"),
+            on_timeout=OnTimeout(definition.get("on_timeout", OnTimeout.FAIL)),
+        )
+    raise ValueError(f"node {record.node_id} has the type {kind!r}, which cannot be added to a job")
+
+
+def _read_retry(written: Mapping[str, Any] | None) -> RetryPolicy:
+    if written is None:
+        return _DEFAULT_RETRY
+    return RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])} if "backoff" in written else written)
+
+
+# ── Params ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def params_template(params: JsonObject, references: Sequence[Sequence[Any]] = ()) -> Template:
+    """Return params as a template: values as they are, and outputs of nodes at the places of `references`.
+
+    A reference is [path, node id, path within the output].
+    """
+    if not references:
+        return Template(params, (), (), None)
+    refs = tuple(dict.fromkeys(("nodes", node_id, "output") for _, node_id, *_ in references))
+    return Template(params, (), refs, _fill_references(params, references))
+
+
+def _fill_references(
+    params: JsonObject, references: Sequence[Sequence[Any]]
+) -> Callable[[Mapping[str, Any], list[int]], JsonValue]:
+    def resolve(scope: Mapping[str, Any], _: list[int]) -> JsonValue:
+        filled: Any = {"params": params}
+        for path, node_id, *inner in references:
+            value = scope["nodes"][node_id]["output"]
+            for key in inner[0] if inner else ():
+                value = value[key]
+            filled = _with_value(filled, ["params", *path], value)
+        result: JsonValue = filled["params"]
+        return result
+
+    return resolve
+
+
+def _with_value(into: Any, path: Sequence[str | int], value: Any) -> Any:
+    """Return a copy with this value at a path; what is beside the path is shared."""
+    if not path:
+        return value
+    head, *rest = path
+    copied: Any = list(into) if isinstance(into, list) else dict(into)
+    copied[head] = _with_value(into[head], rest, value)
+    return copied

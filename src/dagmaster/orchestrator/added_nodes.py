@@ -1,0 +1,40 @@
+"""Nodes that are added to owned jobs: read with the results and commands that name their batches."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from dagmaster.authoring.added_nodes import read_batches
+from dagmaster.engine.events import NodesAdded, TaskSucceeded
+from dagmaster.engine.growth import NodeBatch, grow_graph
+
+if TYPE_CHECKING:
+    from dagmaster.engine.graph import Graph
+    from dagmaster.orchestrator.graph_cache import GraphCache
+    from dagmaster.orchestrator.inbox import PendingEvents
+    from dagmaster.ports.added_nodes import JobNodes
+    from dagmaster.ports.job_records import ClaimedJob
+
+
+async def graph_of(claimed: ClaimedJob, graphs: GraphCache) -> Graph:
+    """Return the graph of a job with the nodes that were added to it."""
+    graph = await graphs.get(claimed.content_hash)
+    if not claimed.batches:
+        return graph
+    return grow_graph(graph, read_batches(claimed.batches, graphs.task_timeout_seconds))
+
+
+async def load_added(
+    pending: PendingEvents, job_id: str, store: JobNodes, default_timeout_seconds: float | None = None
+) -> None:
+    """Read the batches that pending events name."""
+    for index, numbers in pending.batches.items():
+        batches = read_batches(await store.load_batches(job_id, numbers), default_timeout_seconds)
+        batch = reduce(NodeBatch.merge, batches) if batches else NodeBatch(tuple(numbers), ())
+        event = pending.events[index]
+        if isinstance(event, TaskSucceeded):
+            event.added = batch
+        elif isinstance(event, NodesAdded):
+            event.batch = batch
+    pending.batches.clear()

@@ -1,0 +1,97 @@
+"""Nodes, groups and dependencies that are added to the graph of one job, as rows.
+
+A batch is written by whoever adds it and never changes. It becomes part of the job when the job's owner accepts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+
+class MemberKind(StrEnum):
+    """What a dependency connects."""
+
+    TASK = "task"
+    GROUP = "group"
+
+
+class NodeRecord(NamedTuple):
+    """A node. `definition` is JSON: see `authoring.added_nodes`."""
+
+    id: int
+    node_id: str
+    group: str | None
+    definition: str
+
+
+class GroupRecord(NamedTuple):
+    """A group, and the group that it is in."""
+
+    id: int
+    name: str
+    parent: str | None
+
+
+class DependencyRecord(NamedTuple):
+    """`next` waits for `previous`. Both are node ids, or names of groups."""
+
+    previous_type: MemberKind
+    previous_id: str
+    next_type: MemberKind
+    next_id: str
+
+
+@dataclass(slots=True)
+class BatchRows:
+    """The rows of a batch."""
+
+    nodes: Sequence[NodeRecord] = ()
+    groups: Sequence[GroupRecord] = ()
+    dependencies: Sequence[DependencyRecord] = ()
+
+
+@dataclass(slots=True)
+class StoredBatch(BatchRows):
+    """The rows of a batch of a job."""
+
+    number: int = 0
+
+
+class BatchKey(NamedTuple):
+    """Identifies one call that adds nodes at once: a repetition by a later attempt adds nothing."""
+
+    node_id: str
+    call_number: int
+    digest: str
+
+
+class Reservation(NamedTuple):
+    """The number of a new batch. `is_written`: an earlier attempt made this call, and its batch has the rows."""
+
+    number: int
+    is_written: bool = False
+
+
+class TaskNodes(Protocol):
+    """Batches that running tasks add to their own job. Every call is fenced by the task's lease token."""
+
+    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+        """Return the number of a new batch; None if the task is not held any more."""
+
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
+        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+
+    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
+        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+
+
+class JobNodes(Protocol):
+    """Reads the batches of jobs."""
+
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""

@@ -1,0 +1,85 @@
+"""Batches of nodes that are added to the graph of one job, in memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagmaster.ports.added_nodes import Reservation, StoredBatch
+from dagmaster.ports.command_kinds import CommandKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
+
+
+@dataclass(slots=True)
+class JobBatch:
+    """A batch of a job. `rows` is None while it is only reserved."""
+
+    number: int
+    key: BatchKey | None = None
+    rows: StoredBatch | None = None
+    is_accepted: bool = False
+
+
+def reserve(job: StoredJob, key: BatchKey | None = None) -> Reservation:
+    """Return the number of a new batch, or of the one that was added by the same call."""
+    for batch in job.batches.values():
+        if key is not None and batch.key == key:
+            return Reservation(batch.number, batch.rows is not None)
+    number = 1 + max(job.batches, default=0)
+    job.batches[number] = JobBatch(number, key)
+    return Reservation(number)
+
+
+def write(job: StoredJob, number: int, rows: BatchRows, *, is_accepted: bool = False) -> bool:
+    """Store the rows of a reserved batch; return False if it has rows already."""
+    batch = job.batches[number]
+    if batch.rows is not None:
+        return False
+    batch.rows = StoredBatch(tuple(rows.nodes), tuple(rows.groups), tuple(rows.dependencies), number)
+    batch.is_accepted = is_accepted
+    return True
+
+
+def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+    """Return batches in order: those of these numbers, or all that were accepted."""
+    return [
+        replace(batch.rows)
+        for _, batch in sorted(job.batches.items())
+        if batch.rows is not None and (batch.is_accepted if numbers is None else batch.number in numbers)
+    ]
+
+
+class MemoryTaskNodes:
+    """Batches that running tasks add to their own job."""
+
+    _database: MemoryDatabase
+
+    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+        """Return the number of a new batch; None if the task is not held any more."""
+        task = self._database.claimed_task(task_id, token)
+        return None if task is None else reserve(self._database.jobs[task.job_id], key)
+
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
+        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+        database = self._database
+        task = database.claimed_task(task_id, token)
+        if task is None or not write(database.jobs[task.job_id], number, rows):
+            return False
+        if at_once:
+            body = json.dumps({"batch": number, "node": task.node_id})
+            database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
+        else:
+            task.batches = (*task.batches, number)
+        return True
+
+    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
+        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+        task = self._database.claimed_task(task_id, token)
+        batches = [] if task is None else stored_batches(self._database.jobs[task.job_id], [number])
+        return batches[0].nodes if batches else []

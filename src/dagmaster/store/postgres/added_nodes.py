@@ -1,0 +1,118 @@
+"""Batches of nodes that are added to the graph of one job, on PostgreSQL. Rows are written by COPY."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.added_nodes import (
+    DependencyRecord,
+    GroupRecord,
+    MemberKind,
+    NodeRecord,
+    Reservation,
+    StoredBatch,
+)
+from dagmaster.store.postgres.named_queries import queries
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from dagmaster.ports.added_nodes import BatchKey, BatchRows
+    from dagmaster.store.postgres.connection import Connection, Copy
+    from dagmaster.store.postgres.named_queries import Query
+
+SQL: Final = queries("added_nodes")
+_TRIES: Final = 50
+"""How often a number is tried to be reserved: others may reserve it at the same moment."""
+
+_KINDS: Final = {kind.value: kind for kind in MemberKind}
+
+
+async def load_batches(
+    connection: Connection, job_id: str, numbers: Collection[int] | None = None
+) -> list[StoredBatch]:
+    """Return batches in order: those of these numbers, or all that were accepted."""
+    wanted = None if numbers is None else sorted(numbers)
+    params: dict[str, Any] = {"job_id": int(job_id), "numbers": wanted}
+    batches = {row[0]: StoredBatch([], [], [], row[0]) for row in await connection.fetch(SQL["load_batches"], params)}
+    if not batches:
+        return []
+    params["numbers"] = list(batches)
+    for batch, *columns in await connection.fetch(SQL["load_added_nodes"], params):
+        batches[batch].nodes.append(NodeRecord(*columns))  # type: ignore[attr-defined]
+    for batch, *columns in await connection.fetch(SQL["load_groups"], params):
+        batches[batch].groups.append(GroupRecord(*columns))  # type: ignore[attr-defined]
+    for batch, source, source_id, target, target_id in await connection.fetch(SQL["load_dependencies"], params):
+        dependency = DependencyRecord(_KINDS[source], source_id, _KINDS[target], target_id)
+        batches[batch].dependencies.append(dependency)  # type: ignore[attr-defined]
+    return list(batches.values())
+
+
+def copies_of(job_id: int, number: int, rows: BatchRows) -> list[Copy]:
+    """Return the rows of a batch by table."""
+    tables: list[tuple[str, tuple[str, ...], Sequence[tuple[Any, ...]]]] = [
+        ("dag_added_nodes", ("id", "node_id", "group_name", "definition"), rows.nodes),
+        ("dag_groups", ("id", "name", "parent"), rows.groups),
+        ("dag_dependencies", ("previous_type", "previous_id", "next_type", "next_id"), rows.dependencies),
+    ]
+    return [
+        (
+            table,
+            ("job_id", "batch", "position", *columns),
+            [(job_id, number, position, *record) for position, record in enumerate(records)],
+        )
+        for table, columns, records in tables
+        if records
+    ]
+
+
+async def reserve_batch(
+    connection: Connection, query: Query, params: Mapping[str, Any]
+) -> tuple[int, Reservation] | None:
+    """Return the job and the number of a new batch; None if there is no such job, or the task is not held."""
+    for _ in range(_TRIES):
+        row = await connection.row(query, params)
+        if row is None:
+            return None
+        if row["number"] is not None:
+            is_written = bool(row["is_written"]) if "is_written" in row else False
+            return row["job_id"], Reservation(row["number"], is_written)
+    raise DatabaseUnavailable("too many tasks add nodes to this job at the same moment: try again")
+
+
+class PostgresTaskNodes:
+    """Batches that running tasks add to their own job."""
+
+    _journal: Connection
+
+    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+        """Return the number of a new batch; None if the task is not held any more."""
+        reserved = await self._reserve(task_id, token, key)
+        return None if reserved is None else reserved[1]
+
+    async def _reserve(self, task_id: str, token: int, key: BatchKey | None) -> tuple[int, Reservation] | None:
+        node_id, call_number, digest = key or (None, None, None)
+        params = {"task_id": int(task_id), "token": token}
+        params |= {"node_id": node_id, "call_number": call_number, "digest": digest}  # type: ignore[dict-item]
+        return await reserve_batch(self._journal, SQL["reserve_task_batch"], params)
+
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
+        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+        row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
+        if row is None:
+            return False
+        job_id = row["job_id"]
+        params = {"job_id": job_id, "number": number, "task_id": int(task_id), "token": token}
+        last = "send_task_batch" if at_once else "stage_batch"
+        statements = [(SQL["mark_written"], params), (SQL[last], params)]
+        # A command is durable when it is accepted; a staged batch is as durable as the report.
+        return bool(
+            await self._journal.copy_in_transaction(copies_of(job_id, number, rows), statements, is_flushed=at_once)
+        )
+
+    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
+        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+        row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
+        batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number])
+        return batches[0].nodes if batches else []

@@ -1,0 +1,114 @@
+-- Batches of nodes that are added to the graph of one job. Their rows are written by COPY.
+
+-- name: reserve_task_batch
+-- The number of a new batch of a held task, or of the one that an earlier attempt wrote by the same call.
+WITH held AS (
+    SELECT q.job_id FROM dag_task_queue q WHERE q.task_id = :task_id AND q.lease_token = :token
+),
+existing AS (
+    SELECT b.number, b.written_at IS NOT NULL AS is_written
+    FROM held CROSS JOIN LATERAL (SELECT * FROM dag_node_batches b
+                                  WHERE b.job_id = held.job_id AND b.node_id = :node_id::text
+                                    AND b.call_number = :call_number::integer AND b.digest = :digest::text LIMIT 1) b
+),
+reserved AS (
+    INSERT INTO dag_node_batches (job_id, number, node_id, call_number, digest, created_at)
+    SELECT held.job_id, 1 + coalesce((SELECT max(b.number) FROM dag_node_batches b WHERE b.job_id = held.job_id), 0),
+           :node_id::text, :call_number::integer, :digest::text, clock()
+    FROM held WHERE NOT EXISTS (SELECT FROM existing)
+    ON CONFLICT DO NOTHING
+    RETURNING number, false AS is_written
+)
+SELECT held.job_id, n.number, n.is_written
+FROM held LEFT JOIN (SELECT * FROM existing UNION ALL SELECT * FROM reserved) n ON true
+
+-- name: reserve_job_batch
+-- The number of a new batch of a job.
+WITH job AS (
+    SELECT id AS job_id FROM dag_jobs WHERE id = :job_id
+),
+reserved AS (
+    INSERT INTO dag_node_batches (job_id, number, created_at)
+    SELECT job_id, 1 + coalesce((SELECT max(b.number) FROM dag_node_batches b WHERE b.job_id = job.job_id), 0), clock()
+    FROM job
+    ON CONFLICT DO NOTHING
+    RETURNING number
+)
+SELECT job.job_id, reserved.number FROM job LEFT JOIN reserved ON true
+
+-- name: job_of_task
+-- The job of a held task.
+SELECT job_id FROM dag_task_queue WHERE task_id = :task_id AND lease_token = :token
+
+-- name: mark_written
+-- A batch has its rows.
+UPDATE dag_node_batches SET written_at = clock()
+WHERE job_id = :job_id AND number = :number AND written_at IS NULL
+RETURNING number
+
+-- name: first_batch
+-- The batch that a job is submitted with: it is accepted already. No row if the job was not stored.
+INSERT INTO dag_node_batches (job_id, number, created_at, written_at, accepted_at)
+SELECT id, 1, clock(), clock(), clock() FROM dag_jobs WHERE id = :job_id
+RETURNING number
+
+-- name: stage_batch
+-- A batch is accepted with the success of the task that added it.
+UPDATE dag_task_queue SET batches = array_append(coalesce(batches, '{}'), :number::integer)
+WHERE task_id = :task_id AND lease_token = :token
+RETURNING task_id
+
+-- name: send_job_batch
+-- Ask the owner of a job to accept a batch.
+WITH sent AS (
+    INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
+    SELECT id, 'add_nodes', json_build_object('batch', :number::integer), :sent_by, clock()
+    FROM dag_jobs WHERE id = :job_id
+    RETURNING id, job_id
+),
+{@audit_entries},
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''),
+           details::jsonb || jsonb_build_object('command_id', sent.id::text)
+    FROM sent CROSS JOIN entries
+)
+SELECT sent.id,
+       pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = sent.job_id),
+                          'dagmaster_jobs'), 'commands')::text AS notified
+FROM sent
+
+-- name: send_task_batch
+-- Ask the owner of the job to accept a batch of a held task now.
+SELECT c.id, pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = :job_id),
+                                'dagmaster_jobs'), 'commands')::text AS notified
+FROM (SELECT dag_send_batch(:task_id, :token, :number) AS id) c WHERE c.id IS NOT NULL
+
+-- name: load_batches
+-- The written batches of a job: those of these numbers, or all that were accepted.
+SELECT number FROM dag_node_batches
+WHERE job_id = :job_id AND written_at IS NOT NULL
+  AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_at IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
+ORDER BY number
+
+-- name: load_added_nodes
+-- The nodes of batches, in order.
+SELECT batch, id, node_id, group_name, definition::text FROM dag_added_nodes
+WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
+
+-- name: load_groups
+-- The groups of batches, in order.
+SELECT batch, id, name, parent FROM dag_groups
+WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
+
+-- name: load_dependencies
+-- The dependencies of batches, in order.
+SELECT batch, previous_type, previous_id, next_type, next_id FROM dag_dependencies
+WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
+
+-- name: find_added_node
+-- The job and the node of a task that was made in Python.
+SELECT n.job_id, n.node_id FROM dag_added_nodes n
+CROSS JOIN LATERAL (SELECT b.accepted_at FROM dag_node_batches b
+                    WHERE b.job_id = n.job_id AND b.number = n.batch LIMIT 1) b
+WHERE n.id = :id
