@@ -43,9 +43,11 @@ class Application:
     """The same with the conditions of branches, which explanations quote."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "graphs", GraphCache(self.read))
-        object.__setattr__(self, "outlines", OutlineCache(self.read))
-        object.__setattr__(self, "explained_outlines", OutlineCache(self.read, with_conditions=True))
+        object.__setattr__(self, "graphs", GraphCache(self.read, added=self.read.added_nodes))
+        object.__setattr__(self, "outlines", OutlineCache(self.read, added=self.read.added_nodes))
+        object.__setattr__(
+            self, "explained_outlines", OutlineCache(self.read, with_conditions=True, added=self.read.added_nodes)
+        )
 
     def on_behalf_of(self, origin: ChangeOrigin) -> Application:
         """Return the same application, with its caches, for the changes of one caller."""

@@ -98,7 +98,7 @@ async def explain_job(app: Application, job_id: str | None) -> Why:
 
 async def _explain(app: Application, record: JobRecord) -> Explanation:
     facts = await app.read.diagnosis(record.id)
-    graph = await app.explained_outlines.get(record.content_hash)
+    graph = await app.explained_outlines.of_job(record)
     redact = JobRedactor(graph.inputs, record.inputs)
     if facts is None:
         raise JobNotFound(f"job {record.id} was removed while it was read")

@@ -44,7 +44,7 @@ class JobContext:
     @staticmethod
     async def load(app: Application, job: JobRecord) -> JobContext:
         """Return the context of a job that was loaded with its inputs."""
-        graph = await app.outlines.get(job.content_hash)
+        graph = await app.outlines.of_job(job)
         return JobContext(job.id, graph, JobRedactor(graph.inputs, job.inputs))
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:

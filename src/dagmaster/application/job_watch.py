@@ -38,7 +38,7 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobD
     An outage of the database is waited out.
     """
     record = await find_job(app, job_id)
-    graph = await app.outlines.get(record.content_hash)
+    graph = await app.outlines.of_job(record)
     backoff = ConnectionBackoff(logging.getLogger("dagmaster"))
     snapshot: JobSnapshot | None = None
     read_at = 0.0

@@ -31,7 +31,7 @@ _RUNNING: Final = (NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING
 async def report_progress(app: Application, job_id: str | None) -> JobProgressReportView:
     """Return how far a job is. A node that runs counts with the share that its handler reported."""
     record = await find_job(app, job_id)
-    snapshot = await load_snapshot(app, record, await app.graphs.get(record.content_hash))
+    snapshot = await load_snapshot(app, record, await app.graphs.of_job(record))
     progress = await job_progress(app, record.id)
     tasks = [] if record.is_finished else await _current_tasks(app, record.id)
     counts = _node_counts(snapshot.counts())

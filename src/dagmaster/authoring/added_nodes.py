@@ -43,8 +43,17 @@ _DEFAULT_RETRY: Final = RetryPolicy()
 
 
 def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float | None = None) -> list[NodeBatch]:
-    """Return stored batches as the engine adds them."""
-    return [read_batch(batch, (batch.number,), default_timeout_seconds) for batch in batches]
+    """Return stored batches as the engine adds them; those that were accepted as a whole are one."""
+    merged: list[NodeBatch] = []
+    last_order: int | None = None
+    for stored in batches:
+        batch = read_batch(stored, (stored.number,), default_timeout_seconds)
+        if merged and stored.accepted_order is not None and stored.accepted_order == last_order:
+            merged[-1] = merged[-1].merge(batch)
+        else:
+            merged.append(batch)
+        last_order = stored.accepted_order
+    return merged
 
 
 def read_batch(

@@ -13,10 +13,14 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import DefaultLimits, Graph
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import AddedNodeReader, StoredBatch
+    from dagmaster.ports.read_records import JobRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_GRAPHS: Final = 200
+MAX_GROWN: Final = 20
+"""How many graphs of single jobs are kept: each may have 100,000 nodes."""
 
 
 class Definitions(Protocol):
@@ -44,8 +48,12 @@ class GraphCache:
     `run`: where graphs are compiled. A process whose loop has others to answer sets threads.
     """
 
-    def __init__(self, store: Definitions, limits: DefaultLimits | None = None) -> None:
+    def __init__(
+        self, store: Definitions, limits: DefaultLimits | None = None, added: AddedNodeReader | None = None
+    ) -> None:
         self._store = store
+        self._added = added
+        self._grown: OrderedDict[str, tuple[tuple[int, ...], Graph]] = OrderedDict()
         self._limits = limits
         self._graphs: OrderedDict[str, Graph] = OrderedDict()
         self._loading = asyncio.Lock()
@@ -71,6 +79,24 @@ class GraphCache:
         self._graphs.move_to_end(content_hash)
         return graph
 
+    async def of_job(self, job: JobRecord) -> Graph:
+        """Return the graph of a job with the nodes that were added to it."""
+        graph = await self.get(job.content_hash)
+        numbers = () if self._added is None else await self._added.accepted_batches(job.id)
+        if self._added is None or not numbers:
+            return graph
+        known, grown = self._grown.get(job.id, ((), graph))
+        if known != numbers:
+            # Batches are accepted in any order, and a graph depends on it: one that was accepted late starts again.
+            is_later = numbers[: len(known)] == known
+            missing = numbers[len(known) :] if is_later else numbers
+            batches = await self._added.load_batches(job.id, missing)
+            grown = await self.run(_grow, grown if is_later else graph, batches)
+            self._grown[job.id] = (numbers, grown)
+            if len(self._grown) > MAX_GROWN:
+                self._grown.popitem(last=False)
+        return grown
+
     async def _load(self, content_hash: str) -> Graph:
         definition = await self._store.definition(content_hash)
         if definition is None:
@@ -83,11 +109,20 @@ class GraphCache:
         return compile_definition(definition, self._limits)
 
 
+def _grow(graph: Graph, batches: list[StoredBatch]) -> Graph:
+    from dagmaster.authoring.added_nodes import read_batches
+    from dagmaster.engine.growth import grow_graph
+
+    return grow_graph(graph, read_batches(batches))
+
+
 class OutlineCache(GraphCache):
     """The same for outlines: graphs without expressions, or with those of branches only, which are not compiled."""
 
-    def __init__(self, store: Definitions, *, with_conditions: bool = False) -> None:
-        super().__init__(store)
+    def __init__(
+        self, store: Definitions, *, with_conditions: bool = False, added: AddedNodeReader | None = None
+    ) -> None:
+        super().__init__(store, added=added)
         self._with_conditions = with_conditions
 
     def _read(self, definition: Mapping[str, JsonValue], content_hash: str) -> Graph:

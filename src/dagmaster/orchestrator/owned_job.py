@@ -31,6 +31,7 @@ class OwnedJob:
         "event_seq",
         "is_fresh",
         "job",
+        "last_batch_order",
         "parent",
         "priority",
         "queue",
@@ -68,6 +69,7 @@ class OwnedJob:
         self.parent = claimed.parent
         # Nodes that have a row, and the tasks in flight by node.
         self.stored = {row.id for row in claimed.nodes}
+        self.last_batch_order = max((batch.accepted_order or 0 for batch in claimed.batches), default=0)
         self.tasks = dict(claimed.tasks)
         self.secrets = secret_texts(graph.inputs, claimed.inputs)
         # The frozen lists of fan-outs that still start children: read once, not once a turn.

@@ -52,7 +52,10 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             output if isinstance(output, JsonText) else await _store_value(owned, node_id, output, blobs)
         )
         tasks.pop(node_id, None)
-    commit.batches = [number for d in result.decisions if isinstance(d, AddNodes) for number in d.batches]
+    for decision in result.decisions if owned.job.owns_graph else ():
+        if isinstance(decision, AddNodes):
+            owned.last_batch_order += 1
+            commit.batches |= dict.fromkeys(decision.batches, owned.last_batch_order)
     for node_id, source in result.sources.items():
         commit.sources[node_id] = json.dumps(source)
     if result.finished is not None and result.finished.result is not None:

@@ -57,9 +57,10 @@ class BatchRows:
 
 @dataclass(slots=True)
 class StoredBatch(BatchRows):
-    """The rows of a batch of a job."""
+    """The rows of a batch of a job. Batches that were accepted as a whole have the same `accepted_order`."""
 
     number: int = 0
+    accepted_order: int | None = None
 
 
 class BatchKey(NamedTuple):
@@ -88,6 +89,19 @@ class TaskNodes(Protocol):
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""
+
+
+class AddedNodeReader(Protocol):
+    """Reads what was added to the graphs of jobs."""
+
+    async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that are part of a job, in order."""
+
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""
+
+    async def find_node(self, number: int) -> tuple[str, str] | None:
+        """Return the job and the node of a task that was made in Python, by its own id."""
 
 
 class JobNodes(Protocol):

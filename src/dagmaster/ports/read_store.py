@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.status import JobStatus
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import AddedNodeReader
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.finished_tasks import FinishedTaskReader
     from dagmaster.ports.handler_definitions import HandlerRecord
@@ -113,6 +114,10 @@ class ReadStore(Protocol):
     @property
     def metrics(self) -> MetricReader:
         """Return the reader of metrics."""
+
+    @property
+    def added_nodes(self) -> AddedNodeReader:
+        """Return the reader of nodes that were added to jobs."""
 
     @property
     def timelines(self) -> TimelineReader:

@@ -81,7 +81,7 @@ async def send_signal(
 ) -> CommandResult:
     """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
     job = await _unfinished_job(app, job_id)
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     expected = sorted(graph.wiring.waits)
     if name not in expected:
         hint = suggest_name(name, expected) if expected else "Its nodes wait for no signal."
@@ -116,7 +116,7 @@ async def retry_node(
 async def find_retriable_node(app: Application, job_id: str | None, node_id: str) -> tuple[JobRecord, NodeRecord]:
     """Return a job and a node of it; raise `NodeNotRetriable` if the node cannot be retried."""
     job = await find_job(app, job_id)
-    node = await find_node(app, job, await app.outlines.get(job.content_hash), node_id)
+    node = await find_node(app, job, await app.outlines.of_job(job), node_id)
     waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
     if not waits_for_retry and node.status not in _RETRIABLE:
         raise NodeNotRetriable(
@@ -135,7 +135,7 @@ async def _answer(  # noqa: PLR0917 - the arguments of its two callers
     wait_seconds: float,
 ) -> CommandResult:
     job = await _unfinished_job(app, job_id)
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     node = await find_node(app, job, graph, node_id)
     _check_answerable(job, graph, node, sent_by)
     effect = EventType.APPROVED if kind is CommandKind.APPROVE else EventType.REJECTED

@@ -98,7 +98,7 @@ async def plan_resume(app: Application, job_id: str | None, request: ResumeReque
 async def plan_retry(app: Application, job_id: str | None, node_id: str) -> ResumePlanView:
     """Return what a retry of a node would do, and change nothing; raise what `retry_node` would raise."""
     job, node = await find_retriable_node(app, job_id, node_id)
-    graph = await app.graphs.get(job.content_hash)
+    graph = await app.graphs.of_job(job)
     # A node that failed or was cancelled is redone because of that, not because it is named.
     named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
     return await _plan_run(app, job, graph, RetryRequested(node_id), named)
@@ -143,7 +143,7 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
     job = await find_job(app, job_id)
     if not job.is_finished:
         raise JobNotFinished(f"job {job.id} is {job.status}: only a finished job can be resumed")
-    source_graph = await app.graphs.get(job.content_hash)
+    source_graph = await app.graphs.of_job(job)
     graph = source_graph
     if request.version is not None:
         graph = await find_published_graph(app, job.workflow_id, request.version)

@@ -50,7 +50,7 @@ async def list_events(
     """
     job = await find_job(app, job_id)
     if node_ids is None and not with_children:
-        node_ids = (await app.outlines.get(job.content_hash)).specs.keys()
+        node_ids = (await app.outlines.of_job(job)).specs.keys()
     position = start_page(CursorKind.EVENTS, cursor, limit)
     after = after if position is None else int(position[0])
     records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def job_graph(app: Application, job_id: str | None) -> GraphView:
     """Return the graph of a job."""
     job = await find_job(app, job_id)
-    return graph_view(await app.outlines.get(job.content_hash))
+    return graph_view(await app.outlines.of_job(job))
 
 
 async def workflow_graph(app: Application, workflow_id: str, version: int | None = None) -> GraphView:

@@ -32,7 +32,7 @@ async def job_detail(
     `max_bytes`: a larger result is not read.
     """
     record = await find_job(app, job_id)
-    snapshot = await load_snapshot(app, record, await app.outlines.get(record.content_hash))
+    snapshot = await load_snapshot(app, record, await app.outlines.of_job(record))
     return await detail_view(app, snapshot, with_children=with_children, max_bytes=max_bytes)
 
 

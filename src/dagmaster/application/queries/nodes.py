@@ -63,7 +63,7 @@ async def list_children(
 ) -> Page[NodeView]:
     """List the children of a fan-out by index."""
     job = await find_job(app, job_id)
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     await find_node(app, job, graph, fan_out)
     children = NodeFilter(job_id=job.id, parent_node_id=fan_out, statuses=statuses)
     return await list_nodes(app, children, cursor=cursor, limit=limit)
@@ -74,7 +74,7 @@ async def node_detail(
 ) -> NodeDetailView:
     """Return one node, or one child of a fan-out, with its attempts and values. A larger output is not read."""
     job = await find_job(app, job_id)
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     record = await find_node(app, job, graph, node_id)
     redact = JobRedactor(graph.inputs, job.inputs)
     place = None if record.parent_node_id is None else child_of(node_id)
@@ -115,7 +115,7 @@ async def list_attempts(
     """List the attempts at a node, newest first."""
     after = start_page(CursorKind.ATTEMPTS, cursor, limit)
     job = await find_job(app, job_id)
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     await find_node(app, job, graph, node_id)
     records = await app.read.attempts(job.id, node_id, after=after, limit=limit)
     values = await app.read.node_values(job.id, node_id)

@@ -65,7 +65,7 @@ def _seconds(times: Iterable[float | None], origin: float) -> tuple[float | None
 
 async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
     """Return the critical path of a job, with the last child of each fan-out on it."""
-    graph = await app.outlines.get(job.content_hash)
+    graph = await app.outlines.of_job(job)
     records = {record.node_id: record for record in await app.read.nodes(job.id, list(graph.specs))}
     ends = {
         node_id: job.now if record.finished_at is None else record.finished_at

@@ -23,7 +23,7 @@ class JobBatch:
     number: int
     key: BatchKey | None = None
     rows: StoredBatch | None = None
-    is_accepted: bool = False
+    accepted_order: int | None = None
 
 
 def reserve(job: StoredJob, key: BatchKey | None = None) -> Reservation:
@@ -36,23 +36,51 @@ def reserve(job: StoredJob, key: BatchKey | None = None) -> Reservation:
     return Reservation(number)
 
 
-def write(job: StoredJob, number: int, rows: BatchRows, *, is_accepted: bool = False) -> bool:
+def write(job: StoredJob, number: int, rows: BatchRows, *, accepted_order: int | None = None) -> bool:
     """Store the rows of a reserved batch; return False if it has rows already."""
     batch = job.batches[number]
     if batch.rows is not None:
         return False
     batch.rows = StoredBatch(tuple(rows.nodes), tuple(rows.groups), tuple(rows.dependencies), number)
-    batch.is_accepted = is_accepted
+    batch.accepted_order = accepted_order
     return True
 
 
 def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
     """Return batches in order: those of these numbers, or all that were accepted."""
+    batches = sorted(
+        job.batches.values(), key=lambda batch: (batch.accepted_order or len(job.batches) + 1, batch.number)
+    )
     return [
-        replace(batch.rows)
-        for _, batch in sorted(job.batches.items())
-        if batch.rows is not None and (batch.is_accepted if numbers is None else batch.number in numbers)
+        replace(batch.rows, accepted_order=batch.accepted_order)
+        for batch in batches
+        if batch.rows is not None and (batch.accepted_order is not None if numbers is None else batch.number in numbers)
     ]
+
+
+class MemoryAddedNodeReader:
+    """Reads what was added to the graphs of jobs."""
+
+    def __init__(self, database: MemoryDatabase) -> None:
+        self._database = database
+
+    async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that are part of a job, in order."""
+        return tuple(batch.number for batch in await self.load_batches(job_id))
+
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""
+        job = self._database.jobs.get(job_id)
+        return [] if job is None else stored_batches(job, numbers)
+
+    async def find_node(self, number: int) -> tuple[str, str] | None:
+        """Return the job and the node of a task that was made in Python, by its own id."""
+        for job_id, job in self._database.jobs.items():
+            for batch in job.batches.values():
+                for node in () if batch.rows is None else batch.rows.nodes:
+                    if node.id == number:
+                        return job_id, node.node_id
+        return None
 
 
 class MemoryTaskNodes:

@@ -59,7 +59,7 @@ class MemoryClientStore:
         accepted = (await self.submit([job], audit=audit))[0]
         if accepted.is_new:
             stored = self._database.jobs[job.id]
-            added_nodes.write(stored, added_nodes.reserve(stored).number, rows, is_accepted=True)
+            added_nodes.write(stored, added_nodes.reserve(stored).number, rows, accepted_order=1)
         return accepted
 
     async def reserve_batch(self, job_id: str) -> int | None:

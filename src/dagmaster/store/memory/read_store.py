@@ -26,6 +26,7 @@ from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
 from dagmaster.store.memory.finished_task_reader import MemoryFinishedTaskReader
+from dagmaster.store.memory.added_nodes import MemoryAddedNodeReader
 from dagmaster.store.memory.job_feed import MemoryJobFeed
 from dagmaster.store.memory.log_selection import is_log_selected
 from dagmaster.store.memory.metrics import MemoryMetricReader
@@ -86,6 +87,7 @@ class MemoryReadStore:
         self.metrics = MemoryMetricReader(database)
         self.timelines = MemoryTimelineReader(database)
         self.finished_tasks = MemoryFinishedTaskReader(database)
+        self.added_nodes = MemoryAddedNodeReader(database)
         # The leases of orchestrators and of workers.
         self.lease_seconds = lease_seconds
         self.worker_lease_seconds = worker_lease_seconds

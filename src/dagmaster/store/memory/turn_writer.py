@@ -39,8 +39,8 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
     _write_nodes(job, turn, now)
-    for number in turn.batches:
-        job.batches[number].is_accepted = True
+    for number, order in turn.batches.items():
+        job.batches[number].accepted_order = order
     _dispatch(database, job, turn, now)
     for child in turn.children:
         database.add_job(_of_parent(job.new, child), now, by)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from dagmaster.ports.added_nodes import BatchKey, BatchRows
     from dagmaster.store.postgres.connection import Connection, Copy
+    from dagmaster.store.postgres.connection_pool import ReadOnlyPool
     from dagmaster.store.postgres.named_queries import Query
 
 SQL: Final = queries("added_nodes")
@@ -30,12 +31,12 @@ _KINDS: Final = {kind.value: kind for kind in MemberKind}
 
 
 async def load_batches(
-    connection: Connection, job_id: str, numbers: Collection[int] | None = None
+    connection: Connection | ReadOnlyPool, job_id: str, numbers: Collection[int] | None = None
 ) -> list[StoredBatch]:
     """Return batches in order: those of these numbers, or all that were accepted."""
     wanted = None if numbers is None else sorted(numbers)
     params: dict[str, Any] = {"job_id": int(job_id), "numbers": wanted}
-    batches = {row[0]: StoredBatch([], [], [], row[0]) for row in await connection.fetch(SQL["load_batches"], params)}
+    batches = {row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)}
     if not batches:
         return []
     params["numbers"] = list(batches)
@@ -79,6 +80,27 @@ async def reserve_batch(
             is_written = bool(row["is_written"]) if "is_written" in row else False
             return row["job_id"], Reservation(row["number"], is_written)
     raise DatabaseUnavailable("too many tasks add nodes to this job at the same moment: try again")
+
+
+class PostgresAddedNodeReader:
+    """Reads what was added to the graphs of jobs, on a pool of read-only connections."""
+
+    def __init__(self, pool: ReadOnlyPool) -> None:
+        self._pool = pool
+
+    async def accepted_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that are part of a job, in order."""
+        rows = await self._pool.fetch(SQL["load_batches"], {"job_id": int(job_id), "numbers": None})
+        return tuple(row["number"] for row in rows)
+
+    async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
+        """Return batches in order: those of these numbers, or all that were accepted."""
+        return await load_batches(self._pool, job_id, numbers)
+
+    async def find_node(self, number: int) -> tuple[str, str] | None:
+        """Return the job and the node of a task that was made in Python, by its own id."""
+        row = await self._pool.row(SQL["find_added_node"], {"id": number})
+        return None if row is None else (str(row["job_id"]), row["node_id"])
 
 
 class PostgresTaskNodes:

@@ -19,6 +19,7 @@ from dagmaster.ports.read_store import (
 )
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
+from dagmaster.store.postgres.added_nodes import PostgresAddedNodeReader
 from dagmaster.store.postgres.connection_pool import STATEMENT_TIMEOUT_SECONDS, ReadOnlyPool
 from dagmaster.store.postgres.diagnosis_reader import read_diagnosis
 from dagmaster.store.postgres.finished_task_reader import PostgresFinishedTaskReader
@@ -100,6 +101,7 @@ class PostgresReadStore:
         self.metrics = PostgresMetricReader(self.pool)
         self.timelines = PostgresTimelineReader(self.pool)
         self.finished_tasks = PostgresFinishedTaskReader(self.pool)
+        self.added_nodes = PostgresAddedNodeReader(self.pool)
         # Of its own: a thousand clients that connect at once must not delay the streams of those that are there.
         self.feed_pool = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1

@@ -51,7 +51,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "node_expanded_counts", "node_stoppeds", "node_upstreams", "node_branches", "node_wakes", "node_finishes",
         "node_outputs", "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
-    "batches": ("batch_job_ids", "batch_numbers"),
+    "batches": ("batch_job_ids", "batch_numbers", "batch_orders"),
     "tasks": (
         "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_priorities", "task_handlers",
         "task_params", "task_secrets", "task_timeouts", "task_isolations", "task_stops",
@@ -137,7 +137,7 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
         for node in turn.added
     ]
     rows["nodes"] += [_node_row(turn, job_id, node) for node in turn.changed]
-    rows["batches"] += [(job_id, number) for number in turn.batches]
+    rows["batches"] += [(job_id, number, order) for number, order in turn.batches.items()]
     rows["tasks"] += [
         (
             int(t.task_id), job_id, t.node_id, t.attempt, t.queue, turn.priority, t.handler, t.params, t.secrets,

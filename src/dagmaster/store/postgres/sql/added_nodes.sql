@@ -48,8 +48,8 @@ RETURNING number
 
 -- name: first_batch
 -- The batch that a job is submitted with: it is accepted already. No row if the job was not stored.
-INSERT INTO dag_node_batches (job_id, number, created_at, written_at, accepted_at)
-SELECT id, 1, clock(), clock(), clock() FROM dag_jobs WHERE id = :job_id
+INSERT INTO dag_node_batches (job_id, number, created_at, written_at, accepted_order)
+SELECT id, 1, clock(), clock(), 1 FROM dag_jobs WHERE id = :job_id
 RETURNING number
 
 -- name: stage_batch
@@ -86,10 +86,10 @@ FROM (SELECT dag_send_batch(:task_id, :token, :number) AS id) c WHERE c.id IS NO
 
 -- name: load_batches
 -- The written batches of a job: those of these numbers, or all that were accepted.
-SELECT number FROM dag_node_batches
+SELECT number, accepted_order FROM dag_node_batches
 WHERE job_id = :job_id AND written_at IS NOT NULL
-  AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_at IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
-ORDER BY number
+  AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_order IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
+ORDER BY accepted_order, number
 
 -- name: load_added_nodes
 -- The nodes of batches, in order.
@@ -109,6 +109,6 @@ WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, posi
 -- name: find_added_node
 -- The job and the node of a task that was made in Python.
 SELECT n.job_id, n.node_id FROM dag_added_nodes n
-CROSS JOIN LATERAL (SELECT b.accepted_at FROM dag_node_batches b
+CROSS JOIN LATERAL (SELECT b.accepted_order FROM dag_node_batches b
                     WHERE b.job_id = n.job_id AND b.number = n.batch LIMIT 1) b
-WHERE n.id = :id
+WHERE n.id = :id AND b.accepted_order IS NOT NULL

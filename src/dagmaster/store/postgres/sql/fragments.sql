@@ -6,7 +6,7 @@ id, workflow_id, version, content_hash, status, run, inputs, env, priority, endi
        extract(epoch FROM deadline_at)::float8 AS deadline_at, cancel_requested_at IS NOT NULL AS cancel_requested,
        signals, owner_epoch, event_seq, parent_job_id, parent_node_id, parent_attempt, depth, queue, workflows,
        resumed_from, redo, trace_parent,
-       EXISTS (SELECT FROM dag_node_batches b WHERE b.job_id = claimed.id AND b.accepted_at IS NOT NULL) AS has_grown
+       EXISTS (SELECT FROM dag_node_batches b WHERE b.job_id = claimed.id AND b.accepted_order IS NOT NULL) AS has_grown
 
 -- name: queued_task
 -- The columns of a task in flight, `q`, that are shown.

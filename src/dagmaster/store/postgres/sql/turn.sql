@@ -175,14 +175,13 @@ nodes_changed AS (
 -- name: batches
 -- Accept batches of added nodes.
 batches_accepted AS (
-    UPDATE dag_node_batches
-    SET accepted_at = :now
-    WHERE ctid = ANY(ARRAY(
-        SELECT b.row_id
-        FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[]) AS n (job_id, number)
-        CROSS JOIN LATERAL (SELECT b.ctid AS row_id FROM dag_node_batches b
-                            WHERE b.job_id = n.job_id AND b.number = n.number LIMIT 1) b
-        WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE))
+    UPDATE dag_node_batches b
+    SET accepted_order = n.accepted_order
+    FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[], :batch_orders::integer[])
+         AS n (job_id, number, accepted_order)
+    CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_batches f
+                        WHERE f.job_id = n.job_id AND f.number = n.number LIMIT 1) f
+    WHERE b.ctid = f.row_id AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: tasks

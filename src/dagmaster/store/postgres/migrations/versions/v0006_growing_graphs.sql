@@ -17,10 +17,11 @@ CREATE TABLE dag_node_batches (
     created_at  timestamptz NOT NULL,
     -- Set with its rows.
     written_at  timestamptz,
-    accepted_at timestamptz,
+    -- Its place among the accepted batches of the job; those of one attempt share one, and are added as a whole.
+    accepted_order integer,
     PRIMARY KEY (job_id, number),
     CHECK ((node_id IS NULL) = (call_number IS NULL) AND (node_id IS NULL) = (digest IS NULL)),
-    CHECK (accepted_at IS NULL OR written_at IS NOT NULL)
+    CHECK (accepted_order IS NULL OR written_at IS NOT NULL)
 );
 CREATE UNIQUE INDEX dag_node_batches_calls ON dag_node_batches (job_id, node_id, call_number, digest)
     WHERE node_id IS NOT NULL;
