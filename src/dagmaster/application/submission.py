@@ -158,7 +158,7 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
             job = submitter.make_job(_to_submission(app, request, graph), trace_parent)
             for stored in () if request.graph is None else (request.graph, *request.child_graphs):
                 await submitter.store_graph(stored)
-            prepared.append(_Prepared(job, _audit_entries([job], origin)))
+            prepared.append(_Prepared(job, audit_entries([job], origin)))
         except Exception as error:
             if isinstance(error, DagmasterError) and error.category is Category.UNAVAILABLE:
                 raise
@@ -300,7 +300,7 @@ class JobSubmitter:
             _check_conflicts(await self._store.find_duplicates(jobs))
         for submission in submissions:
             await self.store_graph(submission.graph)
-        accepted = await self._store.submit(jobs, audit=_audit_entries(jobs, self._origin))
+        accepted = await self._store.submit(jobs, audit=audit_entries(jobs, self._origin))
         _check_conflicts(accepted)
         return accepted
 
@@ -359,7 +359,7 @@ def _options(submission: Submission) -> list[JsonValue]:
     return [changed] if changed else []
 
 
-def _audit_entries(jobs: Sequence[NewJob], origin: ChangeOrigin | None) -> list[AuditEntry]:
+def audit_entries(jobs: Sequence[NewJob], origin: ChangeOrigin | None) -> list[AuditEntry]:
     """Return the entries of jobs for the audit trail; none if their submitter is not recorded there."""
     if origin is None:
         return []

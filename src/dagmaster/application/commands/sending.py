@@ -19,7 +19,7 @@ from dagmaster.errors import CommandInvalid, JobNotFound
 from dagmaster.ports.audit_events import EventType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonValue
@@ -77,12 +77,30 @@ async def send_command(
     app: Application, job: JobRecord, command: OutgoingCommand, *, wait_seconds: float = WAIT_SECONDS
 ) -> CommandResult:
     """Send a command and wait for its effect. With `wait_seconds=0`, return when it is stored."""
+    check_sender(command.sent_by)
+
+    async def store() -> str | None:
+        entries = _audit_entries(app, job, command)
+        return await app.client.send(job.id, command.kind, command.body, command.sent_by, audit=entries)
+
+    return await await_command(app, job, command, store, wait_seconds=wait_seconds)
+
+
+async def await_command(
+    app: Application,
+    job: JobRecord,
+    command: OutgoingCommand,
+    store: Callable[[], Awaitable[str | None]],
+    *,
+    wait_seconds: float = WAIT_SECONDS,
+) -> CommandResult:
+    """Store a command and wait for its effect. `store` returns its id, None if there is no such job."""
     if wait_seconds <= 0:
-        sent = await _store(app, job, command)
+        sent = await _store(job, command, store)
         return await _result(app, sent, None, is_done=False, is_owned=True)
     # Subscribed before it is sent: otherwise the owner could be faster.
     async with app.read.subscribe(job.id) as subscription:
-        sent = await _store(app, job, command)
+        sent = await _store(job, command, store)
         if (await app.read.fleet_counts()).orchestrators == 0:
             return await _result(app, sent, None, is_done=False, is_owned=False)
         event, is_done = await _await_effect(app, sent, subscription, wait_seconds)
@@ -97,11 +115,8 @@ class _SentCommand(NamedTuple):
     job: JobRecord
 
 
-async def _store(app: Application, job: JobRecord, command: OutgoingCommand) -> _SentCommand:
-    check_sender(command.sent_by)
-    command_id = await app.client.send(
-        job.id, command.kind, command.body, command.sent_by, audit=_audit_entries(app, job, command)
-    )
+async def _store(job: JobRecord, command: OutgoingCommand, store: Callable[[], Awaitable[str | None]]) -> _SentCommand:
+    command_id = await store()
     if command_id is None:
         raise JobNotFound(f"there is no job {job.id!r}")
     return _SentCommand(command_id, command, job)

@@ -1,0 +1,136 @@
+"""Jobs whose graph is built in code, and nodes that are added to a job from outside."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, await_command, check_sender
+from dagmaster.application.job_lookup import find_job
+from dagmaster.application.submission import JobSubmitter, Submission, accepted_result, audit_entries
+from dagmaster.authoring.added_nodes import PYTHON_DEFINITION
+from dagmaster.authoring.compiler.compile import compile_definition
+from dagmaster.authoring.graph_parts import check_part
+from dagmaster.errors import IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views.results import CommandResult, SubmitResult
+    from dagmaster.authoring.graph_parts import GraphPart
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.added_nodes import BatchRows
+    from dagmaster.ports.audit_trail import AuditEntry
+    from dagmaster.ports.read_store import JobRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphJobRequest:
+    """A job with a graph of its own."""
+
+    name: str
+    part: GraphPart
+    priority: int = 5
+    idempotency_key: str | None = None
+    submitted_by: str = ""
+    correlation_id: str | None = None
+    queue: str | None = None
+    """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedNodes:
+    """Nodes that were sent to a job: their ids by the ids of their tasks, and what became of the command."""
+
+    batch: int
+    names: dict[int, str]
+    result: CommandResult
+
+
+async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResult:
+    """Store a job with all nodes of its graph, or nothing; raise `NodesRejected` if they make no graph."""
+    rows = await app.graphs.run(check_part, request.part)
+    graph = python_graph()
+    submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
+    submission = Submission(
+        graph=graph,
+        inputs={},
+        name=request.name,
+        env=app.env,
+        priority=request.priority,
+        idempotency_key=request.idempotency_key,
+        submitted_by=request.submitted_by,
+        correlation_id=request.correlation_id,
+        queue=request.queue,
+    )
+    job = submitter.make_job(submission)
+    if job.idempotency_key is not None:
+        # The same graph, built again, has other ids.
+        job = replace(job, body_hash=_hash_rows(job.body_hash or "", rows))
+    await submitter.store_graph(graph)
+    accepted = await app.client.submit_graph(job, rows, audit=audit_entries([job], app.origin))
+    if not accepted.same:
+        raise IdempotencyConflict(
+            f"this idempotency key was used for another job, {accepted.job_id}, with another graph: use a new key"
+        )
+    return accepted_result(job, accepted)
+
+
+async def add_nodes(
+    app: Application, job_id: str, part: GraphPart, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> AddedNodes:
+    """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them.
+
+    Raise `NodesRejected` if they cannot be added. The owner checks again: what changed in between is in the result.
+    """
+    check_sender(sent_by)
+    job = await find_job(app, job_id)
+    if job.is_finished:
+        raise JobFinished(f"job {job.id} is {job.status}: nodes can be added only to a job that has not finished")
+    graph = await app.outlines.of_job(job)
+    _check_known(graph, part.known.values())
+    await app.graphs.run(check_part, part, graph.specs, 2)
+    number = await app.client.reserve_batch(job.id)
+    if number is None:
+        raise JobNotFound(f"there is no job {job.id!r}")
+    rows = part.to_rows(number)
+    command = OutgoingCommand(
+        kind=CommandKind.ADD_NODES, sent_by=sent_by, effects=frozenset({EventType.NODES_ADDED}), body={"batch": number}
+    )
+
+    async def store() -> str | None:
+        return await app.client.add_batch(job.id, number, rows, sent_by, audit=_entries(app, job, rows, sent_by))
+
+    result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
+    if not result.accepted:
+        raise NodesRejected(f"job {job.id}: {result.sentence}")
+    return AddedNodes(number, part.names(number), result)
+
+
+def python_graph() -> Graph:
+    """Return the graph of jobs that are built in code: without nodes."""
+    return compile_definition(PYTHON_DEFINITION)
+
+
+def _check_known(graph: Graph, names: Collection[str]) -> None:
+    unknown = next((name for name in names if name not in graph.specs), None)
+    if unknown is not None:
+        raise NodesRejected(f"the job has no node {unknown!r}: is this a task of another job?")
+
+
+def _entries(app: Application, job: JobRecord, rows: BatchRows, sent_by: str) -> list[AuditEntry]:
+    if app.origin is None:
+        return []
+    return [app.origin.entry("job.add_nodes", "job", job.id, {"count": len(rows.nodes)}, actor=sent_by)]
+
+
+def _hash_rows(body_hash: str, rows: BatchRows) -> str:
+    nodes = [(node.node_id, node.group, node.definition) for node in rows.nodes]
+    groups = [(group.name, group.parent) for group in rows.groups]
+    body = json.dumps([body_hash, nodes, groups, rows.dependencies])
+    return hashlib.sha256(body.encode()).hexdigest()

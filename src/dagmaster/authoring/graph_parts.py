@@ -1,0 +1,147 @@
+"""Parts of graphs that are built in code: tasks, groups and dependencies, by ids that were made without a database.
+
+A part becomes the rows of one batch once the number of the batch is known: tasks without a name are called after their
+function, with numbers that no other batch has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring import schema
+from dagmaster.authoring.added_nodes import read_batch
+from dagmaster.engine.growth import check_batch
+from dagmaster.errors import NodesRejected
+from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from dagmaster.engine.graph import Spec
+    from dagmaster.json_types import JsonObject
+
+MAX_NAME: Final = 100
+_NAME: Final = re.compile(schema.ID_PATTERN)
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
+
+
+@dataclass(slots=True)
+class TaskPart:
+    """A task. `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path]."""
+
+    id: int
+    label: str
+    definition: JsonObject
+    name: str | None = None
+    group: int | None = None
+    references: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GroupPart:
+    """A group, and the id of the group that it is in."""
+
+    id: int
+    name: str
+    parent: int | None = None
+
+
+@dataclass(slots=True)
+class GraphPart:
+    """Tasks and groups to add, and dependencies between them and `known` ones: node ids by id."""
+
+    tasks: list[TaskPart] = field(default_factory=list)
+    groups: list[GroupPart] = field(default_factory=list)
+    dependencies: list[tuple[MemberKind, int, MemberKind, int]] = field(default_factory=list)
+    known: dict[int, str] = field(default_factory=dict)
+
+    def to_rows(self, number: int) -> BatchRows:
+        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used."""
+        names = self.names(number)
+        nodes = []
+        for task in self.tasks:
+            definition: dict[str, Any] = task.definition
+            if task.references:
+                references = [[path, _known(names, source), *inner] for path, source, *inner in task.references]
+                definition = {**definition, "references": references}
+            if "sources" in definition:
+                sources: Any = definition["sources"]
+                definition = {**definition, "sources": [_known(names, source) for source in sources]}
+            group = None if task.group is None else _known(names, task.group)
+            nodes.append(NodeRecord(task.id, names[task.id], group, _to_json(names[task.id], definition)))
+        groups = [
+            GroupRecord(group.id, group.name, None if group.parent is None else _known(names, group.parent))
+            for group in self.groups
+        ]
+        dependencies = [
+            DependencyRecord(kind, _known(names, source), target_kind, _known(names, target))
+            for kind, source, target_kind, target in self.dependencies
+        ]
+        return BatchRows(nodes, groups, dependencies)
+
+    def names(self, number: int) -> dict[int, str]:
+        """Return the node id of each task and group, known ones included."""
+        names = dict(self.known)
+        taken = set(self.known.values())
+        named = [(group.id, group.name) for group in self.groups]
+        named += [(task.id, task.name) for task in self.tasks if task.name is not None]
+        for number_of, name in named:
+            _check_name(name)
+            if name in taken:
+                raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
+            taken.add(name)
+            names[number_of] = name
+        counters: dict[str, Iterable[int]] = {}
+        for task in self.tasks:
+            if task.name is None:
+                names[task.id] = name = _next_name(_stem(task.label, number), counters, taken, is_first=number == 1)
+                taken.add(name)
+        return names
+
+
+def check_part(part: GraphPart, existing: Mapping[str, Spec] | None = None, number: int = 1) -> BatchRows:
+    """Return the rows of a part; raise `NodesRejected` if they cannot be added to a graph with these nodes."""
+    rows = part.to_rows(number)
+    check_batch(existing or {}, read_batch(rows))
+    return rows
+
+
+def _stem(label: str, number: int) -> str:
+    stem = _NOT_IN_NAMES.sub("_", label).strip("_") or "task"
+    stem = stem if stem[0].isalpha() else f"task_{stem}"
+    # The number of the batch keeps the names of batches apart that are added at the same moment.
+    return stem[: MAX_NAME - 20] if number == 1 else f"{stem[: MAX_NAME - 30]}_b{number}"
+
+
+def _next_name(stem: str, counters: dict[str, Any], taken: set[str], *, is_first: bool) -> str:
+    if is_first and stem not in counters and stem not in taken:
+        counters[stem] = count(2)
+        return stem
+    numbers = counters.setdefault(stem, count(1))
+    return next(name for i in numbers if (name := f"{stem}_{i}") not in taken)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name) or len(name) > MAX_NAME or "__" in name:
+        raise NodesRejected(
+            f"{name[:120]!r} cannot be the name of a node: letters, digits and single _, at most {MAX_NAME}, starting"
+            " with a letter or _"
+        )
+
+
+def _known(names: Mapping[int, str], number: int) -> str:
+    name = names.get(number)
+    if name is None:
+        raise NodesRejected(f"task or group {number} is not part of this graph: add it, too, or remove the dependency")
+    return name
+
+
+def _to_json(name: str, definition: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(definition, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NodesRejected(f"the kwargs of {name} are not JSON: {error}") from None
