@@ -6,6 +6,7 @@ function, with numbers that no other batch has.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
 from dagmaster.authoring.added_nodes import read_batch
+from dagmaster.engine.graph import GroupSpec, StartSpec
 from dagmaster.engine.growth import check_batch
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
@@ -59,6 +61,52 @@ class GraphPart:
     dependencies: list[tuple[MemberKind, int, MemberKind, int]] = field(default_factory=list)
     known: dict[int, str] = field(default_factory=dict)
 
+    def extend(self, more: GraphPart) -> None:
+        """Add another part to this one."""
+        self.tasks += more.tasks
+        self.groups += more.groups
+        self.dependencies += more.dependencies
+        self.known |= more.known
+
+    def to_json(self) -> JsonObject:
+        """Return the part as JSON."""
+        tasks: list[Any] = [[t.id, t.label, t.definition, t.name, t.group, t.references] for t in self.tasks]
+        return {
+            "tasks": tasks,
+            "groups": [[group.id, group.name, group.parent] for group in self.groups],
+            "dependencies": [list(dependency) for dependency in self.dependencies],
+            "known": [[number, name] for number, name in self.known.items()],
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> GraphPart:
+        """Return a part from its JSON; raise ValueError, TypeError or KeyError if it is none."""
+        return cls(
+            [TaskPart(*columns) for columns in body["tasks"]],
+            [GroupPart(*columns) for columns in body["groups"]],
+            [
+                (MemberKind(kind), source, MemberKind(target_kind), target)
+                for kind, source, target_kind, target in body["dependencies"]
+            ],
+            {int(number): str(name) for number, name in body["known"]},
+        )
+
+    def digest(self) -> str:
+        """Return a digest of the part that does not depend on the ids in it: the same calls make the same part."""
+        ids = [*(group.id for group in self.groups), *(task.id for task in self.tasks)]
+        places = {number: place for place, number in enumerate(ids)}
+        places |= {number: -1 - place for place, number in enumerate(self.known)}
+        tasks = []
+        for task in self.tasks:
+            definition: dict[str, Any] = dict(task.definition)
+            sources = [places[source] for source in definition.pop("sources", ())]
+            references = [[path, places[source], *inner] for path, source, *inner in task.references]
+            tasks.append([task.label, definition, sources, task.name, places.get(task.group or 0), references])
+        groups = [[group.name, places.get(group.parent or 0)] for group in self.groups]
+        edges = [[kind, places[source], to, places[target]] for kind, source, to, target in self.dependencies]
+        body = json.dumps([tasks, groups, edges, list(self.known.values())], sort_keys=True)
+        return hashlib.sha256(body.encode()).hexdigest()
+
     def to_rows(self, number: int) -> BatchRows:
         """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used."""
         names = self.names(number)
@@ -83,6 +131,10 @@ class GraphPart:
         ]
         return BatchRows(nodes, groups, dependencies)
 
+    def check(self) -> None:
+        """Raise `NodesRejected` if no graph can have this part."""
+        check_part(self)
+
     def names(self, number: int) -> dict[int, str]:
         """Return the node id of each task and group, known ones included."""
         names = dict(self.known)
@@ -104,9 +156,16 @@ class GraphPart:
 
 
 def check_part(part: GraphPart, existing: Mapping[str, Spec] | None = None, number: int = 1) -> BatchRows:
-    """Return the rows of a part; raise `NodesRejected` if they cannot be added to a graph with these nodes."""
+    """Return the rows of a part; raise `NodesRejected` if they cannot be added to a graph with these nodes.
+
+    Without a graph, the known nodes are taken for granted.
+    """
     rows = part.to_rows(number)
-    check_batch(existing or {}, read_batch(rows))
+    if existing is None:
+        groups = {record.group for record in rows.nodes} | {group.parent for group in rows.groups}
+        known = part.known.values()
+        existing = {name: GroupSpec(id=name) if name in groups else StartSpec(id=name) for name in known}
+    check_batch(existing, read_batch(rows))
     return rows
 
 

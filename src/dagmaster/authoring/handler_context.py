@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,23 @@ from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.scratch_dirs import process_dir_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping, Sequence
+    from collections.abc import Callable, Mapping, MutableMapping, Sequence
+    from concurrent.futures import Future
 
-    from dagmaster.json_types import JsonValue
+    from dagmaster.authoring.graph_parts import GraphPart
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.catalog import Catalog
     from dagmaster.ports.handler_reports import Artifact, Reporter
     from dagmaster.ports.handler_services import ConnectionPool, Services, Share
     from dagmaster.ports.storage import Storage
     from dagmaster.ports.tables import Tables
 
+    NodeAdder = Callable[[int, JsonObject], Future[JsonObject]]
+
 _LOGGER = logging.getLogger("dagmaster.task")
+
+CURRENT_CONTEXT: ContextVar[HandlerContext | None] = ContextVar("current_context", default=None)
+"""The context of the handler that runs here."""
 
 
 @dataclass(slots=True)
@@ -54,6 +62,11 @@ class HandlerContext:
     """The W3C trace context of the submit, if traces are on where the job was submitted."""
     about: str | None = None
     """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with it."""
+    node_adder: NodeAdder | None = field(default=None, repr=False)
+    """Adds nodes to the job at once: set by the worker."""
+    added: GraphPart | None = field(default=None, init=False, repr=False)
+    """Nodes that become part of the job with the success of this attempt."""
+    _calls: int = field(default=0, init=False, repr=False)
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
     _cancelled: bool = field(default=False, init=False, repr=False)
@@ -173,6 +186,23 @@ class HandlerContext:
         saved = Checkpoint(phase, {} if data is None else data, artifacts)
         reporter = self.reporter
         self.last_checkpoint = saved if reporter is None else reporter.checkpoint(saved)
+
+    def add_nodes(self, part: GraphPart) -> None:
+        """Add nodes to the job with the success of this attempt: what a failed attempt added is not added."""
+        if self.added is None:
+            self.added = part
+        else:
+            self.added.extend(part)
+
+    def add_nodes_at_once(self, part: GraphPart) -> Future[JsonObject]:
+        """Add nodes to the job now; return the future of [id, node id] of each task, or of an error.
+
+        The same call of a later attempt of this node adds nothing, and gets the same ids.
+        """
+        if self.node_adder is None:
+            raise ServicesNotFound("nodes can be added at once only by a task that runs on a worker")
+        call, self._calls = self._calls, self._calls + 1
+        return self.node_adder(call, part.to_json())
 
     def raise_if_cancelled(self) -> None:
         """End the handler here if it was asked to stop: long loops call this once per iteration."""

@@ -79,13 +79,13 @@ class Reservation(NamedTuple):
 
 
 class TaskNodes(Protocol):
-    """Batches that running tasks add to their own job. Every call is fenced by the task's lease token."""
+    """Batches that running tasks add to their own job at once. Every call is fenced by the task's lease token."""
 
     async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
 
-    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
-        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
+        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

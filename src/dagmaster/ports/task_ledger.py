@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.status import AttemptStatus
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.handler_definitions import HandlerDefinition
     from dagmaster.ports.json_text import JsonText
 
@@ -37,8 +38,8 @@ class TaskReport:
     handler_version: str | None = None
     has_checkpoints: bool = False
     """Whether the attempt saved checkpoints: they are stored with its progress, and read with the result."""
-    has_added_nodes: bool = False
-    """Whether the attempt added nodes to its job: they are read with the result."""
+    added_rows: Callable[[int], BatchRows] | None = None
+    """Nodes that the attempt added to its job, by the number of their batch: they are stored with the report."""
     running_seconds: float | None = None
     """How long its handler ran; None if it never started."""
     returns_to_queue: bool = False

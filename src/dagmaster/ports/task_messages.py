@@ -95,6 +95,8 @@ class Succeeded(_Ended):
 
     output: Any
     metrics: dict[str, Any] = field(default_factory=dict)
+    added: dict[str, Any] | None = None
+    """Nodes that the handler added to its job, as JSON: see `authoring.graph_parts`."""
 
 
 @dataclass(slots=True)

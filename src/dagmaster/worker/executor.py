@@ -15,6 +15,7 @@ import contextlib
 import logging
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.handler_context import HandlerContext
@@ -26,7 +27,7 @@ from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, 
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import run_on_loop, run_on_thread
-from dagmaster.worker.process_protocol import encode_task, frame
+from dagmaster.worker.process_protocol import AddNodesRequest, encode_task, frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
 from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
     from dagmaster.ports.handler_services import WorkerServices
+    from dagmaster.worker.node_adder import NodeAdder
     from dagmaster.worker.process_pool import HandlerProcesses
 
 GRACE_SECONDS = 2.0
@@ -50,7 +52,7 @@ INTERRUPT_SECONDS = 10.0
 class Executor:
     """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all wiring in one place
         self,
         registry: Registry,
         *,
@@ -61,8 +63,10 @@ class Executor:
         grace_seconds: float = GRACE_SECONDS,
         interrupt_seconds: float = INTERRUPT_SECONDS,
         abandons_threads: bool = True,
+        adder: NodeAdder | None = None,
     ) -> None:
         self.registry = registry
+        self.adder = adder
         self.reports: TaskReports = NoReports() if reports is None else reports
         self.grace_seconds, self.interrupt_seconds = grace_seconds, interrupt_seconds
         self.processes = processes
@@ -165,6 +169,7 @@ class _Run:
 
     __slots__ = (
         "_abandons_threads",
+        "_adder",
         "_begun_at",
         "_context",
         "_deadlines",
@@ -214,6 +219,9 @@ class _Run:
             fencing_token=message.fencing_token,
             trace_parent=message.trace_parent,
         )
+        self._adder = executor.adder
+        if self._adder is not None:
+            self._context.node_adder = partial(self._adder.add, message)
         # An outcome that was decided before the handler ended: its own end does not count then. A complete result of a
         # task that was to be released does: the work need not be repeated.
         self._ending: Outcome | None = None
@@ -411,9 +419,12 @@ class _Run:
         self._report(self._reports.checkpoint, saved)
         return saved
 
-    def on_report(self, report: Progress | Checkpoint | str) -> None:
+    def on_report(self, report: Progress | Checkpoint | AddNodesRequest | str) -> None:
         """Report what the process sent, already validated, or wrote."""
-        if isinstance(report, Progress):
+        if isinstance(report, AddNodesRequest):
+            if self._adder is not None and self._processes is not None:
+                self._adder.add_for_process(self.message, report, partial(self._processes.answer, self))
+        elif isinstance(report, Progress):
             self._deliver(self._reports.progress, report)
         elif isinstance(report, Checkpoint):
             self._deliver(self._reports.checkpoint, report)

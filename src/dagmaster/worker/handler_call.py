@@ -10,14 +10,17 @@ import contextlib
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.authoring.handler_context import CURRENT_CONTEXT
 from dagmaster.authoring.handler_decorator import HandlerSpec, HandlerStyle
+from dagmaster.errors import NodesRejected
+from dagmaster.ports.task_messages import Succeeded
 from dagmaster.telemetry import traces
 from dagmaster.worker.checkpoint_validation import discard_stale_checkpoint, needs_validation
 from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.task_outcomes import NOTHING, failed, failure_of, handle_yielded, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator
+    from collections.abc import AsyncGenerator, Generator, Iterator
     from contextlib import AbstractContextManager
 
     from dagmaster.authoring.handler_context import HandlerContext
@@ -40,10 +43,10 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         context.handler, context.handler_version = spec.name, spec.version
         if needs_validation(context):
             discard_stale_checkpoint(context)
-        with _handler_span(context):
+        with _handler_span(context), _current(context):
             produced = spec.call(context)
             value = _run_generator(produced, context, spec) if spec.style is HandlerStyle.GENERATOR else produced
-        return _cancelled_outcome() if context.saw_cancellation else outcome_of(value, spec)
+        return _cancelled_outcome() if context.saw_cancellation else _with_nodes(outcome_of(value, spec), context)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
     finally:
@@ -58,17 +61,39 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         if needs_validation(context):
             # On a thread: other handlers share the loop.
             await asyncio.to_thread(discard_stale_checkpoint, context)
-        with _handler_span(context):
+        with _handler_span(context), _current(context):
             produced = spec.call(context)
             value = await (
                 produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context, spec)
             )
         # A coroutine that is asked to stop is cancelled: it always notices.
-        return _cancelled_outcome() if context.cancelled else outcome_of(value, spec)
+        return _cancelled_outcome() if context.cancelled else _with_nodes(outcome_of(value, spec), context)
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error, context.about)
     finally:
         context.close()
+
+
+@contextlib.contextmanager
+def _current(context: HandlerContext) -> Iterator[None]:
+    """Let functions that the handler calls find its context."""
+    token = CURRENT_CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        CURRENT_CONTEXT.reset(token)
+
+
+def _with_nodes(outcome: Outcome, context: HandlerContext) -> Outcome:
+    """Return the outcome with the nodes that the handler added; a failure if they cannot be added."""
+    if context.added is None or not isinstance(outcome, Succeeded):
+        return outcome
+    try:
+        context.added.check()
+    except NodesRejected as error:
+        return failed("added_nodes", f"its nodes cannot be added: {error}", permanent=True)
+    outcome.added = context.added.to_json()
+    return outcome
 
 
 def _handler_span(context: HandlerContext) -> AbstractContextManager[Any]:

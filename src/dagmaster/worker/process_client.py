@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 from dagmaster.telemetry.logs import task_fields
-from dagmaster.worker.process_protocol import Frames, Ready, decode, frame
+from dagmaster.worker.process_protocol import AddNodesRequest, Frames, Ready, decode, frame
 from dagmaster.worker.task_outcomes import crash_of, failed
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Job(Protocol):
     def request(self) -> bytes:
         """Return the frame with the task."""
 
-    def on_report(self, report: Progress | Checkpoint | str) -> None:
+    def on_report(self, report: Progress | Checkpoint | AddNodesRequest | str) -> None:
         """Handle a report or output of the handler."""
 
     def on_crash_dump(self, text: str) -> None:
@@ -188,6 +188,10 @@ class HandlerProcess(asyncio.Protocol):
         """Ask its handler to stop."""
         self._send(frame({"cancel": True}))
 
+    def answer(self, message: JsonObject) -> None:
+        """Answer a request of its handler."""
+        self._send(frame(message))
+
     def kill(self) -> None:
         """Kill it. It has ended when `supervise` returns."""
         self._end(Released("its process was killed"))
@@ -293,7 +297,7 @@ class HandlerProcess(asyncio.Protocol):
         self._early_text = ""
         self._owner.on_ready(self)
 
-    def _handle(self, message: Progress | Checkpoint | Succeeded | Failed | Ready) -> None:
+    def _handle(self, message: Progress | Checkpoint | AddNodesRequest | Succeeded | Failed | Ready) -> None:
         # Earlier output of the handler is in the pipe by now: the order is kept.
         self._read_rest_of_log()
         if isinstance(message, Ready):

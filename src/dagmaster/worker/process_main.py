@@ -19,6 +19,7 @@ import signal
 import socket
 import sys
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
@@ -44,6 +45,7 @@ from dagmaster.worker.task_outcomes import checkpoint_copy, failed, readable_pro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_reports import Progress
     from dagmaster.ports.handler_services import WorkerServices
 
@@ -150,6 +152,10 @@ class Child:
                     attempt = self._attempt
                     if attempt is not None:
                         attempt.cancel()
+                elif "added" in message:
+                    attempt = self._attempt
+                    if attempt is not None:
+                        attempt.on_added(message["added"])
                 else:
                     self._tasks.put(None)
                     return
@@ -183,12 +189,14 @@ class Attempt:
             fencing_token=task["fencing_token"],
             trace_parent=task["trace_parent"],
         )
+        self._context.node_adder = self.add_nodes
         self._services = services
         self._send = send
         # Reports come from any thread: without the lock, one could follow the outcome.
         self._send_lock = threading.RLock()
         self._is_finished = False
         self._wake: Callable[[], object] | None = None
+        self._calls: dict[int, Future[JsonObject]] = {}
 
     def run(self, registry: Registry) -> Outcome:
         """Call the handler."""
@@ -239,6 +247,19 @@ class Attempt:
         saved = checkpoint_copy(checkpoint)
         self._send_report(encode_checkpoint(saved))
         return saved
+
+    def add_nodes(self, call: int, part: JsonObject) -> Future[JsonObject]:
+        """Add nodes to the job at once; return the future of the worker's answer."""
+        answer: Future[JsonObject] = Future()
+        self._calls[call] = answer
+        self._send_report({"add_nodes": part, "call": call})
+        return answer
+
+    def on_added(self, answer: JsonObject) -> None:
+        """Handle the worker's answer to a call."""
+        waiting = self._calls.pop(int(str(answer["call"])), None)
+        if waiting is not None:
+            waiting.set_result(answer)
 
     def _send_report(self, report: dict[str, Any]) -> None:
         with self._send_lock:

@@ -18,6 +18,7 @@ from dagmaster.worker.process_client import KILL_SECONDS, SHUTDOWN_SECONDS, Hand
 from dagmaster.worker.scratch_cleanup import remove_process_dir, remove_stale_dirs
 
 if TYPE_CHECKING:
+    from dagmaster.json_types import JsonObject
     from dagmaster.worker.lazy_services import ServicesConfig
     from dagmaster.worker.process_client import Job
 
@@ -68,6 +69,12 @@ class HandlerProcesses:
         process = self._busy.get(job)
         if process is not None:
             process.cancel()
+
+    def answer(self, job: Job, message: JsonObject) -> None:
+        """Answer a request of a handler, if it still runs."""
+        process = self._busy.get(job)
+        if process is not None:
+            process.answer(message)
 
     def kill(self, job: Job) -> None:
         """Kill the process group of a job. When it is dead, the job is done."""

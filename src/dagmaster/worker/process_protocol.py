@@ -2,8 +2,9 @@
 
 No pickle: a handler's process may be broken, and its messages must not execute code. The messages:
 
-    worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"shutdown"}
-    process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"} and last an outcome
+    worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"added"}, {"shutdown"}
+    process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"}, {"add_nodes"} and last
+             an outcome
 """
 
 from __future__ import annotations
@@ -30,6 +31,14 @@ class Ready:
     """A process has started. `error`: why it cannot run tasks."""
 
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddNodesRequest:
+    """A handler adds nodes to its job at once. Its `call` is answered by {"added"}."""
+
+    call: int
+    part: dict[str, Any]
 
 
 def frame(message: dict[str, Any]) -> bytes:
@@ -103,13 +112,14 @@ def encode_checkpoint(checkpoint: Checkpoint) -> JsonObject:
 def encode_outcome(outcome: Outcome) -> JsonObject:
     """Return the message for an outcome. A handler process releases no tasks."""
     if isinstance(outcome, Succeeded):
-        return {"succeeded": outcome.output, "metrics": outcome.metrics}
+        added = {} if outcome.added is None else {"added": outcome.added}
+        return {"succeeded": outcome.output, "metrics": outcome.metrics, **added}
     if isinstance(outcome, Failed):
         return {"failed": outcome.error, "permanent": outcome.permanent}
     raise TypeError(outcome)
 
 
-def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed | Ready:
+def decode(body: dict[str, Any]) -> Progress | Checkpoint | AddNodesRequest | Succeeded | Failed | Ready:
     """Return the message of a process; raise KeyError, TypeError or ValueError if it is invalid."""
     if "progress" in body:
         current, total, message = body["progress"]
@@ -117,7 +127,9 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | Succeeded | Failed |
     if "checkpoint" in body:
         return Checkpoint.from_json(body["checkpoint"])
     if "succeeded" in body:
-        return Succeeded(body["succeeded"], dict(body["metrics"]))
+        return Succeeded(body["succeeded"], dict(body["metrics"]), body.get("added"))
+    if "add_nodes" in body:
+        return AddNodesRequest(int(body["call"]), dict(body["add_nodes"]))
     if "ready" in body:
         return Ready()
     if "unavailable" in body:

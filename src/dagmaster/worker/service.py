@@ -21,6 +21,7 @@ from dagmaster.worker.executor import Executor
 from dagmaster.worker.handler_publication import HandlerPublication
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
+from dagmaster.worker.node_adder import NodeAdder
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_lines import log_blocked, log_unfinished
@@ -128,6 +129,7 @@ class Worker:
 
     async def run(self) -> None:
         """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
+        adder = self._adder = NodeAdder(self.journal, self.held, self._back_off)
         executor = self._executor = Executor(
             self._registry,
             reports=self.telemetry,
@@ -135,6 +137,7 @@ class Worker:
             services=self._services,
             threads=self._concurrency,
             abandons_threads=not self._shares_loop,
+            adder=adder,
         )
         runner = self._runner(executor)
         pool = TaskPool(runner, self._concurrency, self._delivery.add_one, self._stall_seconds)
@@ -175,7 +178,9 @@ class Worker:
     def _new_loop_pool(self) -> ThreadedTaskPool:
         # The runner is created on the pool's own loop.
         return ThreadedTaskPool(
-            lambda: self._runner(Executor(self._registry, reports=self.telemetry, services=self._services)),
+            lambda: self._runner(
+                Executor(self._registry, reports=self.telemetry, services=self._services, adder=self._adder)
+            ),
             self._concurrency, self._delivery.add, self._stall_seconds,
         )  # fmt: skip
 

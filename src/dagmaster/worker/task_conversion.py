@@ -158,10 +158,15 @@ async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, 
 
 def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: str | None) -> TaskReport:
     metrics = json.dumps(outcome.metrics) if outcome.metrics else None
-    return TaskReport(
+    report = TaskReport(
         task.task_id, task.token, AttemptStatus.COMPLETED, output=output, metrics=metrics, handler_version=version,
         running_seconds=outcome.running_seconds,
     )  # fmt: skip
+    if outcome.added is not None:
+        from dagmaster.authoring.graph_parts import GraphPart
+
+        report.added_rows = GraphPart.from_json(outcome.added).to_rows
+    return report
 
 
 async def _report_large(

@@ -10,10 +10,10 @@ from dagmaster.ports.added_nodes import Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredTask
 
 
 @dataclass(slots=True)
@@ -83,6 +83,14 @@ class MemoryAddedNodeReader:
         return None
 
 
+def stage(database: MemoryDatabase, task: StoredTask, rows_of: Callable[[int], BatchRows]) -> None:
+    """Store a batch that is accepted with the success of a task."""
+    job = database.jobs[task.job_id]
+    number = reserve(job).number
+    write(job, number, rows_of(number))
+    task.batches = (*task.batches, number)
+
+
 class MemoryTaskNodes:
     """Batches that running tasks add to their own job."""
 
@@ -93,17 +101,14 @@ class MemoryTaskNodes:
         task = self._database.claimed_task(task_id, token)
         return None if task is None else reserve(self._database.jobs[task.job_id], key)
 
-    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
-        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
+        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
         database = self._database
         task = database.claimed_task(task_id, token)
         if task is None or not write(database.jobs[task.job_id], number, rows):
             return False
-        if at_once:
-            body = json.dumps({"batch": number, "node": task.node_id})
-            database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
-        else:
-            task.batches = (*task.batches, number)
+        body = json.dumps({"batch": number, "node": task.node_id})
+        database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
         return True
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:

@@ -11,7 +11,7 @@ from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.memory.added_nodes import MemoryTaskNodes
+from dagmaster.store.memory.added_nodes import MemoryTaskNodes, stage
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
 from dagmaster.store.result_notifications import fits_notification
 
@@ -197,6 +197,8 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 now = database.clock.now()
                 if task.started_at is None and report.running_seconds is not None:
                     task.started_at = now - report.running_seconds
+                if report.added_rows is not None:
+                    stage(database, task, report.added_rows)
                 accepted[task.task_id] = database.finish_task(
                     task, report.status, now, permanent=report.permanent, output=report.output,
                     error=report.error, metrics=report.metrics, handler_version=report.handler_version,

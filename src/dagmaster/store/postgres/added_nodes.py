@@ -18,7 +18,10 @@ from dagmaster.store.postgres.named_queries import queries
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    import asyncpg
+
     from dagmaster.ports.added_nodes import BatchKey, BatchRows
+    from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.store.postgres.connection import Connection, Copy
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
     from dagmaster.store.postgres.named_queries import Query
@@ -82,6 +85,29 @@ async def reserve_batch(
     raise DatabaseUnavailable("too many tasks add nodes to this job at the same moment: try again")
 
 
+async def reserve_task_batch(
+    connection: Connection, task_id: str, token: int, key: BatchKey | None = None
+) -> tuple[int, Reservation] | None:
+    """Return the job and the number of a new batch of a task; None if the task is not held."""
+    node_id, call_number, digest = key or (None, None, None)
+    params: dict[str, Any] = {"task_id": int(task_id), "token": token}
+    params |= {"node_id": node_id, "call_number": call_number, "digest": digest}
+    return await reserve_batch(connection, SQL["reserve_task_batch"], params)
+
+
+async def report_with_nodes(
+    connection: Connection, report: TaskReport, statement: tuple[Query, Mapping[str, Any]]
+) -> Sequence[asyncpg.Record]:
+    """Store the nodes that a task added with its report, in one transaction; no rows if the task is not held."""
+    reserved = await reserve_task_batch(connection, report.task_id, report.token)
+    if reserved is None or report.added_rows is None:
+        return []
+    job_id, (number, _) = reserved
+    params = {"job_id": job_id, "number": number, "task_id": int(report.task_id), "token": report.token}
+    statements = [(SQL["mark_written"], params), (SQL["stage_batch"], params), statement]
+    return await connection.copy_in_transaction(copies_of(job_id, number, report.added_rows(number)), statements)
+
+
 class PostgresAddedNodeReader:
     """Reads what was added to the graphs of jobs, on a pool of read-only connections."""
 
@@ -110,28 +136,20 @@ class PostgresTaskNodes:
 
     async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
-        reserved = await self._reserve(task_id, token, key)
+        reserved = await reserve_task_batch(self._journal, task_id, token, key)
         return None if reserved is None else reserved[1]
 
-    async def _reserve(self, task_id: str, token: int, key: BatchKey | None) -> tuple[int, Reservation] | None:
-        node_id, call_number, digest = key or (None, None, None)
-        params = {"task_id": int(task_id), "token": token}
-        params |= {"node_id": node_id, "call_number": call_number, "digest": digest}  # type: ignore[dict-item]
-        return await reserve_batch(self._journal, SQL["reserve_task_batch"], params)
-
-    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows, *, at_once: bool) -> bool:
-        """Store a batch, to be accepted with the success of the task, or now; return False if the task is not held."""
+    async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
+        """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         if row is None:
             return False
         job_id = row["job_id"]
         params = {"job_id": job_id, "number": number, "task_id": int(task_id), "token": token}
-        last = "send_task_batch" if at_once else "stage_batch"
-        statements = [(SQL["mark_written"], params), (SQL[last], params)]
-        # A command is durable when it is accepted; a staged batch is as durable as the report.
-        return bool(
-            await self._journal.copy_in_transaction(copies_of(job_id, number, rows), statements, is_flushed=at_once)
-        )
+        statements = [(SQL["mark_written"], params), (SQL["send_task_batch"], params)]
+        # A command is durable when it is accepted.
+        copies = copies_of(job_id, number, rows)
+        return bool(await self._journal.copy_in_transaction(copies, statements, is_flushed=True))
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

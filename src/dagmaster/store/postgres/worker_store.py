@@ -20,7 +20,7 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
-from dagmaster.store.postgres.added_nodes import PostgresTaskNodes
+from dagmaster.store.postgres.added_nodes import PostgresTaskNodes, report_with_nodes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
@@ -228,6 +228,14 @@ class PostgresWorkerStore(PostgresTaskNodes):
 
     async def report(self, reports: Sequence[TaskReport]) -> set[str]:
         """Report tasks; return the ids of the accepted reports."""
+        growing = [report for report in reports if report.added_rows is not None]
+        if growing:
+            others = [report for report in reports if report.added_rows is None]
+            accepted = await self.report(others) if others else set()
+            for report in growing:
+                rows = await report_with_nodes(self._reports, report, self._report_statement([report]))
+                accepted |= split_ids(rows[0]["task_ids"]) if rows else set()
+            return accepted
         query, params = self._report_statement(reports)
         row = await self._reports.row(query, params)
         return split_ids(None if row is None else row["task_ids"])

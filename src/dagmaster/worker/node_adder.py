@@ -1,0 +1,77 @@
+"""Nodes that running tasks add to their job at once: stored by the worker, accepted by the owner of the job.
+
+A later attempt that makes the same call adds nothing, and gets the same ids: see `BatchKey`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from dagmaster.authoring.graph_parts import GraphPart
+from dagmaster.errors import DagmasterError, DatabaseUnavailable, NodesRejected
+from dagmaster.ports.added_nodes import BatchKey
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from concurrent.futures import Future
+
+    from dagmaster.json_types import JsonObject
+    from dagmaster.ports.task_journal import TaskJournal
+    from dagmaster.ports.task_messages import TaskMessage
+    from dagmaster.worker.held_tasks import HeldTasks
+    from dagmaster.worker.process_protocol import AddNodesRequest
+
+
+class NodeAdder:
+    """Stores what tasks add at once. Created on the loop of the service; `add` is called on any thread."""
+
+    def __init__(
+        self, journal: TaskJournal, held: HeldTasks, back_off: Callable[[DagmasterError], Awaitable[None]]
+    ) -> None:
+        self._journal = journal
+        self._held = held
+        self._back_off = back_off
+        self._loop = asyncio.get_running_loop()
+
+    def add(self, task: TaskMessage, call: int, part: JsonObject) -> Future[JsonObject]:
+        """Store nodes that a task adds by its n-th call; return the future of their names and ids."""
+        return asyncio.run_coroutine_threadsafe(self._add(task, call, part), self._loop)
+
+    def add_for_process(
+        self, task: TaskMessage, request: AddNodesRequest, answer: Callable[[JsonObject], None]
+    ) -> None:
+        """Store nodes that a handler process adds, and send it the answer. Called on the loop of the process."""
+        future = asyncio.wrap_future(self.add(task, request.call, request.part))
+        future.add_done_callback(lambda done: None if done.cancelled() else answer({"added": done.result()}))
+
+    async def _add(self, task: TaskMessage, call: int, body: JsonObject) -> JsonObject:
+        try:
+            part = GraphPart.from_json(body)
+            key = BatchKey(task.node_id, call, part.digest())
+            # A name that cannot be used is rejected before anything is stored.
+            part.to_rows(1)
+            while True:
+                try:
+                    return {"call": call, **await self._store(task, key, part)}
+                except DatabaseUnavailable as error:
+                    await self._back_off(error)
+        except (KeyError, TypeError, ValueError) as error:
+            return {"call": call, "error": f"the nodes are not valid: {error}"}
+        except DagmasterError as error:
+            return {"call": call, "error": str(error)}
+
+    async def _store(self, task: TaskMessage, key: BatchKey, part: GraphPart) -> JsonObject:
+        held = self._held.get(task.task_id)
+        token = (task.lease_token or 0) if held is None else held.token
+        reserved = await self._journal.reserve_batch(task.task_id, token, key)
+        if reserved is None:
+            raise NodesRejected("the task is not held by this worker any more")
+        if not reserved.is_written:
+            rows = part.to_rows(reserved.number)
+            await self._journal.add_batch(task.task_id, token, reserved.number, rows)
+        # Also after a lost answer: the rows of the batch say which ids count.
+        nodes = await self._journal.batch_nodes(task.task_id, token, reserved.number)
+        if len(nodes) != len(part.tasks):
+            raise NodesRejected("the task is not held by this worker any more")
+        return {"nodes": [[node.id, node.node_id] for node in nodes]}
