@@ -1,4 +1,4 @@
-"""Thirteen bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
+"""Fourteen bugs to plant in the SQL: a piece of a named query, its replacement, and the test that must fail.
 
 `tests/integration/test_planted_bugs.py` plants each and runs its test. The same bugs are planted in the memory store, for
 the simulation to find.
@@ -113,6 +113,13 @@ PLANTED: Final = {
         "count(*) OVER (PARTITION BY worker_id) = 1 AS is_alone",
         "true AS is_alone",
         "conformance/test_claimed_tasks.py::test_only_the_sole_task_of_a_dead_worker_was_alone",
+    ),
+    "nodes added by each attempt": PlantedBug(
+        "added_nodes",
+        "reserve_task_batch",
+        ":call_number::integer, :digest::text, clock()",
+        ":call_number::integer, :digest::text || random(), clock()",
+        "conformance/test_added_nodes.py::test_a_call_that_is_repeated_by_a_later_attempt_reserves_the_same_batch",
     ),
     "event number reused": PlantedBug(
         "orchestrator",

@@ -101,6 +101,15 @@ nodes:
   c: {handler: work, queue: q, retry: {max_lost: 2}}
 """
 
+GROWING: Final = """
+workflow_id: growing
+version: 1
+nodes:
+  plan: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}, next: split}
+  split: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}, next: after}
+  after: {handler: work, queue: q, retry: {max_attempts: 4, initial_delay_seconds: 0.5, max_lost: 100}}
+"""
+
 POISON: Final = """
 workflow_id: poison
 version: 1
@@ -140,4 +149,5 @@ def cases() -> tuple[Case, ...]:
             commands=[ScheduledCommand(kind=CommandKind.CANCEL, after_seconds=4), resume],
         ),
         Case(graphs=[chain, branches, tiles, chain]),
+        Case(graphs=[graph(GROWING)], growing=["split"], failing=0.3),
     )

@@ -1,4 +1,4 @@
-"""Thirteen bugs to plant in the memory store: each is a store that does one thing wrong.
+"""Fourteen bugs to plant in the memory store: each is a store that does one thing wrong.
 
 They are the mistakes that a protocol like this one invites. A simulation that does not find them proves nothing.
 """
@@ -20,6 +20,7 @@ from dagmaster.store.memory.worker_store import MemoryWorkerStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from dagmaster.ports.added_nodes import BatchKey, Reservation
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.ports.task_source import ClaimedTask
@@ -194,6 +195,17 @@ class EveryLossIsCharged(MemoryOrchestratorStore):
         return lost
 
 
+class NodesAddedByEachAttempt(MemoryWorkerStore):
+    """Nodes that are added at once are added again by a later attempt."""
+
+    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+        reserved = await super().reserve_batch(task_id, token)
+        task = self._database.claimed_task(task_id, token)
+        if reserved is not None and task is not None:
+            self._database.jobs[task.job_id].batches[reserved.number].key = key
+        return reserved
+
+
 PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "no epoch check": lambda: StoreFactories(orchestrator=NoEpochCheck),
     "no token check": lambda: StoreFactories(worker=NoTokenCheck),
@@ -207,6 +219,7 @@ PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "double expansion": lambda: StoreFactories(orchestrator=DoubleExpansion),
     "timer lost on reload": lambda: StoreFactories(orchestrator=TimerLostOnReload),
     "every loss is charged": lambda: StoreFactories(orchestrator=EveryLossIsCharged),
+    "nodes added by each attempt": lambda: StoreFactories(worker=NodesAddedByEachAttempt),
     "event number reused": lambda: StoreFactories(orchestrator=EventNumberReused),
 }
 """The planted bugs by name."""

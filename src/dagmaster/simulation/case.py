@@ -44,6 +44,8 @@ class Case:
     """The share of the schedules in which a handler may fail permanently."""
     poison: Collection[str] = ()
     """The nodes whose handlers kill their worker."""
+    growing: Collection[str] = ()
+    """The nodes whose handlers add nodes to their job."""
     known: Registry | None = None
     """The real handlers, which are not run: their models define the outputs of the mocks."""
     _shapes: Shapes | None = field(default=None, init=False, repr=False)

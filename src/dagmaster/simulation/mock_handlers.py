@@ -11,11 +11,13 @@ import random
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.authoring.handler_context import HandlerContext  # noqa: TC001 - read by the decorator
 from dagmaster.authoring.handler_decorator import mark_task
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
 from dagmaster.errors import HandlerInvalid, PermanentError
+from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.simulation.output_inference import Shapes
 from dagmaster.simulation.value_schema import Kind, Requirement, Shape
 
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_decorator import HandlerSpec
     from dagmaster.engine.graph import Graph, Spec
-    from dagmaster.json_types import JsonValue
+    from dagmaster.json_types import JsonObject, JsonValue
+
+ADDED: Final = "_more_"
+"""In the name of a node that a mock added, after the name of its own node."""
 
 EXHAUSTING_FAILURES: Final = 9
 """More failures than the usual retry policies allow."""
@@ -34,7 +39,7 @@ class MockHandlers:
     """A mock for each handler of some workflows. `failures` returns how often a node of a job has failed.
 
     In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice. The nodes of
-    `poison` kill their worker: `kill_host` kills the process that calls it.
+    `poison` kill their worker: `kill_host` kills the process that calls it. Those of `growing` add nodes to their job.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class MockHandlers:
         shapes: Shapes,
         poison: Collection[str] = (),
         kill_host: Callable[[], None] = lambda: None,
+        growing: Collection[str] = (),
     ) -> None:
         self._seed = seed
         self._failures = failures
@@ -55,6 +61,7 @@ class MockHandlers:
         self._shapes = shapes
         self._poison = frozenset(poison)
         self._kill_host = kill_host
+        self._growing = frozenset(growing)
         names = {task.handler for task in self._tasks.values()}
         self.registry = Registry([self._mock(name) for name in sorted(names)])
 
@@ -69,7 +76,8 @@ class MockHandlers:
     async def _run(self, ctx: HandlerContext) -> JsonValue:
         rng = random.Random(f"{self._seed} {ctx.node_id}")  # noqa: S311 - to be drawn again
         static = ctx.node_id.split("__", 1)[0]
-        task = self._tasks.get(static)
+        # Added nodes are named after the node that added them.
+        task = self._tasks.get(static.partition(ADDED)[0])
         seconds = rng.choice((0.0, 0.001, 0.01, 0.3, 2.0, 9.0))
         fails = rng.choice((0, 0, 0, 0, 1, 1, 2, EXHAUSTING_FAILURES))
         phases = rng.choice((0, 0, 3))
@@ -85,12 +93,33 @@ class MockHandlers:
         if static in self._poison:
             self._kill_host()
             await asyncio.Event().wait()
+        if static in self._growing and task is not None:
+            await _add_nodes(ctx, task, at_once=rng.random() < 0.5)  # noqa: PLR2004
         if self._failures(ctx.job_id, ctx.node_id) < fails:
             if rng.random() < 0.1 and self._is_failing:  # noqa: PLR2004
                 raise PermanentError("drawn to fail permanently", kind="mock")
             raise RuntimeError("drawn to fail")
         output = self._shapes.of.get(static, Shape(Kind.OBJECT)).draw(rng)
         return {**output, "node": ctx.node_id, "attempt": ctx.attempt} if isinstance(output, dict) else output
+
+
+async def _add_nodes(ctx: HandlerContext, task: TaskSpec, *, at_once: bool) -> None:
+    """Add a chain and a collector. Their names are the same in every attempt: to add them twice would fail."""
+    retry = {"max_attempts": 4, "initial_delay_seconds": 0.5, "max_lost": 100}
+    definition: JsonObject = {"handler": task.handler, "queue": task.queue, "retry": retry}
+    # Each attempt makes its own ids.
+    first = ctx.fencing_token * 10
+    part = GraphPart([TaskPart(first + i, "more", dict(definition), f"{ctx.node_id}{ADDED}{i}") for i in range(4)])
+    part.tasks[2].definition = {"type": "fan_in", "sources": [first, first + 1]}
+    part.tasks[3].definition = {**definition, "params": {"results": None}}
+    part.tasks[3].references = [[["results"], first + 2, ["results"]]]
+    kind = MemberKind.TASK
+    edges = ((0, 1), (0, 2), (1, 2), (2, 3))
+    part.dependencies = [(kind, first + source, kind, first + target) for source, target in edges]
+    if at_once:
+        await asyncio.wrap_future(ctx.add_nodes_at_once(part))
+    else:
+        ctx.add_nodes(part)
 
 
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:

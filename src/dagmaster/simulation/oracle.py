@@ -351,6 +351,23 @@ class Oracle:
                     _violate(f"node {event.node} of job {job_id} completed twice in run {run}")
                 completed.add((event.node, run))
         self._check_nodes(job)
+        self._check_batches(job)
+
+    def _check_batches(self, job: StoredJob) -> None:
+        """Check that each call that added nodes at once was accepted, once; and each success with its nodes."""
+        if job.row.status.value != "COMPLETED":
+            return
+        written = [batch for batch in job.batches.values() if batch.rows is not None]
+        calls = Counter(batch.key[:2] for batch in written if batch.key is not None)
+        for call, times in calls.items():
+            if times > 1:
+                _violate(f"job {job.new.id}: call {call[1]} of {call[0]} added nodes {times} times")
+        for batch in written:
+            if batch.accepted_order is None:
+                _violate(f"job {job.new.id} completed without batch {batch.number}, which was stored")
+        added = {record.node_id for batch in written for record in (batch.rows.nodes if batch.rows else ())}
+        for node_id in added - job.nodes.keys():
+            _violate(f"job {job.new.id} completed, and node {node_id}, which was added, never ran")
 
     def _check_nodes(self, job: StoredJob) -> None:
         job_id = job.new.id

@@ -198,7 +198,7 @@ class World:
         graphs = [*case.graphs, *case.children]
         self._mocks = MockHandlers(
             graphs, seed, self.oracle.failures, failing=case.failing, shapes=case.shapes, poison=case.poison,
-            kill_host=self._kill_current_host,
+            kill_host=self._kill_current_host, growing=case.growing,
         )  # fmt: skip
         self._count = 0
         self._starts: dict[Host, Callable[[], None]] = {}

@@ -104,8 +104,10 @@ async def report_with_nodes(
         return []
     job_id, (number, _) = reserved
     params = {"job_id": job_id, "number": number, "task_id": int(report.task_id), "token": report.token}
-    statements = [(SQL["mark_written"], params), (SQL["stage_batch"], params), statement]
-    return await connection.copy_in_transaction(copies_of(job_id, number, report.added_rows(number)), statements)
+    copies = copies_of(job_id, number, report.added_rows(number))
+    # The row of the task is locked last: a turn that stops the task must not wait for the copy.
+    after = [(SQL["stage_batch"], params), statement]
+    return await connection.copy_in_transaction([(SQL["mark_written"], params)], copies, after)
 
 
 class PostgresAddedNodeReader:
@@ -146,10 +148,14 @@ class PostgresTaskNodes:
             return False
         job_id = row["job_id"]
         params = {"job_id": job_id, "number": number, "task_id": int(task_id), "token": token}
-        statements = [(SQL["mark_written"], params), (SQL["send_task_batch"], params)]
         # A command is durable when it is accepted.
-        copies = copies_of(job_id, number, rows)
-        return bool(await self._journal.copy_in_transaction(copies, statements, is_flushed=True))
+        sent = await self._journal.copy_in_transaction(
+            [(SQL["mark_written"], params)],
+            copies_of(job_id, number, rows),
+            [(SQL["send_task_batch"], params)],
+            is_flushed=True,
+        )
+        return bool(sent)
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

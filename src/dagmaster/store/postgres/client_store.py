@@ -110,9 +110,8 @@ class PostgresClientStore:
             params |= {name: column[0] for name, column in entry_columns(audit).items()}
         submit = submit_statement(is_single=True, is_audited=bool(audit))
         number = {"job_id": int(job.id)}
-        stored = await self.session.copy_in_transaction(
-            copies_of(int(job.id), 1, rows), [(submit, params), (ADDED["first_batch"], number)]
-        )
+        before = [(submit, params), (ADDED["first_batch"], number)]
+        stored = await self.session.copy_in_transaction(before, copies_of(int(job.id), 1, rows))
         if stored:
             return Accepted(job.id, is_new=True)
         return (await self.find_duplicates([job]))[0]
@@ -127,8 +126,9 @@ class PostgresClientStore:
     ) -> str | None:
         """Store a batch and ask the owner of the job to accept it; return the id of the command."""
         params = {"job_id": int(job_id), "number": number, "sent_by": sent_by, **entry_columns(audit)}
-        statements = [(ADDED["mark_written"], params), (ADDED["send_job_batch"], params)]
-        stored = await self.session.copy_in_transaction(copies_of(int(job_id), number, rows), statements)
+        copies = copies_of(int(job_id), number, rows)
+        before, after = [(ADDED["mark_written"], params)], [(ADDED["send_job_batch"], params)]
+        stored = await self.session.copy_in_transaction(before, copies, after)
         return str(stored[0]["id"]) if stored else None
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:

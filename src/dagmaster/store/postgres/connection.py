@@ -172,13 +172,17 @@ class Connection:
         return rows
 
     async def copy_in_transaction(
-        self, copies: Sequence[Copy], statements: Sequence[tuple[Query, Mapping[str, Any]]], *, is_flushed: bool = False
+        self,
+        before: Sequence[tuple[Query, Mapping[str, Any]]],
+        copies: Sequence[Copy],
+        after: Sequence[tuple[Query, Mapping[str, Any]]] = (),
+        *,
+        is_flushed: bool = False,
     ) -> list[asyncpg.Record]:
-        """Copy rows and run statements in one transaction; return the rows of the last.
+        """Run statements, copy rows and run further statements in one transaction; return the rows of the last one.
 
         If a statement returns no row, nothing is changed. `is_flushed`: commit synchronously on any connection.
         """
-        rows: list[asyncpg.Record] = []
         async with self._lock:
             connection = await self._ensure_connected()
             transaction = connection.transaction()
@@ -186,16 +190,14 @@ class Connection:
                 await transaction.start()
                 if is_flushed:
                     await connection.execute("SET LOCAL synchronous_commit = on")
-                for table, columns, records in copies:
+                rows = await _fetch_each(connection, before)
+                for table, columns, records in copies if rows else ():
                     await connection.copy_records_to_table(
                         table, schema_name="dagapp", columns=columns, records=records, timeout=COMMAND_SECONDS
                     )
-                for query, params in statements:
-                    rows = await connection.fetch(query.sql, *query.arguments(params))
-                    if not rows:
-                        await transaction.rollback()
-                        return rows
-                await transaction.commit()
+                if rows and after:
+                    rows = await _fetch_each(connection, after)
+                await (transaction.commit() if rows else transaction.rollback())
             except asyncio.CancelledError:
                 self._drop(connection)
                 raise
@@ -203,7 +205,7 @@ class Connection:
                 if not connection.is_closed():
                     with contextlib.suppress(*DRIVER_ERRORS):
                         await transaction.rollback()
-                raise self._translate(error, statements[-1][0].name) from error
+                raise self._translate(error, before[0][0].name) from error
         return rows
 
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
@@ -315,6 +317,18 @@ class Connection:
     def _on_terminated(self, _connection: object) -> None:
         if self._on_disconnect is not None:
             self._on_disconnect()
+
+
+async def _fetch_each(
+    connection: asyncpg.Connection[asyncpg.Record], statements: Sequence[tuple[Query, Mapping[str, Any]]]
+) -> list[asyncpg.Record]:
+    """Run statements until one returns no row; return the rows of the last one."""
+    rows: list[asyncpg.Record] = []
+    for query, params in statements:
+        rows = await connection.fetch(query.sql, *query.arguments(params))
+        if not rows:
+            break
+    return rows
 
 
 def translate_error(error: BaseException, where: str) -> DagmasterError:

@@ -1,0 +1,131 @@
+"""Nodes that running tasks add to their job: stored with the report or at once, by the task that holds the lease."""
+
+from __future__ import annotations
+
+import json
+
+from dagmaster.engine.status import AttemptStatus
+from dagmaster.ports.added_nodes import BatchKey, BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
+from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.task_ledger import TaskReport
+from tests.conformance.jobs import Scene, a_turn
+
+TASK, GROUP = MemberKind.TASK, MemberKind.GROUP
+KEY = BatchKey("a", 0, "digest")
+
+
+def some_rows(world, number: int = 1) -> BatchRows:
+    """Return two nodes, a group, and what they wait for."""
+    definition = json.dumps({"handler": "h", "queue": "q", "params": {"text": "{{ x }}"}})
+    return BatchRows(
+        [NodeRecord(int(world.ids.new()), f"n{number}_{i}", "g", definition) for i in range(2)],
+        [GroupRecord(int(world.ids.new()), "g", None)],
+        [DependencyRecord(TASK, "a", GROUP, "g"), DependencyRecord(GROUP, "g", TASK, "b")],
+    )
+
+
+async def a_held_task(world):
+    scene = await Scene.begin(world)
+    await scene.dispatch("a")
+    worker = await world.worker()
+    (task,) = await worker.claim(1)
+    return scene, worker, task
+
+
+async def test_nodes_of_a_report_are_stored_with_it_and_read_with_the_result(world):
+    scene, worker, task = await a_held_task(world)
+    rows = some_rows(world)
+    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("{}"))
+    report.added_rows = lambda _number: rows
+    assert await worker.report([report]) == {task.task_id}
+    (result,) = await scene.orchestrator.read_results(10)
+    assert result.batches == "1"
+    (batch,) = await scene.orchestrator.load_batches(scene.job_id, [1])
+    assert list(batch.nodes) == list(rows.nodes)
+    assert list(batch.groups) == list(rows.groups)
+    assert list(batch.dependencies) == list(rows.dependencies)
+    assert await scene.orchestrator.load_batches(scene.job_id) == [], "its owner has not accepted it"
+
+
+async def test_nodes_of_a_report_that_comes_too_late_are_not_stored(world):
+    scene, worker, task = await a_held_task(world)
+    report = TaskReport(task.task_id, task.token + 1, AttemptStatus.COMPLETED, output=JsonText("{}"))
+    report.added_rows = lambda _number: some_rows(world)
+    assert await worker.report([report]) == set()
+    assert await scene.orchestrator.read_results(10) == []
+    assert await scene.orchestrator.load_batches(scene.job_id, range(5)) == []
+
+
+async def test_a_report_with_nodes_is_accepted_beside_others(world):
+    scene, worker, task = await a_held_task(world)
+    other = await scene.dispatch("b")
+    (second,) = await worker.claim(1)
+    reports = [TaskReport(t.task_id, t.token, AttemptStatus.COMPLETED, output=JsonText("{}")) for t in (task, second)]
+    reports[0].added_rows = lambda _number: some_rows(world)
+    assert await worker.report(reports) == {task.task_id, other}
+    results = {result.node_id: result.batches for result in await scene.orchestrator.read_results(10)}
+    assert results == {"a": "1", "b": None}
+
+
+async def test_nodes_that_are_added_at_once_are_a_command_to_the_owner(world):
+    scene, worker, task = await a_held_task(world)
+    reserved = await worker.reserve_batch(task.task_id, task.token, KEY)
+    assert reserved == (1, False)
+    assert await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    (command,) = await scene.orchestrator.read_commands(10)
+    assert (command.kind, command.body["batch"], command.body["node"]) == ("add_nodes", 1, "a")
+    assert command.sent_by == "task a"
+
+
+async def test_a_call_that_is_repeated_by_a_later_attempt_reserves_the_same_batch(world):
+    scene, worker, task = await a_held_task(world)
+    rows = some_rows(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, rows)
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    assert await worker.reserve_batch(again.task_id, again.token, KEY) == (1, True)
+    assert list(await worker.batch_nodes(again.task_id, again.token, 1)) == list(rows.nodes)
+    assert await worker.add_batch(again.task_id, again.token, 1, rows) is False, "it has its rows"
+    assert await worker.reserve_batch(again.task_id, again.token, KEY._replace(call_number=1)) == (2, False)
+    assert await worker.reserve_batch(again.task_id, again.token, KEY._replace(digest="other")) == (3, False)
+    assert len(await scene.orchestrator.read_commands(10)) == 1
+
+
+async def test_a_batch_that_was_reserved_and_never_written_is_reserved_again(world):
+    _, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    assert await worker.reserve_batch(task.task_id, task.token, KEY) == (1, False)
+
+
+async def test_a_task_that_is_not_held_adds_nothing(world):
+    scene, worker, task = await a_held_task(world)
+    token = task.token + 1
+    assert await worker.reserve_batch(task.task_id, token, KEY) is None
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    assert await worker.add_batch(task.task_id, token, 1, some_rows(world)) is False
+    assert await worker.batch_nodes(task.task_id, token, 1) == []
+    assert await scene.orchestrator.read_commands(10) == []
+    assert await scene.orchestrator.load_batches(scene.job_id, [1]) == []
+
+
+async def test_an_accepted_batch_is_loaded_with_its_job_in_the_order_of_acceptance(world):
+    scene, worker, task = await a_held_task(world)
+    for number in (1, 2):
+        await worker.reserve_batch(task.task_id, task.token, KEY._replace(call_number=number))
+        await worker.add_batch(task.task_id, task.token, number, some_rows(world, number))
+    await scene.write(batches={2: 1, 1: 2})
+    assert [batch.number for batch in await scene.orchestrator.load_batches(scene.job_id)] == [2, 1]
+    (claimed,) = await scene.orchestrator.load_owned([scene.job_id])
+    assert [(batch.number, batch.accepted_order) for batch in claimed.batches] == [(2, 1), (1, 2)]
+    assert [node.node_id for node in claimed.batches[1].nodes] == ["n1_0", "n1_1"]
+
+
+async def test_a_former_owner_accepts_no_batch(world):
+    scene, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    turn = a_turn(await scene.now(), batches={1: 1})
+    await scene.orchestrator.load_owned([scene.job_id])
+    assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
+    assert await scene.orchestrator.load_batches(scene.job_id) == []
