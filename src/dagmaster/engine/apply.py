@@ -30,7 +30,7 @@ from dagmaster.engine.events import (
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
 from dagmaster.engine.growth import grow_job
-from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, finish
+from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, end_before_start, finish
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
@@ -80,11 +80,11 @@ def _task_succeeded(step: Step, event: TaskSucceeded) -> None:
     if node is None:
         return
     node.handler_version = event.version
-    if event.added is not None and not step.job.ending:
+    if event.added is not None:
         try:
             _add_nodes(step, event.added)
         except NodesRejected as error:
-            step.fail(node, failure("added_nodes", f"its nodes cannot be added: {error}"))
+            _fail_or_cancel(step, node, failure("added_nodes", f"its nodes cannot be added: {error}"))
             return
     step.complete(node, REPORTED)
 
@@ -312,6 +312,13 @@ def _add_nodes(step: Step, batch: NodeBatch) -> None:
     job = step.job
     growth = grow_job(job, batch)
     step.out.append(AddNodes(batch.numbers, tuple(node.id for node in growth.new)))
+    if job.ending:
+        # Only with the success of a task, which is not run again: a resume runs the nodes that it added.
+        for node in growth.new:
+            end_before_start(step, node)
+        return
+    if job.status is JobStatus.PENDING:
+        return
     # All are counted before the first is skipped: a skip notifies the others itself.
     for node, outcome in [(node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed)]:
         if outcome == SATISFIED:

@@ -2,7 +2,8 @@
 
 A group is one node, which completes when every member is finished: a join. A member may be a group. What a group waits
 for, every member waits for: one leaf, the `entry` of the group. If that is more than one dependency, a node `x__start`
-joins them, so that a group of m nodes behind n dependencies has m + n edges.
+joins them, so that a group of m nodes behind n dependencies has m + n edges. A member that depends on another member
+needs no such leaf: the other one has it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,65 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.graph import Gate, GateKind, GroupSpec, Leaf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.graph import Spec
 
 START_SUFFIX: Final = "__start"
+
+
+def is_group_start(node_id: str) -> bool:
+    """Return whether a node joins the dependencies of a group: no author wrote it."""
+    return node_id.endswith(START_SUFFIX)
+
+
+def written_name(node_id: str) -> str:
+    """Return the name that an author wrote: of a group, for the node that joins its dependencies."""
+    return node_id.removesuffix(START_SUFFIX)
+
+
+def members(spec: Spec) -> list[str]:
+    """Return the direct members of a group; none for any other node."""
+    is_filled = isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
+    if not is_filled or is_group_start(spec.id) or spec.requires is None:
+        return []
+    return [leaf.node for leaf in spec.requires.leaves()]
+
+
+def all_members(specs: Mapping[str, Spec], group_id: str) -> Iterator[str]:
+    """Yield the members of a group at any depth, without the groups among them."""
+    pending = [group_id]
+    while pending:
+        node_id = pending.pop()
+        if isinstance(specs[node_id], GroupSpec):
+            pending += members(specs[node_id])[::-1]
+        else:
+            yield node_id
+
+
+def result_nodes(specs: Mapping[str, Spec], last: Collection[str]) -> tuple[str, ...]:
+    """Return the last nodes of a graph, of a group its own last nodes: a group has no output."""
+    followed = frozenset(
+        leaf.node for spec in specs.values() if not members(spec) and spec.requires for leaf in spec.requires.leaves()
+    )
+    chosen = {node_id for node_id in last if not isinstance(specs[node_id], GroupSpec)}
+    for group_id in {node_id for node_id in last if isinstance(specs[node_id], GroupSpec)}:
+        chosen |= {member for member in all_members(specs, group_id) if _is_last(member, group_id, specs, followed)}
+    return tuple(node_id for node_id in specs if node_id in chosen)
+
+
+def _is_last(member: str, group_id: str, specs: Mapping[str, Spec], followed: frozenset[str]) -> bool:
+    """Return whether nothing depends on a member of a group, nor on a group inside of it that the member is in."""
+    inner = [*groups_of(specs, member)]
+    return followed.isdisjoint([member, *inner[: inner.index(group_id)]])
+
+
+def groups_of(specs: Mapping[str, Spec], node_id: str) -> Iterator[str]:
+    """Yield the groups that a node is in, innermost first."""
+    group = specs[node_id].group
+    while group is not None:
+        yield group
+        group = specs[group].group
 
 
 def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:
@@ -45,6 +100,30 @@ def link_groups(specs: Mapping[str, Spec], existing: Mapping[str, Spec]) -> dict
     `specs` have the dependencies that were written. Their groups are among them, or exist already.
     """
     return _GroupLinker(specs, existing).link()
+
+
+def spell_cycle(cycle: Sequence[str], specs: Mapping[str, Spec]) -> str:
+    """Spell out a cycle, as its nodes were written, and the dependencies in it that a node has from a group."""
+    names = list(dict.fromkeys(map(written_name, cycle)))
+    inherited = [
+        f"{target} is in the group {group}, which depends on {source}"
+        for source, target in zip([names[-1], *names], names, strict=False)
+        if (group := _inherited_from(target, source, specs)) is not None
+    ]
+    return " → ".join([*names, names[0]]) + (f" ({'; '.join(inherited)})" if inherited else "")
+
+
+def _inherited_from(target: str, source: str, specs: Mapping[str, Spec]) -> str | None:
+    """Return the group through which a node depends on another one; None if it does not."""
+    for group_id in groups_of(specs, target):
+        group = specs[group_id]
+        start = specs.get(f"{group_id}{START_SUFFIX}")
+        leaves = [] if start is None or start.requires is None else start.requires.leaves()
+        if isinstance(group, GroupSpec) and group.entry is not None:
+            leaves.append(group.entry)
+        if source in {leaf.node for leaf in leaves}:
+            return group_id
+    return None
 
 
 class _GroupLinker:
@@ -75,7 +154,7 @@ class _GroupLinker:
             return with_members(empty, self.members.get(spec.id, ()))
         if spec.group is None:
             return spec
-        return replace(spec, requires=with_leaf(spec.requires, self._entry(spec.group)))
+        return replace(spec, requires=self._with_entry(spec))
 
     def _entry(self, group_id: str | None) -> Leaf | None:
         if group_id is None:
@@ -85,8 +164,27 @@ class _GroupLinker:
             self.entries[group_id] = self._new_entry(group) if group_id in self.specs else group.entry
         return self.entries[group_id]
 
+    def _with_entry(self, spec: Spec) -> Gate | None:
+        """Return what a member waits for: its own dependencies, and those of its group."""
+        requires = spec.requires
+        if spec.group is None or (requires is not None and self._waits_for_member(requires, spec.group)):
+            return requires
+        return with_leaf(requires, self._entry(spec.group))
+
+    def _waits_for_member(self, requires: Gate, group_id: str) -> bool:
+        if requires.kind is not GateKind.ALL and len(requires.members) > 1:
+            return False
+        leaves = (member.node for member in requires.members if isinstance(member, Leaf))
+        return any(self._is_in(node_id, group_id) for node_id in leaves)
+
+    def _is_in(self, node_id: str, group_id: str) -> bool:
+        group = self._spec(node_id).group
+        while group is not None and group != group_id:
+            group = self._spec(group).group
+        return group is not None
+
     def _new_entry(self, group: GroupSpec) -> Leaf | None:
-        requires = with_leaf(group.requires, self._entry(group.group))
+        requires = self._with_entry(group)
         if requires is None:
             return None
         if len(requires.members) == 1 and isinstance(requires.members[0], Leaf):
@@ -96,6 +194,9 @@ class _GroupLinker:
         return Leaf(start)
 
     def _group(self, group_id: str) -> GroupSpec:
-        group = self.specs.get(group_id) or self.existing[group_id]
+        group = self._spec(group_id)
         assert isinstance(group, GroupSpec)  # noqa: S101 - for mypy; checked before
         return group
+
+    def _spec(self, node_id: str) -> Spec:
+        return self.specs.get(node_id) or self.existing[node_id]

@@ -1,7 +1,8 @@
 """Graphs that grow: nodes, groups and dependencies that are added to the graph of one job.
 
 A batch is added as a whole or not at all. What it may not be is decided here: a name that is in use, a reference to
-nothing, a cycle, a dependency of a node that has started, or one on a node that can never complete.
+nothing, a cycle, a dependency of a node that has started, or one on a node that can never complete. A job that is
+ending starts nothing, but a task that succeeds may still add to it: a resume runs what was added.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagmaster.engine.gates import BROKEN
 from dagmaster.engine.graph import GroupSpec, Leaf, Wiring
-from dagmaster.engine.groups import START_SUFFIX, link_groups, with_leaf
-from dagmaster.engine.model import leaf_outcome
+from dagmaster.engine.groups import link_groups, spell_cycle, with_leaf
+from dagmaster.engine.model import is_unsuccessful, leaf_outcome
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.topology import find_cycle, topological_order
 from dagmaster.errors import NodesRejected
@@ -71,7 +72,7 @@ def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | No
     """Return the specs to put into a graph, or raise `NodesRejected`."""
     _check_names(specs, batch)
     linked = _link(specs, batch)
-    _check_cycles(linked, wiring or Wiring(specs.values()))
+    _check_cycles(specs, linked, wiring or Wiring(specs.values()))
     return linked
 
 
@@ -134,7 +135,7 @@ def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec])
         group = parent.group
 
 
-def _check_cycles(linked: Mapping[str, Spec], wiring: Wiring) -> None:
+def _check_cycles(specs: Mapping[str, Spec], linked: Mapping[str, Spec], wiring: Wiring) -> None:
     """Look for a cycle among the nodes that a new edge leads to, and their descendants."""
     affected = dict.fromkeys(linked)
     pending = [node_id for node_id in linked if node_id in wiring.dependents or node_id in wiring.leaves]
@@ -150,8 +151,7 @@ def _check_cycles(linked: Mapping[str, Spec], wiring: Wiring) -> None:
     if len(order) < len(affected):
         left = affected.keys() - set(order)
         tangled = {node_id: sources[node_id] for node_id in affected if node_id in left}
-        cycle = [node_id.removesuffix(START_SUFFIX) for node_id in find_cycle(tangled)]
-        raise NodesRejected(f"cycle: {' → '.join([*dict.fromkeys(cycle), cycle[0]])}")
+        raise NodesRejected(f"cycle: {spell_cycle(find_cycle(tangled), {**specs, **linked})}")
 
 
 def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterable[str]:
@@ -165,12 +165,13 @@ def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> N
     new = {spec.id for spec in batch.specs}
     for spec in linked.values():
         node = job.nodes.get(spec.id)
-        if node is not None and node.status is not NodeStatus.PENDING:
+        can_wait = node is None or node.status is NodeStatus.PENDING or (job.ending and is_unsuccessful(node))
+        if node is not None and not can_wait:
             raise NodesRejected(
                 f"{spec.id!r} is {node.status}: a dependency or a member can be added only before it has started"
             )
     written = [leaf for spec in batch.specs if spec.requires is not None for leaf in spec.requires.leaves()]
     for leaf in (*written, *(leaf for _, leaf in batch.links)):
         source = None if leaf.node in new else job.nodes.get(leaf.node)
-        if source is not None and leaf_outcome(source, leaf.branch) == BROKEN:
+        if source is not None and leaf_outcome(source, leaf.branch) == BROKEN and not job.ending:
             raise NodesRejected(f"{source.id!r} is {source.status}: what depends on it could never run")

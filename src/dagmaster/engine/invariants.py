@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.gates import OPEN, SATISFIED, count
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.groups import members
 from dagmaster.engine.model import FanOut, fails_job, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
@@ -199,6 +200,19 @@ def _outcome(job: Job, node: Node) -> int:
         if outcome != OPEN and (settled := count(gates, counts, gate, outcome)) != OPEN:
             return settled
     return OPEN
+
+
+@_invariant("A COMPLETED group has no unfinished member.")
+def _completed_groups_have_finished_members(job: Job) -> Iterator[str]:
+    for node in job.nodes.values():
+        if node.status is NodeStatus.COMPLETED:
+            yield from (member for member in members(node.spec) if not job.nodes[member].is_terminal)
+
+
+@_invariant("The members of a group are its leaves.")
+def _groups_wait_for_their_members(job: Job) -> Iterator[str]:
+    linked = {member: node_id for node_id, spec in job.graph.specs.items() for member in members(spec)}
+    yield from (node_id for node_id, spec in job.graph.specs.items() if spec.group != linked.get(node_id))
 
 
 # ── Fan-outs ────────────────────────────────────────────────────────────────────────────────────────────────────────

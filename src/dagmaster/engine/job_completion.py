@@ -8,7 +8,7 @@ from dagmaster.engine import fanout
 from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
 from dagmaster.engine.events import TaskReleased
 from dagmaster.engine.json_size import check_size
-from dagmaster.engine.model import FanOut, Job, fails_job
+from dagmaster.engine.model import FanOut, Job, Node, fails_job
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
@@ -28,10 +28,7 @@ def cancel_remaining(step: Step) -> None:
     job = step.job
     for node in job.walk():
         if node.status in _NOT_STARTED:
-            if job.cancel_requested:
-                step.cancel(node)
-            else:
-                step.skip(node, SkipReason.JOB_FAILED)
+            end_before_start(step, node)
         elif isinstance(node, FanOut):
             node.close_admission()
             job.changed.append(node)
@@ -43,6 +40,14 @@ def cancel_remaining(step: Step) -> None:
     for node in job.walk():
         if isinstance(node, FanOut):
             fanout.close_if_done(step, node)
+
+
+def end_before_start(step: Step, node: Node) -> None:
+    """Cancel or skip a node of an ending job that has not started."""
+    if step.job.cancel_requested:
+        step.cancel(node)
+    else:
+        step.skip(node, SkipReason.JOB_FAILED)
 
 
 def finish_if_done(step: Step) -> None:

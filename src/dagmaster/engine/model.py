@@ -390,6 +390,14 @@ def is_dormant(node: Node) -> bool:
     return parent is not None and (node.index >= parent.expanded or is_dormant(parent))
 
 
+def is_unsuccessful(node: Node) -> bool:
+    """Return whether a new run of the job runs this node again."""
+    if node.status is NodeStatus.SKIPPED:
+        return node.skip_reason is not SkipReason.NOT_TAKEN
+    # An allowed failure is final: its descendants ran with it.
+    return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
+
+
 def fails_job(node: Node) -> bool:
     """Return whether this node makes its job FAILED. A child never does: its fan-out may."""
     return node.parent is None and node.status is NodeStatus.FAILED and not node.allows_failure

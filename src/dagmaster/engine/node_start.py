@@ -23,6 +23,7 @@ from dagmaster.engine.graph import (
     WaitSpec,
     WorkflowSpec,
 )
+from dagmaster.engine.groups import all_members
 from dagmaster.engine.json_size import check_size, preview
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.status import Isolation, NodeStatus, isolation_after
@@ -31,7 +32,7 @@ from dagmaster.engine.transitions import Move
 from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from dagmaster.json_types import JsonValue
 
@@ -98,7 +99,7 @@ def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
     if isinstance(spec, FanInSpec):
         if spec.over is not None:
             return (("nodes", spec.over, "outputs"), ("nodes", spec.over, "failed"))
-        completed = (source for source in spec.sources if job.nodes[source].status is NodeStatus.COMPLETED)
+        completed = (source for source in _sources(job, spec) if job.nodes[source].status is NodeStatus.COMPLETED)
         return tuple(("nodes", source, "output") for source in completed)
     return ()
 
@@ -135,7 +136,7 @@ def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[s
 
 def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, JsonValue]) -> None:
     try:
-        output = aggregate(spec.aggregation, *_fan_in_inputs(spec, scope))
+        output = aggregate(spec.aggregation, *_fan_in_inputs(step.job, spec, scope))
         check_size(output, f"the result of {spec.aggregation}")
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
@@ -145,11 +146,16 @@ def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, JsonVal
         step.complete(node, output)
 
 
-def _fan_in_inputs(spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
+def _sources(job: Job, spec: FanInSpec) -> Iterable[str]:
+    """Return the nodes that a fan-in aggregates: of a group, its members."""
+    return dict.fromkeys(member for source in spec.sources for member in all_members(job.graph.specs, source))
+
+
+def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     if spec.over is None:
         # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
         nodes = scope.get("nodes", {})
-        return [nodes[source]["output"] for source in spec.sources if "output" in nodes.get(source, {})], []
+        return [nodes[source]["output"] for source in _sources(job, spec) if "output" in nodes.get(source, {})], []
     failed = loaded(scope, spec.over, "failed")
     failed_indexes = {item["index"] for item in failed}
     outputs = loaded(scope, spec.over, "outputs")

@@ -12,12 +12,13 @@ from dagmaster.engine.decisions import Reopen, WaitUntil
 from dagmaster.engine.fanout import admit, reset, supersede
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import OnFailure
-from dagmaster.engine.model import FanOut, Job, Node, fails_job, is_dormant
+from dagmaster.engine.groups import groups_of, members
+from dagmaster.engine.model import FanOut, Job, Node, fails_job, is_dormant, is_unsuccessful
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus, SkipReason
 from dagmaster.engine.transitions import JOB_MOVES, Move
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from dagmaster.engine.step import Step
 
@@ -34,10 +35,11 @@ def resume(step: Step, named: Iterable[str]) -> None:
         return
     plan = _Plan(job)
     for node in job.nodes.values():
-        if node.parent is None and _needs_rerun(node):
+        if node.parent is None and is_unsuccessful(node):
             plan.reopen(node)
     for node_id in named:
-        plan.restart(job.nodes[node_id])
+        for member in (job.nodes[node_id], *_members(job, node_id)):
+            plan.restart(member)
     _open_run(step, plan)
 
 
@@ -55,8 +57,11 @@ def retry(step: Step, node: Node) -> None:
         step.ignore("running tasks are being stopped; retry the node when they have stopped", node.id)
         return
     plan = _Plan(job)
-    plan.reopen(node)
-    plan.reopen_affected_by(node.top)
+    chosen = [node, *(member for member in _members(job, node.id) if is_unsuccessful(member))]
+    for each in chosen:
+        plan.reopen(each)
+    for each in chosen:
+        plan.reopen_affected_by(each.top)
     _open_run(step, plan)
 
 
@@ -90,9 +95,10 @@ class _Plan:
         self.reopened[node] = None
         if node.parent is not None:
             self._reopen_parent(node.parent)
+        self._reopen_groups(node.top)
         if isinstance(node, FanOut) and node.total is not None:
             for child in node.children[: node.expanded]:
-                if _needs_rerun(child):
+                if is_unsuccessful(child):
                     self.reopen(child)
 
     def restart(self, node: Node) -> None:
@@ -108,7 +114,7 @@ class _Plan:
         """Reopen the nodes skipped because of this one; if it ended the job, also those that were cancelled with it."""
         job = self.job
         for descendant in self._descendants(node):
-            if descendant.status is not NodeStatus.FAILED and _needs_rerun(descendant):
+            if descendant.status is not NodeStatus.FAILED and is_unsuccessful(descendant):
                 self.reopen(descendant)
         if fails_job(node) and _ended_by_failure(job):
             for other in job.walk():
@@ -122,6 +128,12 @@ class _Plan:
             if fan.parent is not None:
                 self._reopen_parent(fan.parent)
 
+    def _reopen_groups(self, node: Node) -> None:
+        """Reopen the groups that a node is in: none is complete while a member is open."""
+        for group_id in groups_of(self.job.graph.specs, node.id):
+            if self.job.nodes[group_id].is_terminal:
+                self.reopened[self.job.nodes[group_id]] = None
+
     def _descendants(self, node: Node) -> list[Node]:
         seen: dict[str, None] = {}
         pending = [node.id]
@@ -134,11 +146,12 @@ class _Plan:
         return [self.job.nodes[node_id] for node_id in seen]
 
 
-def _needs_rerun(node: Node) -> bool:
-    if node.status is NodeStatus.SKIPPED:
-        return node.skip_reason is not SkipReason.NOT_TAKEN
-    # An allowed failure is final: its descendants ran with it.
-    return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
+def _members(job: Job, node_id: str) -> Iterator[Node]:
+    """Yield the members of a group at any depth, groups included; nothing for another node."""
+    if node_id in job.graph.specs:
+        for member in members(job.graph.specs[node_id]):
+            yield job.nodes[member]
+            yield from _members(job, member)
 
 
 def _ended_by_failure(job: Job) -> bool:

@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import Ignore, Reopen
 from dagmaster.engine.fingerprints import outcome_digest
-from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, EndSpec, FanOutSpec, StartSpec, TaskSpec, WorkflowSpec
+from dagmaster.engine.graph import (
+    ApprovalSpec,
+    ConditionalSpec,
+    EndSpec,
+    FanOutSpec,
+    GroupSpec,
+    StartSpec,
+    TaskSpec,
+    WorkflowSpec,
+)
+from dagmaster.engine.groups import all_members, written_name
 from dagmaster.engine.model import FanOut, row_of
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import NodeStatus, SkipReason
@@ -27,6 +37,8 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Job, Node, NodeRow
 
+# Nodes that only connect others: there is nothing in them to reuse or redo.
+_STRUCTURE: Final = (StartSpec, EndSpec, GroupSpec)
 # Children listed in the reason of a fan-out.
 NAMED_CHILDREN: Final = 3
 
@@ -60,10 +72,16 @@ class ResumeContext:
     served: frozenset[str] | None = None
 
 
+def with_members(graph: Graph, names: Iterable[str]) -> frozenset[str]:
+    """Return these nodes, and the members of the groups among them."""
+    known = [name for name in names if name in graph.specs]
+    return frozenset(names) | {member for name in known for member in all_members(graph.specs, name)}
+
+
 def with_descendants(graph: Graph, names: Iterable[str]) -> frozenset[str]:
-    """Return these nodes and all their descendants."""
+    """Return these nodes, of a group its members, and all their descendants."""
     names_seen: set[str] = set()
-    pending = list(names)
+    pending = list(with_members(graph, names))
     while pending:
         node_id = pending.pop()
         if node_id not in names_seen:
@@ -101,7 +119,7 @@ def _decide_all(
     return [
         _decide_in_run(job, node, before, reopened, context)
         for node in job.nodes.values()
-        if node.parent is None and not isinstance(node.spec, StartSpec | EndSpec)
+        if node.parent is None and not isinstance(node.spec, _STRUCTURE)
     ]
 
 
@@ -139,12 +157,12 @@ def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
 
 
 def _why_reopened(job: Job, node: Node, row: NodeRow, reopened: frozenset[str], context: ResumeContext) -> str:
-    if node.id in context.named:
+    if node.id in with_members(job.graph, context.named):
         return "named to be redone"
     if row.status is NodeStatus.FAILED and not node.allows_failure:
         return _format_status(row)
     upstream = next((leaf.node for leaf, _ in job.leaves(node.id) if leaf.node in reopened), None)
-    return _format_status(row) if upstream is None else f"depends on `{upstream}`, which is redone"
+    return _format_status(row) if upstream is None else f"depends on `{written_name(upstream)}`, which is redone"
 
 
 # ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,12 +174,12 @@ def plan_new_job(job: Job, before: Job, context: ResumeContext) -> list[ReuseDec
     decisions = {
         node_id: comparison.decide(job.nodes[node_id])
         for node_id, spec in job.graph.specs.items()
-        if not isinstance(spec, StartSpec | EndSpec)
+        if not isinstance(spec, _STRUCTURE)
     }
     removed = [
         ReuseDecision(node_id, ReuseKind.IMPOSSIBLE, f"version {job.graph.version} has no node `{node_id}`")
         for node_id, spec in before.graph.specs.items()
-        if node_id not in job.graph.specs and not isinstance(spec, StartSpec | EndSpec)
+        if node_id not in job.graph.specs and not isinstance(spec, _STRUCTURE)
     ]
     return [*decisions.values(), *removed]
 
@@ -173,6 +191,7 @@ class _Comparison:
         self.job = job
         self.before = before
         self.context = context
+        self.named = with_members(job.graph, context.named)
         self.redo = with_descendants(job.graph, context.named)
         self.known = {
             (node.top.id, node.fingerprint): node for node in before.nodes.values() if node.fingerprint is not None
@@ -211,7 +230,9 @@ class _Comparison:
             leaf = next(
                 (leaf.node for leaf, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[leaf.node])), ""
             )
-            return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, f"depends on `{leaf}`, which is impossible")
+            return ReuseDecision(
+                node.id, ReuseKind.IMPOSSIBLE, f"depends on `{written_name(leaf)}`, which is impossible"
+            )
         old = self.before.nodes.get(node.id)
         if old is not None and old.status is NodeStatus.COMPLETED:
             return ReuseDecision(node.id, ReuseKind.IMPOSSIBLE, "is no longer taken")
@@ -228,7 +249,7 @@ class _Comparison:
             and all(_failed_before(self.before.nodes.get(leaf.node)) for leaf in leaves)
         ):
             # A descendant of an allowed failure ran with that failure.
-            return ReuseDecision(node.id, ReuseKind.REDONE, f"redone unless `{first.node}` fails again")
+            return ReuseDecision(node.id, ReuseKind.REDONE, f"redone unless `{written_name(first.node)}` fails again")
         waits = self.job.nodes[first.node].status is NodeStatus.WAITING and not isinstance(
             self.job.nodes[first.node].spec, ApprovalSpec
         )
@@ -238,7 +259,7 @@ class _Comparison:
             if first.branch is None or (earlier is not None and earlier.branch == first.branch)
             else ", if it is taken"
         )
-        return ReuseDecision(node.id, ReuseKind.REDONE, f"depends on `{first.node}`, {how}{taken}")
+        return ReuseDecision(node.id, ReuseKind.REDONE, f"depends on `{written_name(first.node)}`, {how}{taken}")
 
     def _fan_out(self, fan: FanOut) -> ReuseDecision:
         children = list(_last_children(fan))
@@ -258,10 +279,10 @@ class _Comparison:
         if node.status is NodeStatus.FAILED:
             return str((node.error or {}).get("message", "fails"))
         top = node.top.id
-        if top in self.context.named:
+        if top in self.named:
             return "named to be redone"
         if top in self.redo:
-            return f"depends on `{next(iter(self._leaves_in_redo(top)), '')}`, which is redone"
+            return f"depends on `{written_name(next(iter(self._leaves_in_redo(top)), ''))}`, which is redone"
         same = self.known.get((top, node.fingerprint or b""))
         if same is not None:
             # A node that did not complete has no version: it is redone because of its status.
@@ -289,7 +310,7 @@ class _Comparison:
         for leaf, _ in self.job.leaves(node.top.id):
             now, then = self.job.nodes[leaf.node], self.before.nodes.get(leaf.node)
             if then is None or outcome_digest(self.job, now) != outcome_digest(self.before, then):
-                return f"depends on `{leaf.node}`, whose result changed"
+                return f"depends on `{written_name(leaf.node)}`, whose result changed"
         return "is new" if node.parent is not None else "its params changed"
 
     def _value_changes(self, spec: Spec, was: Spec) -> Iterator[str]:

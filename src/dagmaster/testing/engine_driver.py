@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.advance import advance
-from dagmaster.engine.decisions import REPORTED, Complete, Decision, Expand, FinishJob, Need
+from dagmaster.engine.decisions import REPORTED, AddNodes, Complete, Decision, Expand, FinishJob, Need
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -19,6 +19,7 @@ from dagmaster.engine.events import (
     EngineEvent,
     ItemsReinjected,
     JobStarted,
+    NodesAdded,
     Rejected,
     ResumeRequested,
     RetryRequested,
@@ -30,11 +31,12 @@ from dagmaster.engine.events import (
     TimerFired,
     ValuesLoaded,
 )
+from dagmaster.engine.growth import NodeBatch, grow_graph
 from dagmaster.engine.model import FanOut, Job, JobRow, Node, NodeRow, row_of
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 _STATUS: Final = NodeRow._fields.index("status")
 _SKIP_REASON: Final = NodeRow._fields.index("skip_reason")
@@ -46,6 +48,8 @@ class Driver:
 
     def __init__(self, job: Job, *, now: float = 0.0) -> None:
         self.job = job
+        self.graph = job.graph
+        self.batches: list[NodeBatch] = []
         self.now = now
         self.decisions: list[Decision] = []
         self.outputs: dict[str, Any] = {}
@@ -70,13 +74,21 @@ class Driver:
         decided = advance(self.job, event, self.now)
         self.decisions += decided
         for decision in decided:
-            if isinstance(decision, Complete):
+            if isinstance(decision, AddNodes):
+                self._store_batch(event, decision.nodes)
+            elif isinstance(decision, Complete):
                 self.outputs[decision.node] = output if decision.output is REPORTED else decision.output
             elif isinstance(decision, Expand) and decision.source is not None:
                 self.items[decision.node] = decision.source
         for node in self.job.drain_changed():
             self.stored[node.id] = row_of(node)
         return decided
+
+    def _store_batch(self, event: EngineEvent, nodes: Iterable[str]) -> None:
+        batch = event.batch if isinstance(event, NodesAdded) else getattr(event, "added", None)
+        assert isinstance(batch, NodeBatch)  # noqa: S101 - nothing else adds nodes
+        self.batches.append(batch)
+        self.stored |= {node_id: NodeRow(node_id, NodeStatus.PENDING) for node_id in nodes}
 
     def answer(self, need: Need) -> ValuesLoaded:
         """Return exactly the values that a need refers to."""
@@ -129,7 +141,8 @@ class Driver:
     def rebuild(self) -> Job:
         """Rebuild the job from its stored rows, after a round trip through JSON, in another order."""
         rows = through_json(list(self.stored.values()))
-        return Job.rebuild(self.job.graph, _job_through_json(self.job.row()), reversed(rows))
+        graph = grow_graph(self.graph, self.batches) if self.batches else self.graph
+        return Job.rebuild(graph, _job_through_json(self.job.row()), reversed(rows))
 
     # ── Verbs ──
 
@@ -260,5 +273,4 @@ def through_json(rows: list[NodeRow]) -> list[NodeRow]:
 
 
 def _job_through_json(row: JobRow) -> JobRow:
-    # The specs of added nodes are stored as definitions, which `authoring` compiles again.
     return replace(row, signals=json.loads(json.dumps(dict(row.signals))))

@@ -7,6 +7,7 @@ A string lists the nodes that a node waits for. Builders express everything else
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from dagmaster.engine.events import NodesAdded
@@ -37,6 +38,7 @@ from dagmaster.engine.graph import (
     Wiring,
     WorkflowSpec,
 )
+from dagmaster.engine.groups import link_groups, result_nodes
 from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.model import Job
 from dagmaster.engine.retry import RetryPolicy
@@ -58,7 +60,7 @@ def a_graph(
     **nodes: After | Builder,
 ) -> Graph:
     """Build a workflow of these nodes, in this order."""
-    specs = {node_id: a_spec(node_id, node) for node_id, node in nodes.items()}
+    specs = link_groups({node_id: a_spec(node_id, node) for node_id, node in nodes.items()}, {})
     return Graph(
         workflow_id="test_workflow",
         version=1,
@@ -112,7 +114,7 @@ def _result_nodes(specs: Mapping[str, Spec]) -> tuple[str, ...]:
     if not before:
         followed = {leaf.node for spec in specs.values() if spec.requires for leaf in spec.requires.leaves()}
         before = specs.keys() - followed
-    return tuple(node_id for node_id in specs if node_id in before)
+    return result_nodes(specs, before)
 
 
 # ── Dependencies ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,9 +166,14 @@ def start() -> Builder:
     return lambda node_id: StartSpec(id=node_id)
 
 
-def group(after: After = "", *, within: str | None = None) -> Builder:
+def group(after: After = "") -> Builder:
     """Build a group."""
-    return lambda node_id: GroupSpec(id=node_id, requires=_requires(after), group=within)
+    return lambda node_id: GroupSpec(id=node_id, requires=_requires(after))
+
+
+def member(group_id: str, node: After | Builder = "") -> Builder:
+    """Put a node into a group; if only its dependencies are given, a task."""
+    return lambda node_id: replace(a_spec(node_id, node), group=group_id)
 
 
 def end(after: After = "") -> Builder:

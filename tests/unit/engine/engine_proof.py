@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -12,17 +13,22 @@ from dagmaster.engine import fanout
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
     REPORTED,
+    AddNodes,
     Cancel,
     Complete,
     Decision,
+    Dispatch,
     Fail,
     FinishJob,
     Ignore,
     Need,
     Reopen,
+    RequestApproval,
+    StartChildJob,
     Withdraw,
 )
 from dagmaster.engine.graph import ApprovalSpec, FanInSpec, Graph, Spec, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.invariants import violations
 from dagmaster.engine.model import FanOut, Job, Node, fails_job, is_dormant, row_of
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
@@ -31,9 +37,12 @@ from tests.unit.engine.random_workflows import BOOM, Chance, Workflows, answers,
 from tests.unit.engine.reference_engine import Reference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+
+    from dagmaster.engine.growth import NodeBatch
 
 MAX_STEPS_TO_THE_END = 400
+MAX_NODES = 12
 
 
 @contextmanager
@@ -46,10 +55,10 @@ def batches_of(size: int) -> Iterator[None]:
 class Proof:
     """A job whose every step is compared with the reference, and with itself after a reload."""
 
-    def __init__(self, graph: Graph, *, batch: int) -> None:
+    def __init__(self, graph: Graph, written: Mapping[str, Spec], *, batch: int) -> None:
         self.driver = Driver(Job("job", graph))
         self.reloaded = self.driver.rebuild()
-        self.reference = Reference(graph, batch=batch)
+        self.reference = Reference(graph, written.values(), batch=batch)
         self.needs: dict[str | None, Need] = {}
         self.withdrawn: list[ev.EngineEvent] = []
         self.history: list[ev.EngineEvent] = []
@@ -122,7 +131,9 @@ class Proof:
         before = min(numbers, default=max(seqs.values(), default=0) + 1) - 1
         for node_id in self.reference.began:
             upstream = self.job.nodes[node_id].upstream
-            assert upstream in self.reference.upstream_choices(node_id, seqs, before), f"upstream of {node_id}"
+            gate = self.job.nodes[node_id].spec.requires
+            choices = self.reference.upstream_choices(node_id, gate, seqs, before)
+            assert upstream in choices, f"upstream of {node_id}"
             self.reference.nodes[node_id].upstream = upstream
         for decision in decided:
             if isinstance(decision, FinishJob) and (decision.error or {}).get("kind") == "node_failed":
@@ -166,13 +177,25 @@ class Proof:
             result.append((ev.TimerFired(), self.job.deadline_at))
         for node in self.job.nodes.values():
             if node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut):
-                result.append((reports(chance, node.id, node.spec, node.attempt), now))
+                result.append((self.report(chance, node), now))
             elif node.status is NodeStatus.WAITING and _has_outsiders(node.spec):
                 result.append((answers(chance, node.id, node.spec), now))
             if node.wake_at is not None:
                 result.append((ev.TimerFired(node.id), max(now, node.wake_at)))
         result += [(event, now) for event in self.withdrawn]
         return result
+
+    def report(self, chance: Chance, node: Node) -> ev.EngineEvent:
+        report = reports(chance, node.id, node.spec, node.attempt)
+        if isinstance(report, ev.TaskSucceeded) and happens(chance, 10):
+            return replace(report, added=self.batch(chance))
+        return report
+
+    def batch(self, chance: Chance) -> NodeBatch | None:
+        """Return a batch of nodes to add; None if the job has enough."""
+        nodes = (node for node in self.job.nodes.values() if node.parent is None and not is_group_start(node.id))
+        specs = {node.id: node.spec for node in nodes}
+        return Workflows(chance).added(specs) if len(specs) < MAX_NODES else None
 
     def answer(self, chance: Chance, need: Need) -> ev.EngineEvent:
         if happens(chance, 8):
@@ -202,9 +225,8 @@ class Proof:
             ev.TaskFailed("nobody", 1, BOOM),
             ev.ResolutionFailed(None, "outputs", "missing"),
         ]
-        if self.job.status is JobStatus.RUNNING:
-            specs = {each.id: each.spec for each in self.job.nodes.values() if each.parent is None}
-            options += [ev.NodesAdded(Workflows(chance).added(specs))] if len(specs) < 10 else []
+        batch = None if self.is_over else self.batch(chance)
+        options += [] if batch is None else [ev.NodesAdded(batch)] * 3
         if not is_dormant(node):
             options.append(ev.ValuesLoaded(node.id, self.driver.scope(node.id)))
         options.append(ev.ResolutionFailed(node.id, "params", "missing"))
@@ -232,6 +254,9 @@ class Proof:
 
     def live(self, chance: Chance, *, steps: int) -> None:
         """So many random events."""
+        batch = self.batch(chance) if happens(chance, 10) else None
+        if batch is not None:
+            self.happen(ev.NodesAdded(batch), self.driver.now, chance)
         self.happen(ev.JobStarted(), self.driver.now, chance)
         for _ in range(steps):
             options = self.sensible(chance)
@@ -274,7 +299,7 @@ def _has_outsiders(spec: Spec) -> bool:
 def by_node(decided: list[Decision]) -> dict[str | None, list[Any]]:
     result: dict[str | None, list[Any]] = defaultdict(list)
     for decision in decided:
-        node = None if isinstance(decision, Reopen | FinishJob | Ignore) else decision.node
+        node = None if isinstance(decision, AddNodes | Reopen | FinishJob | Ignore) else decision.node
         result[node].append(essence(decision))
     return dict(result)
 
@@ -285,6 +310,12 @@ def essence(decision: Decision) -> tuple[Any, ...]:
     match decision:
         case Need(refs=refs):
             return name, frozenset(refs)
+        case AddNodes(batches=batches, nodes=nodes):
+            return name, batches, frozenset(nodes)
+        case Dispatch(attempt=attempt, spec=spec) | StartChildJob(attempt=attempt, spec=spec):
+            return name, attempt, replace(spec, requires=None)
+        case RequestApproval(spec=spec):
+            return name, replace(spec, requires=None)
         case Complete(output=output):
             return name, "reported" if output is REPORTED else output
         case Fail(error=error):
@@ -327,7 +358,8 @@ def derived(job: Job) -> dict[str, Any]:
     """Everything of a job that is not stored."""
     result: dict[str, Any] = {
         "job": (job.open, job.failed, job.finish_seq, job.children_made, job.ending, job.stopping),
-        "added": dict(job.wiring_added.leaves.items()),
+        "wiring": (job.graph.wiring.leaves, job.graph.wiring.dependents, job.graph.wiring.waits),
+        "specs": job.graph.specs,
     }
     for node in job.nodes.values():
         if isinstance(node, FanOut):

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
 
 from dagmaster.engine import events as ev
-from dagmaster.engine.graph import ConditionalSpec, FanOutSpec, Gate, GateKind, Graph, Leaf, Spec, TaskSpec, WaitSpec
+from dagmaster.engine.graph import (
+    ConditionalSpec,
+    FanOutSpec,
+    Gate,
+    GateKind,
+    Graph,
+    GroupSpec,
+    Leaf,
+    Spec,
+    StartSpec,
+    TaskSpec,
+    WaitSpec,
+)
+from dagmaster.engine.growth import NodeBatch, check_batch
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.engine.status import JobStatus
+from dagmaster.errors import NodesRejected
 from dagmaster.testing import factories as make
 
 if TYPE_CHECKING:
@@ -74,7 +89,10 @@ def happens(chance: Chance, percent: int) -> bool:
 
 
 class Workflows:
-    """Makes random workflows. `orderly`: nothing in them depends on the order in which reports come."""
+    """Makes random workflows. `orderly`: nothing in them depends on the order in which reports come.
+
+    `specs` has the dependencies that an author would write: those of groups are added to them later.
+    """
 
     def __init__(self, chance: Chance, *, orderly: bool = False) -> None:
         self.chance = chance
@@ -84,7 +102,7 @@ class Workflows:
     def graph(self) -> Graph:
         for number in range(self.chance.number(1, 7)):
             node_id = f"n{number}"
-            self.specs[node_id] = self.spec(node_id)
+            self.specs[node_id] = self.grouped(self.spec(node_id))
         deadline = pick(self.chance, [None, None, None, None, 20.0, 60.0])
         outputs = pick(
             self.chance, [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"]
@@ -98,19 +116,47 @@ class Workflows:
             **{node_id: _made(spec) for node_id, spec in self.specs.items()},
         )
 
-    def added(self, specs: dict[str, Spec]) -> tuple[Spec, ...]:
-        """Return additional nodes for a job that already has these."""
+    def added(self, specs: dict[str, Spec]) -> NodeBatch:
+        """Return additional nodes and dependencies for a job that already has these; some cannot be added."""
         self.specs = dict(specs)
         first = len(specs)
         names = [f"n{number}" for number in range(first, first + self.chance.number(1, 3))]
+        if happens(self.chance, 5):
+            names.append(pick(self.chance, list(specs)))
         for node_id in names:
-            self.specs[node_id] = self.spec(node_id)
-        return tuple(self.specs[node_id] for node_id in names)
+            spec = self.spec(node_id)
+            groups = self.groups()
+            self.specs[node_id] = replace(spec, group=pick(self.chance, groups)) if groups else spec
+        links = [self.link(names) for _ in range(self.chance.number(0, 2))] if happens(self.chance, 40) else []
+        return NodeBatch((1,), tuple(self.specs[node_id] for node_id in names), tuple(links))
+
+    def link(self, names: list[str]) -> tuple[str, Leaf]:
+        """Return a further dependency, mostly of an existing node on a new one."""
+        target = pick(self.chance, [node_id for node_id in self.specs if node_id not in names] + ["nobody"])
+        leaf = Leaf(pick(self.chance, [*names * 3, *self.specs]))
+        return (target, leaf) if happens(self.chance, 80) else (leaf.node, Leaf(target))
+
+    def grouped(self, spec: Spec) -> Spec:
+        """Put a node into a group, if it can be in one."""
+        groups = [] if isinstance(spec, StartSpec) else self.groups()
+        if not groups or (group := pick(self.chance, groups)) is None:
+            return spec
+        grouped = replace(spec, group=group)
+        try:
+            check_batch({}, NodeBatch((), (*self.specs.values(), grouped)))
+        except NodesRejected:
+            return spec
+        return grouped
+
+    def groups(self) -> list[str | None]:
+        """Return the groups that a node can be put into, and none."""
+        groups: list[str | None] = [node_id for node_id, spec in self.specs.items() if isinstance(spec, GroupSpec)]
+        return [None, *groups * 2] if groups else []
 
     def spec(self, node_id: str) -> Spec:
         after = self.after()
         kinds: list[Callable[[Gate | None], Builder]] = [self.fan_in, self.wait, self.approval, self.workflow, self.end]
-        kinds = [*[self.task] * 9, *[self.conditional] * 3, *[self.fan_out] * 4, *kinds]
+        kinds = [*[self.task] * 9, *[self.conditional] * 3, *[self.fan_out] * 4, *[self.group] * 4, *kinds]
         if not self.specs:
             kinds += [self.start]
         return pick(self.chance, kinds)(after)(node_id)
@@ -141,6 +187,9 @@ class Workflows:
 
     def start(self, _: Gate | None) -> Builder:
         return make.start()
+
+    def group(self, after: Gate | None) -> Builder:
+        return make.group(after or "")
 
     def end(self, after: Gate | None) -> Builder:
         return make.end(after or "")

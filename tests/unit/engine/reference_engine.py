@@ -26,6 +26,8 @@ from dagmaster.errors import EvaluationFailed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from dagmaster.engine.growth import NodeBatch
+
 OVER = {NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED}
 JOB_OVER = {JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED}
 NOT_STARTED = {NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING}
@@ -56,6 +58,7 @@ class State:
     total: int | None = None
     expanded: int = 0
     stopped: bool = False
+    links: tuple[g.Leaf, ...] = ()
 
     @property
     def allows_failure(self) -> bool:
@@ -66,10 +69,12 @@ class State:
 class Reference:
     """A job, as naive as can be."""
 
-    def __init__(self, graph: g.Graph, *, batch: int) -> None:
+    def __init__(self, graph: g.Graph, written: Iterable[g.Spec], *, batch: int) -> None:
         self.graph = graph
         self.batch = batch
-        self.nodes: dict[str, State] = {node_id: State(node_id, spec) for node_id, spec in graph.specs.items()}
+        self.nodes: dict[str, State] = {}
+        self.known_needs: dict[str, g.Gate | None] = {}
+        self.put(written)
         self.status = JobStatus.PENDING
         self.run = 1
         self.cancel_requested = False
@@ -115,8 +120,8 @@ class Reference:
 
     def skip_one(self) -> bool:
         for node in self.top_level():
-            if node.status is NodeStatus.PENDING and self.gate(node.spec.requires) in (BROKEN, NOT_TAKEN):
-                broken = self.gate(node.spec.requires) == BROKEN
+            if node.status is NodeStatus.PENDING and self.gate(self.needs(node)) in (BROKEN, NOT_TAKEN):
+                broken = self.gate(self.needs(node)) == BROKEN
                 reason = SkipReason.UPSTREAM_FAILED if broken else SkipReason.NOT_TAKEN
                 self.skip(node, reason)
                 for child in self.descendants(node):
@@ -169,7 +174,7 @@ class Reference:
         ready = [
             node
             for node in self.top_level()
-            if node.status is NodeStatus.PENDING and self.gate(node.spec.requires) == SATISFIED
+            if node.status is NodeStatus.PENDING and self.gate(self.needs(node)) == SATISFIED
         ]
         ready += [self.nodes[node_id] for node_id in self.at_once]
         for fan in self.live():
@@ -183,6 +188,156 @@ class Reference:
             return False
         self.start(min(ready, key=lambda node: self.rank.get(node.id, math.inf)))
         return True
+
+    # ── Groups ──
+
+    def put(self, specs: Iterable[g.Spec]) -> list[State]:
+        """Add nodes; a group that waits for more than one node has another one that joins them."""
+        new = [State(spec.id, spec) for spec in specs]
+        self.nodes |= {node.id: node for node in new}
+        self.known_needs.clear()
+        for group in [node for node in new if isinstance(node.spec, g.GroupSpec)]:
+            needs = self.written_needs(group)
+            if needs is not None and (len(needs.members) > 1 or isinstance(needs.members[0], g.Gate)):
+                start = State(f"{group.id}__start", g.GroupSpec(id=f"{group.id}__start"))
+                self.nodes[start.id] = start
+                new.append(start)
+        self.known_needs.clear()
+        return new
+
+    def needs(self, node: State) -> g.Gate | None:
+        """Return what a node waits for."""
+        if node.id not in self.known_needs:
+            self.known_needs[node.id] = self.all_of(self.own_needs(node), node.links)
+        return self.known_needs[node.id]
+
+    def own_needs(self, node: State) -> g.Gate | None:
+        if node.id.endswith("__start"):
+            return self.written_needs(self.nodes[node.id.removesuffix("__start")])
+        if not isinstance(node.spec, g.GroupSpec):
+            return self.written_needs(node)
+        members = self.members(node)
+        if members:
+            return g.Gate(g.GateKind.JOIN, tuple(g.Leaf(member.id) for member in members))
+        return self.all_of(None, self.entry(node))
+
+    def members(self, group: State) -> list[State]:
+        return [node for node in self.top_level() if node.spec.group == group.id]
+
+    def members_at_any_depth(self, group: State) -> list[State]:
+        return [each for member in self.members(group) for each in (member, *self.members_at_any_depth(member))]
+
+    def groups_around(self, node: State) -> list[State]:
+        top = (self.ancestors(node) or [node])[-1]
+        if top.spec.group is None:
+            return []
+        group = self.nodes[top.spec.group]
+        return [group, *self.groups_around(group)]
+
+    def entry(self, group: State) -> tuple[g.Leaf, ...]:
+        """Return the leaf, if any, that all members of a group wait for."""
+        if f"{group.id}__start" in self.nodes:
+            return (g.Leaf(f"{group.id}__start"),)
+        needs = self.written_needs(group)
+        return () if needs is None else tuple(needs.leaves())
+
+    def written_needs(self, node: State) -> g.Gate | None:
+        """Return what was written for a node, and what its group waits for unless it waits for a member of that."""
+        own = node.spec.requires
+        if node.spec.group is None:
+            return own
+        group = self.nodes[node.spec.group]
+        if own is not None and (own.kind is g.GateKind.ALL or len(own.members) == 1):
+            inside = {member.id for member in self.members_at_any_depth(group)}
+            if any(isinstance(leaf, g.Leaf) and leaf.node in inside for leaf in own.members):
+                return own
+        return self.all_of(own, self.entry(group))
+
+    @staticmethod
+    def all_of(gate: g.Gate | None, more: tuple[g.Leaf, ...]) -> g.Gate | None:
+        if gate is None or not more:
+            return g.Gate(g.GateKind.ALL, more) if more else gate
+        if gate.kind is g.GateKind.ALL:
+            return g.Gate(g.GateKind.ALL, tuple(dict.fromkeys((*gate.members, *more))))
+        return g.Gate(g.GateKind.ALL, (gate, *more))
+
+    # ── Nodes that are added ──
+
+    def on_nodes_added(self, event: ev.NodesAdded) -> None:
+        if self.ending or not self.add(event.batch):
+            self.ignore()
+
+    def add(self, batch: NodeBatch) -> bool:
+        """Add all of a batch, or nothing of it."""
+        if not self.can_be_named(batch):
+            return False
+        links = {node.id: node.links for node in self.nodes.values()}
+        changed = {target for target, _ in batch.links} | {spec.group for spec in batch.specs}
+        changed &= self.nodes.keys()
+        wanted = [leaf for spec in batch.specs if spec.requires for leaf in spec.requires.leaves()]
+        wanted += [leaf for _, leaf in batch.links]
+        impossible = [leaf for leaf in wanted if leaf.node in self.nodes and self.leaf(leaf) == BROKEN]
+        new = self.put(batch.specs)
+        for target, leaf in batch.links:
+            self.nodes[target].links += (leaf,)
+        self.known_needs.clear()
+        started = [
+            node_id
+            for node_id in changed
+            if self.nodes[node_id].status is not NodeStatus.PENDING
+            and not (self.ending and self.did_not_work_out(self.nodes[node_id]))
+        ]
+        if started or self.has_cycle() or (impossible and not self.ending):
+            for node in new:
+                del self.nodes[node.id]
+            for node in self.nodes.values():
+                node.links = links[node.id]
+            self.known_needs.clear()
+            return False
+        self.out.append(d.AddNodes(batch.numbers, tuple(node.id for node in new)))
+        for node in new if self.ending else []:
+            if self.cancel_requested:
+                self.cancel(node)
+            else:
+                self.skip(node, SkipReason.JOB_FAILED)
+        return True
+
+    def can_be_named(self, batch: NodeBatch) -> bool:
+        new = {spec.id: spec for spec in batch.specs}
+        old = {node.id: node.spec for node in self.top_level()}
+        known = old | new
+        leaves = [leaf for spec in batch.specs if spec.requires for leaf in spec.requires.leaves()]
+        groups = {spec.group for spec in batch.specs if spec.group is not None}
+        return (
+            len(new) == len(batch.specs)
+            and new.keys().isdisjoint(old)
+            and all(leaf.node in known for leaf in (*leaves, *(leaf for _, leaf in batch.links)))
+            and all(isinstance(known.get(group), g.GroupSpec) for group in groups)
+            and all(
+                target in new or isinstance(old.get(target, g.GroupSpec(id="")), g.GroupSpec) is False
+                for target, _ in batch.links
+            )
+            and not any(self.contains_itself(spec, known) for spec in batch.specs)
+        )
+
+    @staticmethod
+    def contains_itself(spec: g.Spec, known: Mapping[str, g.Spec]) -> bool:
+        inner, group = {spec.id}, spec.group
+        while group is not None and group not in inner:
+            inner.add(group)
+            group = known[group].group
+        return group is not None
+
+    def has_cycle(self) -> bool:
+        """Take away whatever waits for nothing that is left; a cycle stays."""
+        left = {
+            node.id: {leaf.node for leaf in gate.leaves()} if (gate := self.needs(node)) else set()
+            for node in self.top_level()
+        }
+        while free := [node_id for node_id, before in left.items() if before.isdisjoint(left)]:
+            for node_id in free:
+                del left[node_id]
+        return bool(left)
 
     # ── Leaves and gates ──
 
@@ -222,9 +377,10 @@ class Reference:
             return [gate]
         return [leaf for member in gate.members for leaf in self.counting_leaves(member, seen)]
 
-    def upstream_choices(self, node_id: str, seqs: Mapping[str, int], before: int) -> set[str | None]:
+    def upstream_choices(
+        self, node_id: str, gate: g.Gate | None, seqs: Mapping[str, int], before: int
+    ) -> set[str | None]:
         """Who `upstream` may be for a node that began in this step, whenever in the step that was."""
-        gate = self.nodes[node_id].spec.requires
         if gate is None or self.nodes[node_id].parent is not None:
             return {None}
         leaves = gate.leaves()
@@ -269,7 +425,10 @@ class Reference:
 
     def on_task_succeeded(self, event: ev.TaskSucceeded) -> None:
         if node := self.current(event.node, event.attempt):
-            self.complete(node, d.REPORTED)
+            if event.added is None or self.add(event.added):
+                self.complete(node, d.REPORTED)
+            else:
+                self.fail_or_cancel(node, "added_nodes")
 
     def on_result_reused(self, event: ev.ResultReused) -> None:
         node = self.nodes.get(event.node)
@@ -463,14 +622,6 @@ class Reference:
         if not interested:
             self.ignore()
 
-    def on_nodes_added(self, event: ev.NodesAdded) -> None:
-        new = [spec for spec in event.specs if spec.id not in self.nodes]
-        if self.ending or not new:
-            self.ignore()
-            return
-        for spec in new:
-            self.nodes[spec.id] = State(spec.id, spec)
-
     def on_cancel_requested(self, _: ev.CancelRequested) -> None:
         if self.cancel_requested:
             self.ignore()
@@ -487,7 +638,7 @@ class Reference:
         self.at_once.discard(node.id)
         node.status = NodeStatus.READY
         spec = node.spec
-        if isinstance(spec, g.StartSpec | g.EndSpec):
+        if isinstance(spec, g.StartSpec | g.EndSpec | g.GroupSpec):
             self.complete(node, {})
         elif isinstance(spec, g.TaskSpec):
             node.status = NodeStatus.DISPATCHED
@@ -536,8 +687,19 @@ class Reference:
         if spec.over is not None:
             return ("nodes", spec.over, "outputs"), ("nodes", spec.over, "failed")
         return tuple(
-            ("nodes", source, "output") for source in spec.sources if self.nodes[source].status is NodeStatus.COMPLETED
+            ("nodes", source, "output")
+            for source in self.sources(spec)
+            if self.nodes[source].status is NodeStatus.COMPLETED
         )
+
+    def sources(self, spec: g.FanInSpec) -> list[str]:
+        """Return the nodes that a fan-in aggregates: for a group, those in it."""
+        inside: list[str] = []
+        for source in spec.sources:
+            is_group = isinstance(self.nodes[source].spec, g.GroupSpec)
+            nodes = self.members_at_any_depth(self.nodes[source]) if is_group else [self.nodes[source]]
+            inside += [node.id for node in nodes if not isinstance(node.spec, g.GroupSpec)]
+        return list(dict.fromkeys(inside))
 
     def decide(self, node: State, scope: Mapping[str, Any]) -> None:
         spec = node.spec
@@ -588,7 +750,7 @@ class Reference:
             outputs = [output for index, output in enumerate(everything) if index not in without]
         else:
             loaded = scope.get("nodes", {})
-            outputs = [loaded[source]["output"] for source in spec.sources if "output" in loaded.get(source, {})]
+            outputs = [loaded[source]["output"] for source in self.sources(spec) if "output" in loaded.get(source, {})]
         self.complete(node, folded(spec.aggregation, outputs, failed))
 
     # ── Fan-outs ──
@@ -735,7 +897,8 @@ class Reference:
             if self.did_not_work_out(node):
                 self.open_what_failed(node, opened)
         for name in event.nodes:
-            self.open_from_the_beginning(self.nodes[name], opened)
+            for each in (self.nodes[name], *self.members_at_any_depth(self.nodes[name])):
+                self.open_from_the_beginning(each, opened)
         self.open_run(opened)
 
     def on_retry_requested(self, event: ev.RetryRequested) -> None:
@@ -752,11 +915,16 @@ class Reference:
         if node.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED) or being_stopped or ending:
             self.ignore()
             return
+        opened: dict[str, None] = {}
+        for each in (node, *filter(self.did_not_work_out, self.members_at_any_depth(node))):
+            self.open_with_followers(each, opened)
+        self.open_run(opened)
+
+    def open_with_followers(self, node: State, opened: dict[str, None]) -> None:
         top = (self.ancestors(node) or [node])[-1]
         failed_the_job = top.status is NodeStatus.FAILED and not top.allows_failure
         ended_otherwise = self.cancel_requested or self.deadline_passed
         ended_the_job = failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
-        opened: dict[str, None] = {}
         self.open_what_failed(node, opened)
         followers = self.followers(top)
         for each in self.top_level():
@@ -764,7 +932,6 @@ class Reference:
             broken = each.skip_reason is SkipReason.UPSTREAM_FAILED
             if (swept and ended_the_job) or ((swept or broken) and each in followers):
                 self.open_what_failed(each, opened)
-        self.open_run(opened)
 
     def on_items_reinjected(self, event: ev.ItemsReinjected) -> None:
         fan = self.nodes.get(event.node)
@@ -787,6 +954,8 @@ class Reference:
     def open_what_failed(self, node: State, opened: dict[str, None]) -> None:
         opened[node.id] = None
         opened.update((fan.id, None) for fan in self.ancestors(node) if fan.status in OVER)
+        # No group is complete while one of its nodes is open.
+        opened.update((group.id, None) for group in self.groups_around(node) if group.status in OVER)
         for child in self.children(node):
             if self.did_not_work_out(child):
                 self.open_what_failed(child, opened)
@@ -855,8 +1024,8 @@ class Reference:
                 each
                 for each in self.top_level()
                 if each.id not in known
-                and each.spec.requires
-                and any(x.node in known for x in each.spec.requires.leaves())
+                and (gate := self.needs(each))
+                and any(leaf.node in known for leaf in gate.leaves())
             ]
             if not more:
                 return result

@@ -35,10 +35,11 @@ def test_every_long_history_is_one_that_the_documents_allow(seed):
 
 def live_a_life(chance: Chance, *, steps: int) -> None:
     """Run a random history, compare it with the reference at every step, and continue to the end of the job."""
-    graph = Workflows(chance).graph()
+    workflows = Workflows(chance)
+    graph = workflows.graph()
     batch = pick(chance, [2, 3, 5000])
     with batches_of(batch):
-        proof = Proof(graph, batch=batch)
+        proof = Proof(graph, workflows.specs, batch=batch)
         proof.live(chance, steps=steps)
         proof.live_to_the_end(chance)
 

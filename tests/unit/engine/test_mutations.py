@@ -20,6 +20,8 @@ from dagmaster.engine import (
     approvals_and_waits,
     fanout,
     gates,
+    groups,
+    growth,
     job_completion,
     model,
     node_start,
@@ -136,9 +138,43 @@ BUGS = [
     Bug("a rebuilt job forgets that it is ending", model.Job.rebuild, "job.ending = row.ending", "pass"),
     Bug(
         "added nodes are counted while they are skipped",
-        apply._nodes_added,
-        "in [(node, _count_leaves(job, node)) for node in added]",
-        "in ((node, _count_leaves(job, node)) for node in added)",
+        apply._add_nodes,
+        "in [(node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed)]",
+        "in ((node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed))",
+    ),
+    Bug(
+        "nodes that are added while a job ends are lost",
+        apply._task_succeeded,
+        "if event.added is not None:",
+        "if event.added is not None and not step.job.ending:",
+    ),
+    Bug(
+        "a group completes before its new members", groups.with_members, "(*group.requires.members, *leaves)", "leaves"
+    ),
+    Bug("a member does not wait for its group", groups._GroupLinker._with_entry, "spec.group is None or ", "True or "),
+    Bug(
+        "any_of with a member counts as waiting for the group",
+        groups._GroupLinker._waits_for_member,
+        "if requires.kind is not GateKind.ALL and len(requires.members) > 1:",
+        "if False:",
+    ),
+    Bug(
+        "a dependency is added to a node that runs", growth._check_statuses, "node.status is NodeStatus.PENDING", "True"
+    ),
+    Bug("what can never run is added", growth._check_statuses, " == BROKEN and", " == BROKEN and False and"),
+    Bug("cycles are added", growth._check_cycles, "if len(order) < len(affected):", "if False:"),
+    Bug(
+        "a retry leaves the group of a node complete",
+        reruns._Plan._reopen_groups,
+        ".is_terminal",
+        ".is_terminal and False",
+    ),
+    Bug("a group is redone without its members", reruns.resume, ", *_members(job, node_id))", ",)"),
+    Bug(
+        "a fan-in forgets the members of a group",
+        node_start._sources,
+        "all_members(job.graph.specs, source)",
+        "[source]",
     ),
 ]
 

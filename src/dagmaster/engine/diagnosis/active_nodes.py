@@ -13,7 +13,7 @@ from dagmaster.engine.status import Isolation, isolation_after
 from dagmaster.text_format import age, format_count, format_error, format_list, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.engine.diagnosis.context import (
         ChildJob,
@@ -95,9 +95,12 @@ def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
 # ── Upstream nodes, children, slots ──
 
 
-def waiting_for_nodes(names: Sequence[str], first: Reason | None, *, any_of: bool = False) -> Reason:
+def waiting_for_nodes(
+    names: Sequence[str], first: Reason | None, *, any_of: bool = False, groups: Collection[str] = ()
+) -> Reason:
     """Return the reason of a node that waits for upstream nodes. `first`: the reason of the first of them."""
-    named = format_list(names, conjunction="or" if any_of else "and")
+    labels = [f"the group {name}" if name in groups else name for name in names]
+    named = format_list(labels, conjunction="or" if any_of else "and")
     why = f"{CAUSE}{first.sentence})" if first is not None and len(names) == 1 else ""
     return Reason(
         code=ReasonCode.NODES,
@@ -106,6 +109,33 @@ def waiting_for_nodes(names: Sequence[str], first: Reason | None, *, any_of: boo
         data={"any_of": any_of or None, "count": len(names)},
         because=tuple(names[:20]),
     )
+
+
+def waiting_for_group(name: str, unfinished: int, total: int) -> Reason:
+    """Return the reason of a node that waits for a group, some of whose nodes are unfinished."""
+    detail = f"for the group {name}: {_format_unfinished(unfinished, total)}"
+    return Reason(
+        code=ReasonCode.NODES,
+        sentence=f"waits {detail}",
+        group_sentence=f"wait {detail}",
+        data={"count": 1, "unfinished": unfinished, "total": total},
+        because=(name,),
+    )
+
+
+def waiting_for_members(open_members: Sequence[str], unfinished: int, total: int) -> Reason:
+    """Return the reason of a group that waits for its nodes. `open_members`: the direct ones that are unfinished."""
+    return Reason(
+        code=ReasonCode.NODES,
+        sentence=f"waits for its nodes: {_format_unfinished(unfinished, total)}",
+        group_sentence="wait for their nodes",
+        data={"count": len(open_members), "unfinished": unfinished, "total": total},
+        because=tuple(open_members[:20]),
+    )
+
+
+def _format_unfinished(unfinished: int, total: int) -> str:
+    return f"{unfinished:,} of {format_count(total, 'node')} {'is' if unfinished == 1 else 'are'} not finished"
 
 
 def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[ReasonCode, int]) -> Reason:

@@ -14,7 +14,8 @@ from dagmaster.engine.diagnosis import active_nodes
 from dagmaster.engine.diagnosis.finished_nodes import explain_finished, first_failure, format_canceller
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import OPEN
-from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, GroupSpec, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.groups import all_members, is_group_start, members
 from dagmaster.engine.model import FanOut, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.text_format import age, format_count, format_error
@@ -73,6 +74,7 @@ class Why:
         self._reasons: dict[str, Reason] = {}
         self._roots: dict[str, tuple[int, str | None]] = {}
         self._groups: list[Group] | None = None
+        self._member_counts: dict[str, tuple[int, int]] = {}
 
     # ── One node ──
 
@@ -136,11 +138,23 @@ class Why:
         names = self._open_upstream(node)
         if not names:
             return active_nodes.deciding()
+        if members(node.spec):
+            return active_nodes.waiting_for_members(names, *self._count_members(node.id))
         first = self.job.nodes[names[0]]
+        if len(names) == 1 and members(first.spec):
+            return active_nodes.waiting_for_group(first.id, *self._count_members(first.id))
         # A PENDING node is the next link of the chain; to nest its sentence here would make this one endless.
         cause = None if first.status is NodeStatus.PENDING or isinstance(first, FanOut) else self.reason_for(first.id)
         is_any = self.job.gates(node.id)[0].kind is GateKind.ANY
-        return active_nodes.waiting_for_nodes(names, cause, any_of=is_any and len(names) > 1)
+        groups = [name for name in names if isinstance(self.job.nodes[name].spec, GroupSpec)]
+        return active_nodes.waiting_for_nodes(names, cause, any_of=is_any and len(names) > 1, groups=groups)
+
+    def _count_members(self, group_id: str) -> tuple[int, int]:
+        """Count the nodes of a group, at any depth: the unfinished ones, and all."""
+        if group_id not in self._member_counts:
+            nodes = [self.job.nodes[node_id] for node_id in all_members(self.job.graph.specs, group_id)]
+            self._member_counts[group_id] = sum(not node.is_terminal for node in nodes), len(nodes)
+        return self._member_counts[group_id]
 
     def _open_upstream(self, node: Node) -> list[str]:
         """Return the unfinished upstream nodes on which this one still depends."""
@@ -159,7 +173,11 @@ class Why:
             for leaf, gate in job.leaves(node.id)
             if leaf_outcome(job.nodes[leaf.node], leaf.branch) == OPEN and matters(gate)
         )
-        return list(dict.fromkeys(names))
+        return [name for upstream in dict.fromkeys(names) for name in self._without_start(upstream)]
+
+    def _without_start(self, name: str) -> list[str]:
+        """Return what the start of a group waits for, instead of the start: no author wrote that node."""
+        return self._open_upstream(self.job.nodes[name]) if is_group_start(name) else [name]
 
     def _fan_out(self, fan: FanOut) -> Reason:
         unfinished = [child for child in fan.children[: fan.expanded] if not child.is_terminal]
@@ -302,8 +320,8 @@ class Why:
         return sorted(groups.values(), key=lambda group: (group.reason.rank, -group.count))
 
     def nodes(self) -> Iterator[Node]:
-        """Yield all nodes but those that an earlier run left behind."""
-        return (node for node in self.job.walk() if not is_dormant(node))
+        """Yield all nodes but those that an earlier run left behind, and those that no author wrote."""
+        return (node for node in self.job.walk() if not is_dormant(node) and not is_group_start(node.id))
 
 
 def without_cause(reason: Reason) -> Reason:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.groups import is_group_start, members, written_name
 from dagmaster.engine.json_size import preview
 from dagmaster.engine.model import FanOut, fails_job, leaf_outcome
 from dagmaster.engine.status import NodeStatus, SkipReason
@@ -76,6 +77,8 @@ def _how_completed(node: Node, context: DiagnosisContext) -> str:
         return f": all {format_count(node.total or 0, 'child', 'children')}"
     if isinstance(spec, WorkflowSpec) and node.id in context.child_jobs:
         return f": child job {context.child_jobs[node.id].id} completed"
+    if members(spec):
+        return f": all {format_count(len(members(spec)), 'member')}"
     if isinstance(spec, WaitSpec):
         return ": the wait ended" if spec.signal is None else f": signal {spec.signal} arrived, or it timed out"
     return ""
@@ -229,12 +232,19 @@ def _upstream_failed(job: Job, node: Node) -> Reason:
 def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
     """Return the upstream nodes that have this outcome for a node, each once."""
     names = (leaf.node for leaf, _ in job.leaves(node.id) if leaf_outcome(job.nodes[leaf.node], leaf.branch) == outcome)
-    return list(dict.fromkeys(names))
+    return [name for upstream in dict.fromkeys(names) for name in _without_start(job, upstream, outcome)]
+
+
+def _without_start(job: Job, name: str, outcome: int) -> list[str]:
+    """Return what settled the start of a group, instead of the start: no author wrote that node."""
+    return (_leaves(job, job.nodes[name], outcome) or [written_name(name)]) if is_group_start(name) else [name]
 
 
 def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     for leaf, _ in job.leaves(node.id):
         source = job.nodes[leaf.node]
+        if is_group_start(source.id) and source.skip_reason is SkipReason.NOT_TAKEN:
+            return _not_taken(job, source, context)
         if (
             leaf.branch is not None
             and isinstance(source.spec, ConditionalSpec)
