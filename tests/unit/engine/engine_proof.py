@@ -17,14 +17,11 @@ from dagmaster.engine.decisions import (
     Cancel,
     Complete,
     Decision,
-    Dispatch,
     Fail,
     FinishJob,
     Ignore,
     Need,
     Reopen,
-    RequestApproval,
-    StartChildJob,
     Withdraw,
 )
 from dagmaster.engine.graph import ApprovalSpec, FanInSpec, Graph, Spec, TaskSpec, WaitSpec, WorkflowSpec
@@ -308,14 +305,8 @@ def essence(decision: Decision) -> tuple[Any, ...]:
     """Return a decision without its texts for people."""
     name = type(decision).__name__
     match decision:
-        case Need(refs=refs):
-            return name, frozenset(refs)
-        case AddNodes(batches=batches, nodes=nodes):
-            return name, batches, frozenset(nodes)
-        case Dispatch(attempt=attempt, spec=spec) | StartChildJob(attempt=attempt, spec=spec):
-            return name, attempt, replace(spec, requires=None)
-        case RequestApproval(spec=spec):
-            return name, replace(spec, requires=None)
+        case Need(refs=names) | AddNodes(nodes=names):
+            return name, frozenset(names)
         case Complete(output=output):
             return name, "reported" if output is REPORTED else output
         case Fail(error=error):
@@ -328,7 +319,9 @@ def essence(decision: Decision) -> tuple[Any, ...]:
             return name, status, result, None if error is None else error["kind"]
         case Ignore():
             return (name,)
-    return name, *(getattr(decision, slot) for slot in type(decision).__slots__ if slot != "node")
+    values = (getattr(decision, slot) for slot in type(decision).__slots__ if slot != "node")
+    # What a node waits for is written in a spec of the reference, and linked in one of the engine.
+    return name, *(replace(value, requires=None) if isinstance(value, Spec) else value for value in values)
 
 
 def facts(node: Any, total: int | None) -> tuple[Any, ...]:

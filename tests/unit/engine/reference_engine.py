@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -99,7 +99,7 @@ class Reference:
         self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
         self.rank = {}
         for place, node_id in enumerate(order):
-            parts = node_id.split("__")
+            parts = [node_id] if node_id.endswith("__start") else node_id.split("__")
             for depth in range(1, len(parts) + 1):
                 self.rank.setdefault("__".join(parts[:depth]), place)
         reopening = isinstance(event, ev.ResumeRequested | ev.RetryRequested | ev.ItemsReinjected)
@@ -277,9 +277,10 @@ class Reference:
         wanted = [leaf for spec in batch.specs if spec.requires for leaf in spec.requires.leaves()]
         wanted += [leaf for _, leaf in batch.links]
         impossible = [leaf for leaf in wanted if leaf.node in self.nodes and self.leaf(leaf) == BROKEN]
-        new = self.put(batch.specs)
+        own = {spec.id: tuple(leaf for target, leaf in batch.links if target == spec.id) for spec in batch.specs}
+        new = self.put(replace(spec, requires=self.all_of(spec.requires, own[spec.id])) for spec in batch.specs)
         for target, leaf in batch.links:
-            self.nodes[target].links += (leaf,)
+            self.nodes[target].links += () if target in own else (leaf,)
         self.known_needs.clear()
         started = [
             node_id
@@ -1008,7 +1009,7 @@ class Reference:
         return [result for child in self.children(fan) for result in (child, *self.descendants(child))]
 
     def all_descendants(self, fan: State) -> list[State]:
-        return [node for node in self.nodes.values() if node.id.startswith(f"{fan.id}__")]
+        return [node for node in self.nodes.values() if node.parent and node.id.startswith(f"{fan.id}__")]
 
     def ancestors(self, node: State) -> list[State]:
         if node.parent is None:
