@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+import threading
+import time
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.ports.ids import EPOCH_MS
@@ -11,6 +15,8 @@ if TYPE_CHECKING:
 
 _MACHINES: Final = 1 << 10
 _SEQUENCES: Final = 1 << 12
+LEASED_MACHINES: Final = 960
+"""Machine ids below this are leased by the store. Those from here on are for ids that are made without a store."""
 
 
 def time_of(number: str) -> float:
@@ -34,3 +40,36 @@ class Snowflakes:
         self._next = max(self._next + 1, ticks)
         moment, sequence = divmod(self._next, _SEQUENCES)
         return str((moment * _MACHINES + self._machine) * _SEQUENCES + sequence)
+
+
+class UnleasedSnowflakes:
+    """Generates ids without a store, for tasks and groups of Python code. It may be called on any thread.
+
+    The machine id and the place within a millisecond are chosen at random. Two processes can make the same id, if both
+    are so and they make ids at the same moment: a store rejects the second one.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reseed()
+
+    def reseed(self) -> None:
+        """Choose another machine id, as a forked process has to."""
+        self._lock = threading.Lock()
+        chance = random.SystemRandom()
+        self._machine = chance.randrange(LEASED_MACHINES, _MACHINES) << 12
+        self._offset = chance.randrange(_SEQUENCES)
+        self._next = 0
+
+    def new(self) -> int:
+        """Return the next id."""
+        ticks = (((time.time_ns() // 1_000_000) - EPOCH_MS) << 12) + self._offset
+        with self._lock:
+            number = self._next + 1
+            self._next = number = max(ticks, number)
+        return (number >> 12 << 22) | self._machine | (number & 0xFFF)
+
+
+TASK_IDS: Final = UnleasedSnowflakes()
+"""The ids of tasks and groups that are made in this process."""
+os.register_at_fork(after_in_child=TASK_IDS.reseed)

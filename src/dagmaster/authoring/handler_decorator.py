@@ -148,10 +148,10 @@ def handler(
     names = tuple(aliases)
     for one in (*names, *([] if name is None else [name])):
         _check_name(one)
-    _check_queue(queue, label)
+    check_queue(queue, label)
     if isolation is not None and isolation not in ISOLATIONS:
         raise HandlerInvalid(f"{label}: isolation is {' or '.join(ISOLATIONS)}, not {isolation!r}")
-    _check_timeout(timeout_seconds, label)
+    check_timeout(timeout_seconds, label)
     policy = _policy(retry, label)
 
     def mark(function: F) -> F:
@@ -269,14 +269,16 @@ def _check_name(name: Any) -> None:
         )
 
 
-def _check_queue(queue: Any, label: str) -> None:
+def check_queue(queue: Any, label: str) -> None:
+    """Raise HandlerInvalid if a queue is not the name of one."""
     if queue is None:
         return
     if not isinstance(queue, str) or len(queue) > MAX_NAME or not _QUEUE.fullmatch(queue):
         raise HandlerInvalid(f"{label}: queue is a name, not {queue!r}")
 
 
-def _check_timeout(seconds: Any, label: str) -> None:
+def check_timeout(seconds: Any, label: str) -> None:
+    """Raise HandlerInvalid if it is not a timeout of a task."""
     if seconds is None:
         return
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MAX_TIMEOUT_SECONDS:
@@ -316,6 +318,15 @@ def read_retry(retry: RetryPolicy | Mapping[str, Any] | int | str, label: str) -
     if isinstance(retry, RetryPolicy):
         return {**asdict(retry), "backoff": str(retry.backoff)}
     return dict(retry) if isinstance(retry, Mapping) else {"max_attempts": retry}
+
+
+def check_entrypoint(name: Any) -> None:
+    """Raise HandlerInvalid if it cannot be the name of a function or a handler."""
+    if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
+        raise HandlerInvalid(
+            f"{name!r} is not an entrypoint: give a function, or its name as 'module.function', at most {MAX_NAME}"
+            " characters"
+        )
 
 
 def local_names_of(function: Any, frame: FrameType) -> dict[str, Any]:

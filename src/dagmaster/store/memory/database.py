@@ -15,7 +15,7 @@ from dagmaster.engine.model import JobRow
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, in_flight_status
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.turn_records import Command, TaskResult
-from dagmaster.snowflakes import Snowflakes
+from dagmaster.snowflakes import LEASED_MACHINES, Snowflakes
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.output_blobs import MemoryBlobs
 from dagmaster.store.result_notifications import encode_results
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from dagmaster.store.memory.metrics import JobSample
 
 OPEN_JOB = (JobStatus.PENDING, JobStatus.RUNNING)
-_MACHINES = 1024
 
 
 @dataclass(slots=True)
@@ -216,7 +215,7 @@ class MemoryDatabase:
 
     def new_ids(self) -> Snowflakes:
         """Return a source of ids with a machine id of its own."""
-        self._machines = (self._machines + 1) % _MACHINES
+        self._machines = (self._machines + 1) % LEASED_MACHINES
         return Snowflakes(self.clock, self._machines)
 
     def has_expired(self, registration: Registration, lease_seconds: float) -> bool:

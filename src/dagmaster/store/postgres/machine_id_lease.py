@@ -41,7 +41,7 @@ class Identity:
                 self.clock.sync(row["now"])
                 self.ids = Snowflakes(self.clock, int(self._name.removeprefix("machine:")))
                 return
-        raise DatabaseUnavailable("all 1,024 machine ids are leased: stop some processes, or wait a minute")
+        raise DatabaseUnavailable("all 960 machine ids are leased: stop some processes, or wait a minute")
 
     async def ensure_leased(self) -> None:
         """Lease a machine id, or renew the lease if half of it has passed."""

@@ -287,10 +287,10 @@ deregistered AS (
 SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS notified FROM released
 
 -- name: lease_machine
--- Lease a machine id that has no valid lease.
+-- Lease a machine id that has no valid lease. Those from 960 on are for ids that are made without a store.
 INSERT INTO dag_leases (name, holder, expires_at)
 SELECT 'machine:' || n, :holder, clock() + make_interval(secs => :seconds)
-FROM (SELECT n FROM generate_series(0, 1023) AS n
+FROM (SELECT n FROM generate_series(0, 959) AS n
       WHERE NOT EXISTS (SELECT FROM dag_leases l WHERE l.name = 'machine:' || n AND l.expires_at > clock())
       ORDER BY random() LIMIT 1) AS free
 ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at

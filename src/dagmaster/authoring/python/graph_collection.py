@@ -1,0 +1,322 @@
+"""Turns tasks and groups of Python code into a part of a graph, with everything that belongs to them.
+
+What is applied brings along what it waits for, the groups that it is in, and their members.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import isfinite
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
+from dagmaster.errors import NodesRejected
+from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.snowflakes import TASK_IDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.json_types import JsonObject
+
+_KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
+_SIMPLE: Final = frozenset({int, bool, type(None)})
+_MAX_DEPTH: Final = 100
+HOLD_LABEL: Final = "context_hold"
+
+
+@dataclass(slots=True)
+class Hold:
+    """A node that keeps a job, and the groups that are added with it, from completing until a signal comes."""
+
+    seconds: float
+    id: int = field(default_factory=TASK_IDS.new)
+
+    @property
+    def signal(self) -> str:
+        """Return the signal that releases it."""
+        return f"{HOLD_LABEL}_{self.id}"
+
+    def to_task(self) -> TaskPart:
+        """Return the node. If nothing releases it, it lets the job continue after some time."""
+        definition: JsonObject = {
+            "type": "wait",
+            "description": "The code that makes this job can still add tasks to it.",
+            "signal": self.signal,
+            "timeout_seconds": self.seconds,
+            "on_timeout": "go_on",
+        }
+        return TaskPart(self.id, HOLD_LABEL, definition)
+
+
+@dataclass(slots=True)
+class Collected:
+    """What is to be added to a job. `items`: the new ones; `touched`: known ones that get dependencies."""
+
+    part: GraphPart
+    items: list[GraphItem]
+    touched: list[GraphItem]
+
+    def leaf_groups(self) -> list[Group]:
+        """Return the new groups that have no group in them. One that is not complete keeps those around it open."""
+        return [item for item in self.items if isinstance(item, Group) and not item.groups]
+
+    def add_hold(self, hold: Hold, groups: list[Group]) -> None:
+        """Keep the job and these groups from completing until the hold is released."""
+        self.part.tasks.append(hold.to_task())
+        add_held_groups(self.part, hold.id, groups)
+
+    def mark_applied(self, job_id: int, names: dict[int, str]) -> None:
+        """Set the job and the node of each new item."""
+        for item in self.items:
+            item.job_id, item.node_id = job_id, names[item.id]
+            item.stored = len(item.previous or ())
+        for item in self.touched:
+            item.stored = len(item.previous or ())
+
+
+def add_held_groups(part: GraphPart, hold_id: int, groups: list[Group]) -> None:
+    """Put an empty group into each group that completes with the hold. A signal would reach the first wait only."""
+    for group in groups:
+        number = TASK_IDS.new()
+        name = f"{(group.name or '')[:70].rstrip('_')}_held_{number}"
+        part.groups.append(GroupPart(number, name, group.id))
+        part.dependencies.append((MemberKind.TASK, hold_id, MemberKind.GROUP, number))
+        if group.node_id is not None:
+            part.known[group.id] = group.node_id
+
+
+def collect(
+    items: Any, *, job_id: int | None = None, default_queue: str | None = None, follows: bool = False
+) -> Collected:
+    """Return what has to be added to a job for these items; raise `NodesRejected` about what cannot be.
+
+    `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them.
+    """
+    collector = _Collector(job_id, default_queue, follows=follows)
+    collector.visit_all(list(items_in(items)))
+    return collector.finish()
+
+
+class _Collector:
+    def __init__(self, job_id: int | None, default_queue: str | None, *, follows: bool) -> None:
+        self.job_id = job_id
+        self.default_queue = default_queue
+        self.follows = follows
+        self.part = GraphPart()
+        self.seen: set[int] = set()
+        self.new: list[GraphItem] = []
+        self.touched: list[GraphItem] = []
+        self.pending: list[GraphItem] = []
+        self.parts: dict[int, TaskPart] = {}
+
+    def visit_all(self, items: list[GraphItem]) -> None:
+        self.pending = items[::-1]
+        seen = self.seen
+        while self.pending:
+            item = self.pending.pop()
+            if item.id in seen:
+                continue
+            seen.add(item.id)
+            if item.job_id is not None:
+                self._visit_known(item)
+            else:
+                self.new.append(item)
+                self._visit_new(item)
+
+    def _visit_known(self, item: GraphItem) -> None:
+        if item.job_id != self.job_id:
+            raise NodesRejected(_of_another_job(item, self.job_id))
+        assert item.node_id is not None  # noqa: S101 - for mypy; it is set with the job
+        self.part.known[item.id] = item.node_id
+        if isinstance(item, Group):
+            self.pending += item.tasks
+            self.pending += item.groups
+        if item.previous is not None and len(item.previous) > item.stored:
+            self.touched.append(item)
+            self._add_edges(item, item.previous[item.stored :])
+
+    def _visit_new(self, item: GraphItem) -> None:
+        pending = self.pending
+        if item.group is not None:
+            pending.append(item.group)
+        if item.next is not None:
+            # What is known already and waits for this from now on.
+            pending += item.next if self.follows else [one for one in item.next if one.job_id is not None]
+        if type(item) is Task:
+            self._visit_task(item)
+        elif isinstance(item, Group):
+            pending += item.groups
+            pending += item.tasks
+            if item.previous is not None:
+                self._add_edges(item, item.previous)
+        elif isinstance(item, ResultCollector):
+            self.parts[item.id] = _collector_part(item)
+            self._add_edges(item, [*(item.previous or ()), *item.sources])
+        else:
+            self._visit_task(item)  # type: ignore[arg-type]
+
+    def _visit_task(self, task: Task) -> None:
+        queue = task.queue or self.default_queue
+        if queue is None:
+            raise NodesRejected(
+                f"task {task.label} ({task.entrypoint}) has no queue: give it queue=, write @task(queue=), or set"
+                " DAGMASTER_PYTHON_QUEUE"
+            )
+        definition: dict[str, Any] = {"handler": task.entrypoint, "queue": queue}
+        part = self.parts[task.id] = TaskPart(
+            task.id, task.stem, definition, task.name, None if task.group is None else task.group.id
+        )
+        references = _fill_params(task, definition)
+        if task.retry is not None:
+            definition["retry"] = task.retry
+        if task.timeout_seconds is not None:
+            definition["timeout_seconds"] = task.timeout_seconds
+        if task.allow_failure:
+            definition["allow_failure"] = True
+        previous = task.previous
+        if references:
+            part.references = [[path, source.id] for path, source in references]
+            previous = [*(previous or ()), *(source for _, source in references)]
+        if previous is not None:
+            self._add_edges(task, previous)
+
+    def _add_edges(self, item: GraphItem, previous: list[GraphItem]) -> None:
+        dependencies, pending, kind = self.part.dependencies, self.pending, _KINDS[item.kind]
+        for source in previous if len(previous) == 1 else dict.fromkeys(previous):
+            dependencies.append((_KINDS[source.kind], source.id, kind, item.id))
+            if source.id not in self.seen:
+                pending.append(source)
+
+    def finish(self) -> Collected:
+        # In the order in which they were made: it numbers the tasks without a name.
+        self.new.sort(key=attrgetter("id"))
+        part = self.part
+        part.tasks = [self.parts[item.id] for item in self.new if item.kind == "task"]
+        part.groups = [
+            GroupPart(item.id, item.name or "", None if item.group is None else item.group.id)
+            for item in self.new
+            if item.kind == "group"
+        ]
+        return Collected(part, self.new, self.touched)
+
+
+def _of_another_job(item: GraphItem, job_id: int | None) -> str:
+    place = f"{type(item).__name__.lower()} {item.label} ({item.id}) is part of job {item.job_id}"
+    if job_id is None:
+        return f"{place} already: a new job needs tasks of its own"
+    return f"{place}, not of job {job_id}: tasks of two jobs cannot depend on each other"
+
+
+def _collector_part(item: ResultCollector) -> TaskPart:
+    definition: JsonObject = {"type": "fan_in", "sources": [source.id for source in item.sources]}
+    return TaskPart(item.id, "collect", definition, item.name, item.group_id)
+
+
+# ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str | int], GraphItem]] | None:
+    """Set the params of a task; return where results of other tasks stand in them."""
+    kwargs = task.kwargs
+    if type(kwargs) is dict:
+        for name, value in kwargs.items():
+            if type(name) is not str or type(value) not in _SIMPLE:
+                break
+        else:
+            if kwargs:
+                definition["params"] = kwargs
+            return None
+    references: list[tuple[list[str | int], GraphItem]] = []
+    definition["params"] = _Kwargs(task, references).read(kwargs)
+    return references
+
+
+class _Kwargs:
+    """Reads the kwargs of a task: copies lists and mappings, and finds tasks in them."""
+
+    def __init__(self, task: Task, references: list[tuple[list[str | int], GraphItem]]) -> None:
+        self.task = task
+        self.references = references
+        self.path: list[str | int] = []
+
+    def read(self, kwargs: Any) -> Any:
+        if not hasattr(kwargs, "keys"):
+            raise NodesRejected(f"task {self.task.label}: kwargs is {kwargs!r:.100}, not a mapping of arguments")
+        return self._mapping(kwargs)
+
+    def _value(self, value: Any) -> Any:
+        kind = type(value)
+        if kind in _SIMPLE:
+            return value
+        if kind is str:
+            return self._text(value)
+        if kind is float:
+            if not isfinite(value):
+                raise self._reject(value, "is not a JSON number")
+            return value
+        if isinstance(value, GraphItem):
+            return self._reference(value)
+        if len(self.path) > _MAX_DEPTH:
+            raise self._reject(value, f"is nested more than {_MAX_DEPTH} deep, or contains itself")
+        if kind is list or kind is tuple:
+            return [self._at(place, one) for place, one in enumerate(value)]
+        if kind is dict:
+            return self._mapping(value)
+        if isinstance(value, str | int):
+            # An enum with such values, as JSON has it.
+            return self._text(str.__str__(value)) if isinstance(value, str) else int(value)
+        raise self._reject(value, f"is not JSON: a {kind.__name__}")
+
+    def _at(self, key: str | int, value: Any) -> Any:
+        self.path.append(key)
+        read = self._value(value)
+        self.path.pop()
+        return read
+
+    def _mapping(self, value: Any) -> dict[str, Any]:
+        for key in value:
+            if type(key) is not str:
+                raise self._reject(value, f"has the key {key!r:.50}, and keys of JSON are text")
+            self._text(key)
+        return {key: self._at(key, one) for key, one in value.items()}
+
+    def _text(self, value: str) -> str:
+        if "\0" in value:
+            raise self._reject(value, "has a NUL character, which cannot be stored")
+        if not value.isascii():
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise self._reject(value, "has half of a surrogate pair, which cannot be stored") from None
+        return value
+
+    def _reference(self, value: GraphItem) -> None:
+        if isinstance(value, Group):
+            raise self._reject(value, "is a group, which has no result: name a task in it, or collect their results")
+        if value is self.task:
+            raise self._reject(value, "is the task itself")
+        self.references.append((list(self.path), value))
+
+    def _reject(self, value: Any, reason: str) -> NodesRejected:
+        place = "kwargs" + "".join(f"[{key!r}]" for key in self.path)
+        task = self.task
+        return NodesRejected(f"task {task.label} ({task.entrypoint}): {place} {reason}: {value!r:.100}")
+
+
+def iterate_tasks(items: Any) -> Iterator[Task]:
+    """Yield the tasks among items and in their groups, with what they wait for."""
+    seen: set[int] = set()
+    pending = list(items_in(items))
+    while pending:
+        item = pending.pop()
+        if item.id in seen:
+            continue
+        seen.add(item.id)
+        pending += item.previous or ()
+        if isinstance(item, Group):
+            pending += item.members
+        elif isinstance(item, Task):
+            yield item

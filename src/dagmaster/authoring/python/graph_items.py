@@ -1,0 +1,304 @@
+"""Tasks and groups of graphs that are built in code, with `>>` between them.
+
+They are plain objects: nothing is stored until they are applied to a job. Their ids are made without a database.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+
+from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
+from dagmaster.authoring.python.tasks import NodeCall, TaskFunction, handler_name
+from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.snowflakes import TASK_IDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from typing import Self
+
+    from dagmaster.authoring.python.tasks import Retry
+
+ItemKind: TypeAlias = Literal["task", "group"]
+_NO_RETRY: Final = {"max_attempts": 1}
+# Names that were checked: 100,000 tasks of one function need one check.
+_CHECKED: Final[set[str]] = set()
+_MAX_CHECKED: Final = 10_000
+
+
+class Dependency(NamedTuple):
+    """`next` waits for `previous`. The ids are those of tasks and groups."""
+
+    previous_id: int
+    previous_type: ItemKind
+    next_id: int
+    next_type: ItemKind
+
+
+class GraphItem:
+    """A task or a group. `a >> b` and `b << a`: b waits for a. Lists may stand on either side."""
+
+    __slots__ = ("group", "id", "job_id", "name", "next", "node_id", "previous", "stored")
+    kind: ItemKind = "task"
+
+    def __init__(self, name: str | None) -> None:
+        self.id = TASK_IDS.new()
+        self.name = name
+        self.group: Group | None = None
+        self.job_id: int | None = None
+        """The job, once it is applied."""
+        self.node_id: str | None = None
+        """The id of its node in the job, once it is applied."""
+        self.previous: list[GraphItem] | None = None
+        self.next: list[GraphItem] | None = None
+        # How many of `previous` were applied.
+        self.stored = 0
+
+    @property
+    def label(self) -> str:
+        """Return a name for messages."""
+        return self.name or f"{type(self).__name__} {self.id}"
+
+    @property
+    def group_id(self) -> int | None:
+        """Return the id of its group."""
+        return None if self.group is None else self.group.id
+
+    @property
+    def dependencies(self) -> list[Dependency]:
+        """Return what this waits for."""
+        return [Dependency(one.id, one.kind, self.id, self.kind) for one in self.previous or ()]
+
+    def depends_on(self, *others: GraphItem | Iterable[Any]) -> Self:
+        """Make this wait for tasks and groups; return self."""
+        for other in items_in(others):
+            _link(other, self)
+        return self
+
+    def __rshift__(self, other: Any) -> Any:
+        """Make the others wait for this; return them."""
+        if isinstance(other, GraphItem):
+            _link(self, other)
+        elif isinstance(other, list | tuple):
+            for one in items_in(other):
+                _link(self, one)
+        else:
+            return NotImplemented
+        return other
+
+    def __lshift__(self, other: Any) -> Any:
+        """Make this wait for the others; return self."""
+        if not isinstance(other, GraphItem | list | tuple):
+            return NotImplemented
+        return self.depends_on(other)
+
+    def __rrshift__(self, other: Any) -> Any:
+        """Make this wait for a list: `[a, b] >> c`; return self."""
+        return self << other
+
+    def __rlshift__(self, other: Any) -> Any:
+        """Make a list wait for this: `[a, b] << c`; return the list."""
+        return self >> other
+
+    def __repr__(self) -> str:
+        """Return the kind, the name and the id."""
+        return f"<{type(self).__name__} {self.label!r} id={self.id}>"
+
+
+class Task(GraphItem):
+    """One call of a function: `entrypoint` is `module.function`, a function, or a function with `@task`.
+
+    A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency. Any other value
+    is JSON: text is a value and never a template. A task without a `name` is called after its function, with a number.
+    """
+
+    __slots__ = ("allow_failure", "entrypoint", "function", "kwargs", "queue", "retry", "timeout_seconds")
+
+    def __init__(
+        self,
+        entrypoint: str | Callable[..., Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        retry: Retry | None = None,
+        timeout_seconds: float | None = None,
+        allow_failure: bool = False,
+    ) -> None:
+        super().__init__(name)
+        if type(entrypoint) is str:
+            if entrypoint not in _CHECKED:
+                _check_name(entrypoint)
+            self.entrypoint = entrypoint
+            self.function: Callable[..., Any] | None = None
+            self.kwargs = {} if kwargs is None else kwargs
+            self.queue, self.timeout_seconds, self.allow_failure = queue, timeout_seconds, allow_failure
+            self.retry: dict[str, Any] | None = None
+        else:
+            options = _read_function(entrypoint)  # type: ignore[arg-type]
+            self.entrypoint, self.function = options.name, options.function
+            self.kwargs = {**options.constants, **(kwargs or {})} if options.constants else kwargs or {}
+            self.queue = options.queue if queue is None else queue
+            self.timeout_seconds = options.timeout_seconds if timeout_seconds is None else timeout_seconds
+            self.allow_failure = allow_failure or options.allow_failure
+            self.retry = options.retry
+            self.name = options.node_name if name is None else name
+        if retry is not None or queue is not None or timeout_seconds is not None:
+            self._check_options(retry, queue, timeout_seconds)
+
+    def _check_options(self, retry: Retry | None, queue: str | None, timeout_seconds: float | None) -> None:
+        label = f"task {self.label}"
+        check_queue(queue, label)
+        check_timeout(timeout_seconds, label)
+        if retry is not None:
+            policy = read_retry(retry, label)
+            self.retry = _NO_RETRY if isinstance(policy, str) else policy
+
+    @property
+    def label(self) -> str:
+        """Return a name for messages: its own, else that of its function."""
+        return self.name or self.stem
+
+    @property
+    def stem(self) -> str:
+        """Return the name of the function."""
+        return self.entrypoint.rpartition(".")[2]
+
+
+class ResultCollector(GraphItem):
+    """The results of tasks as a list, in their order; of those that failed and are allowed to, null.
+
+    In `kwargs` of a task it stands for the list, and the task waits for all of them.
+    """
+
+    __slots__ = ("sources",)
+
+    def __init__(self, sources: Iterable[Task | ResultCollector], *, name: str | None = None) -> None:
+        super().__init__(name)
+        self.sources = list(sources)
+        for source in self.sources:
+            if not isinstance(source, Task | ResultCollector):
+                raise TypeError(f"a collector takes the results of tasks, not {source!r}")
+
+
+class Group(GraphItem):
+    """Tasks and groups that others can wait for as one. It is complete when everything in it, at any depth, is.
+
+    What a group waits for, everything in it waits for. Its name is that of its node, so it is unique in a job.
+    """
+
+    __slots__ = ("groups", "tasks")
+    kind: ItemKind = "group"
+
+    def __init__(self, name: str, tasks: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
+        if not isinstance(name, str) or not name:
+            raise NodesRejected(f"a group has a name, not {name!r}")
+        super().__init__(name)
+        self.tasks: list[Task | ResultCollector] = []
+        self.groups: list[Group] = []
+        self.add(tasks, groups)
+
+    @property
+    def parent_group_id(self) -> int | None:
+        """Return the id of the group that it is in."""
+        return self.group_id
+
+    @property
+    def members(self) -> list[GraphItem]:
+        """Return what is in it."""
+        return [*self.tasks, *self.groups]
+
+    def add(self, *members: GraphItem | Iterable[Any]) -> Self:
+        """Put tasks and groups into it; return self."""
+        for member in items_in(members):
+            if member.group is not None and member.group is not self:
+                raise NodesRejected(f"{member.label} is in the group {member.group.label} already")
+            if member.group is self:
+                continue
+            if member.job_id is not None:
+                raise NodesRejected(f"{member.label} is part of job {member.job_id} already: its group cannot change")
+            member.group = self
+            if isinstance(member, Group):
+                self.groups.append(member)
+            else:
+                self.tasks.append(member)  # type: ignore[arg-type]
+        return self
+
+
+def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | None = None, **options: Any) -> Task:
+    """Return a task of a function: its name as `module.function`, the function, or one with `@task`.
+
+    `options`: name, queue, retry, timeout_seconds, allow_failure.
+    """
+    return Task(callback, kwargs, **options)
+
+
+def items_in(items: Any) -> Iterator[GraphItem]:
+    """Yield the tasks and groups of one, of a list, of lists of lists."""
+    if isinstance(items, GraphItem):
+        yield items
+    elif isinstance(items, list | tuple):
+        for one in items:
+            if isinstance(one, GraphItem):
+                yield one
+            else:
+                yield from items_in(one)
+    elif isinstance(items, str | dict) or not hasattr(items, "__iter__"):
+        raise TypeError(f"{items!r} is not a Task, a Group or a list of them")
+    else:
+        yield from items_in(list(items))
+
+
+def _link(previous: GraphItem, following: GraphItem) -> None:
+    if following.previous is None:
+        following.previous = [previous]
+    else:
+        following.previous.append(previous)
+    if previous.next is None:
+        previous.next = [following]
+    else:
+        previous.next.append(following)
+
+
+# ── Functions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Function(NamedTuple):
+    """What tasks of one function have in common."""
+
+    name: str
+    function: Callable[..., Any] | None
+    queue: str | None
+    timeout_seconds: float | None
+    retry: dict[str, Any] | None
+    allow_failure: bool
+    node_name: str | None
+    constants: Mapping[str, Any]
+
+
+@lru_cache(maxsize=1_000)
+def _read_function(callback: Callable[..., Any]) -> _Function:
+    mark = mark_of(callback)
+    call = callback if isinstance(callback, NodeCall) else None
+    options = {} if call is None else call.options
+    if mark is None and call is None and not hasattr(callback, "__qualname__"):
+        raise HandlerInvalid(f"{callback!r} is not an entrypoint: give a function, or its name as 'module.function'")
+    name = call.handler if call is not None else mark.name if mark is not None else handler_name(callback)
+    _check_name(name)
+    policy = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
+    return _Function(
+        name=name,
+        function=callback if call is None or isinstance(call, TaskFunction) else None,
+        queue=options.get("queue") or (None if mark is None else mark.queue),
+        timeout_seconds=options.get("timeout_seconds") or (None if mark is None else mark.timeout_seconds),
+        retry=_NO_RETRY if policy == "none" else policy,
+        allow_failure=bool(options.get("allow_failure")),
+        node_name=options.get("name"),
+        constants={} if call is None else call.constants,
+    )
+
+
+def _check_name(name: str) -> None:
+    check_entrypoint(name)
+    if len(_CHECKED) < _MAX_CHECKED:
+        _CHECKED.add(name)
