@@ -66,6 +66,10 @@ class HandlerContext:
     """Adds nodes to the job at once: set by the worker."""
     added: GraphPart | None = field(default=None, init=False, repr=False)
     """Nodes that become part of the job with the success of this attempt."""
+    running_task: Any = field(default=None, init=False, repr=False)
+    """What the task can do to its job: see `authoring.python.running_task`."""
+    queue: str = ""
+    """The queue that the task came from."""
     _calls: int = field(default=0, init=False, repr=False)
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)

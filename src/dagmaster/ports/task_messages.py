@@ -45,6 +45,8 @@ class TaskMessage:
     isolation: Isolation = Isolation.SHARED
     # The handler's code of the submitter, if it is recorded. Not part of the JSON: only Python can compare it.
     code_fingerprint: str | None = None
+    # The queue that it was claimed from: tasks that it adds go there, too. Not part of the JSON.
+    queue: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the message as plain JSON data."""

@@ -218,6 +218,7 @@ class _Run:
             workflow=message.workflow,
             fencing_token=message.fencing_token,
             trace_parent=message.trace_parent,
+            queue=message.queue,
         )
         self._adder = executor.adder
         if self._adder is not None:

@@ -188,6 +188,7 @@ class Attempt:
             workflow=task["workflow"],
             fencing_token=task["fencing_token"],
             trace_parent=task["trace_parent"],
+            queue=task["queue"],
         )
         self._context.node_adder = self.add_nodes
         self._services = services

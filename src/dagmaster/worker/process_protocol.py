@@ -95,6 +95,7 @@ def encode_task(message: TaskMessage, handler: str) -> JsonObject:
             "workflow": message.workflow,
             "fencing_token": message.fencing_token,
             "trace_parent": message.trace_parent,
+            "queue": message.queue,
         }
     }
 

@@ -63,6 +63,7 @@ def make_message(
         lease_token=task.token,
         own_params=True,
         isolation=task.isolation,
+        queue=task.queue,
         code_fingerprint=code_fingerprint,
     )
 

@@ -178,7 +178,7 @@ class _Collector:
             definition["allow_failure"] = True
         previous = task.previous
         if references:
-            part.references = [[path, source.id] for path, source in references]
+            part.references = [[path, source.id, *_path_of_results(source)] for path, source in references]
             previous = [*(previous or ()), *(source for _, source in references)]
         if previous is not None:
             self._add_edges(task, previous)
@@ -208,6 +208,11 @@ def _of_another_job(item: GraphItem, job_id: int | None) -> str:
     if job_id is None:
         return f"{place} already: a new job needs tasks of its own"
     return f"{place}, not of job {job_id}: tasks of two jobs cannot depend on each other"
+
+
+def _path_of_results(source: GraphItem) -> list[list[str]]:
+    """Return where the value of an item is in the output of its node."""
+    return [["results"]] if isinstance(source, ResultCollector) else []
 
 
 def _collector_part(item: ResultCollector) -> TaskPart:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
-from dagmaster.authoring.python.tasks import NodeCall, TaskFunction, handler_name
+from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from typing import Self
 
     from dagmaster.authoring.python.tasks import Retry
@@ -180,6 +181,11 @@ class ResultCollector(GraphItem):
             if not isinstance(source, Task | ResultCollector):
                 raise TypeError(f"a collector takes the results of tasks, not {source!r}")
 
+    def __await__(self) -> Generator[None, None, Self]:
+        """Return the handle itself: the results are there when a later task runs."""
+        yield from ()
+        return self
+
 
 class Group(GraphItem):
     """Tasks and groups that others can wait for as one. It is complete when everything in it, at any depth, is.
@@ -283,7 +289,7 @@ def _read_function(callback: Callable[..., Any]) -> _Function:
     options = {} if call is None else call.options
     if mark is None and call is None and not hasattr(callback, "__qualname__"):
         raise HandlerInvalid(f"{callback!r} is not an entrypoint: give a function, or its name as 'module.function'")
-    name = call.handler if call is not None else mark.name if mark is not None else handler_name(callback)
+    name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
     _check_name(name)
     policy = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
     return _Function(

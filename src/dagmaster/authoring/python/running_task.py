@@ -1,0 +1,176 @@
+"""What a running task can do to its own job: add tasks, groups and dependencies.
+
+By default they become part of the job with the success of the task: what a failed attempt added is not added, and a
+retry adds nothing twice. `at_once` adds them now, once for all attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from dagmaster.authoring.handler_context import CURRENT_CONTEXT
+from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.authoring.python.graph_items import GraphItem, ResultCollector, Task
+from dagmaster.errors import NodesRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Mapping
+    from concurrent.futures import Future
+
+    from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.authoring.python.graph_collection import Collected
+    from dagmaster.json_types import JsonObject
+
+T = TypeVar("T")
+CHUNK: Final = 10_000
+"""How many values a task of `map` gets, unless it is given."""
+
+
+class Applied(Generic[T]):
+    """Items that were applied. `await` returns them; a plain function need not wait."""
+
+    __slots__ = ("_finish", "_future", "items")
+
+    def __init__(self, items: T, future: Future[JsonObject] | None, finish: Callable[[JsonObject], None]) -> None:
+        self.items = items
+        self._future = future
+        self._finish = finish
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Wait until the items are stored, and return them."""
+        if self._future is not None:
+            answer = yield from asyncio.wrap_future(self._future).__await__()
+            self._finish(answer)
+        return self.items
+
+    def wait(self) -> T:
+        """Block until the items are stored, and return them."""
+        if self._future is not None:
+            self._finish(self._future.result())
+        return self.items
+
+
+class RunningTask:
+    """The running task and its job."""
+
+    def __init__(self, context: HandlerContext) -> None:
+        self._context = context
+        self._staged: list[GraphItem] = []
+
+    @property
+    def job_id(self) -> int:
+        """Return the id of the job."""
+        return int(self._context.job_id)
+
+    @property
+    def node_id(self) -> str:
+        """Return the id of its node."""
+        return self._context.node_id
+
+    @property
+    def attempt(self) -> int:
+        """Return the number of the attempt."""
+        return self._context.attempt
+
+    def apply(self, items: T, job_id: int | None = None, *, at_once: bool = False) -> Applied[T]:
+        """Add tasks, groups and their dependencies to the job of this task; raise `NodesRejected` if they cannot be.
+
+        They become part of the job with the success of this attempt. With `at_once` they do now, and a later attempt
+        that makes the same call adds nothing. `await` it; in a plain function it needs no await.
+        """
+        if job_id is not None and int(job_id) != self.job_id:
+            raise NodesRejected(f"a running task adds to its own job, {self.job_id}, not to {job_id}")
+        return self._apply_now(items) if at_once else self._stage(items)
+
+    def _collect(self, items: Any) -> Collected:
+        collected = collect(items, job_id=self.job_id, default_queue=self._context.queue or None)
+        collected.part.check()
+        return collected
+
+    def _stage(self, items: T) -> Applied[T]:
+        # All together: a later call may refer to what an earlier one added.
+        staged = [*self._staged, items]
+        self._context.added = self._collect(staged).part
+        self._staged = staged  # type: ignore[assignment]
+        return Applied(items, None, lambda _: None)
+
+    def _apply_now(self, items: T) -> Applied[T]:
+        collected = self._collect(items)
+        future = self._context.add_nodes_at_once(collected.part)
+        applied = Applied(items, future, lambda answer: _mark_added(collected, self.job_id, answer))
+        if not _has_running_loop():
+            applied.wait()
+        return applied
+
+
+def get_running_task() -> RunningTask | None:
+    """Return the task that runs here; None outside of a task."""
+    context = CURRENT_CONTEXT.get()
+    if context is None:
+        return None
+    running: RunningTask | None = context.running_task
+    if running is None:
+        running = context.running_task = RunningTask(context)
+    return running
+
+
+def map_values(
+    callback: str | Callable[..., Any],
+    values: Iterable[Any],
+    *,
+    chunk: int = CHUNK,
+    kwargs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> ResultCollector:
+    """Run a function for chunks of values: one task gets up to `chunk` of them as its argument `chunk`.
+
+    Return a handle for the results of all chunks, in order: a later task takes it as an argument. In a running task
+    the tasks are added to its job; elsewhere they are part of the graph that the handle is used in. `kwargs`: further
+    arguments; `options`: those of a task.
+    """
+    if isinstance(values, GraphItem):
+        raise NodesRejected(
+            "map() takes the values themselves: call it in a task that gets them as an argument, or use .map() of a"
+            " @task in a @workflow, which expands a result when the job runs"
+        )
+    if chunk < 1:
+        raise ValueError(f"a chunk has at least 1 value, not {chunk!r}")
+    items = list(values)
+    tasks = [
+        Task(callback, {**(kwargs or {}), "chunk": items[start : start + chunk]}, **options)
+        for start in range(0, len(items), chunk)
+    ]
+    collector = create_result_collector(tasks)
+    running = get_running_task()
+    if running is not None:
+        running.apply([tasks, collector])
+    return collector
+
+
+def create_result_collector(tasks: Iterable[Task | ResultCollector], *, name: str | None = None) -> ResultCollector:
+    """Return a handle for the results of tasks, as a list in their order."""
+    return ResultCollector(tasks, name=name)
+
+
+def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
+    error: Any = answer.get("error")
+    if error is not None:
+        raise NodesRejected(str(error))
+    stored: Any = answer["nodes"]
+    names: dict[int, str] = {group.id: group.name for group in collected.part.groups}
+    by_id = {item.id: item for item in collected.items}
+    for task, (number, node_id) in zip(collected.part.tasks, stored, strict=True):
+        # An earlier attempt made the same call: its ids count.
+        item = by_id[task.id]
+        item.id = int(number)
+        names[item.id] = str(node_id)
+    collected.mark_applied(job_id, names)
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
