@@ -21,6 +21,7 @@ from dagmaster.engine.graph import (
     Gate,
     GateKind,
     Graph,
+    GroupSpec,
     Kind,
     Leaf,
     OnFailure,
@@ -32,6 +33,7 @@ from dagmaster.engine.graph import (
     Wiring,
     WorkflowSpec,
 )
+from dagmaster.engine.groups import link_groups
 from dagmaster.engine.retry import Backoff, RetryPolicy
 
 if TYPE_CHECKING:
@@ -52,7 +54,9 @@ def outline_graph(definition: Mapping[str, Any], content_hash: str, *, with_cond
     for node_id, node in nodes.items():
         for leaf, target in _edges_of(node_id, node):
             edges.setdefault(target, []).append(leaf)
-    specs = {node_id: _spec(node_id, node, _requires(node, edges.get(node_id))) for node_id, node in nodes.items()}
+    specs = link_groups(
+        {node_id: _spec(node_id, node, _requires(node, edges.get(node_id))) for node_id, node in nodes.items()}, {}
+    )
     if with_conditions:
         conditionals = (spec for spec in list(specs.values()) if isinstance(spec, ConditionalSpec))
         specs |= {spec.id: _with_conditions(spec, nodes[spec.id]) for spec in conditionals}
@@ -120,7 +124,12 @@ def _gate(value: Any) -> Gate | Leaf:
 
 
 def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PLR0911 - one case a kind of node
-    common: dict[str, Any] = {"id": node_id, "description": node.get("description", ""), "requires": requires}
+    common: dict[str, Any] = {
+        "id": node_id,
+        "description": node.get("description", ""),
+        "requires": requires,
+        "group": node.get("group"),
+    }
     match Kind(node.get("type", Kind.TASK)):
         case Kind.TASK:
             return TaskSpec(
@@ -163,6 +172,8 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
             return StartSpec(**common)
         case Kind.END:
             return EndSpec(**common)
+        case Kind.GROUP:
+            return GroupSpec(**common)
 
 
 def _retry(written: Mapping[str, Any] | None) -> RetryPolicy:

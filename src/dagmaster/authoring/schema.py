@@ -15,6 +15,7 @@ MAX_NODES: Final = 100_000
 ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
 WORKFLOW_ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
 MAX_WORKFLOW_ID: Final = 64
+MAX_NODE_ID: Final = 100
 # What an integer column of a database holds.
 MAX_COUNT: Final = 2_147_483_647
 
@@ -24,8 +25,8 @@ _TARGETS_SCHEMA: Final[dict[str, Any]] = {
 # pydantic looks a `$ref` up at once, so what is defined elsewhere is named here and put in by `json_schema`.
 _DEPENDS_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "DependsOn"}
 _DEPENDS: Final = (
-    "The nodes that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`, also one inside the"
-    " other. `node.branch` is a conditional that chose this branch."
+    "The nodes and groups that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`, also one"
+    " inside the other. `node.branch` is a conditional that chose this branch."
 )
 _RETRY: Final = RetryPolicy()
 _RETRY_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "Retry"}
@@ -84,12 +85,18 @@ class NodeModel(FileModel):
 
     description: str = Field(default="", max_length=4096, description="For people.")
     depends_on: DependsOn = Field(default=None, description=_DEPENDS)
+    group: str | None = Field(
+        default=None,
+        pattern=ID_PATTERN,
+        max_length=MAX_NODE_ID,
+        description="The group that it is in. If no node has this name, this declares the group.",
+    )
 
 
 class NextModel(NodeModel):
     """What every node but the end and the conditional has."""
 
-    next: Targets = Field(default=None, description="The node or nodes that follow: edges.")
+    next: Targets = Field(default=None, description="The nodes or groups that follow: edges.")
 
 
 class StartModel(FileModel):
@@ -97,7 +104,7 @@ class StartModel(FileModel):
 
     type: Literal["start"]
     description: str = Field(default="", max_length=4096, description="For people.")
-    next: Targets = Field(default=None, description="The node or nodes that follow: edges.")
+    next: Targets = Field(default=None, description="The nodes or groups that follow: edges.")
 
 
 class EndModel(NodeModel):
@@ -223,6 +230,12 @@ class WaitModel(NextModel):
         return self
 
 
+class GroupModel(NextModel):
+    """Completes when all nodes in it are finished, at any depth. What it waits for, each of them waits for."""
+
+    type: Literal["group"]
+
+
 class InputModel(FileModel):
     """One input of a workflow."""
 
@@ -271,6 +284,7 @@ AnyNodeModel = (
     | WorkflowNodeModel
     | ApprovalModel
     | WaitModel
+    | GroupModel
 )
 
 NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
@@ -283,6 +297,7 @@ NODE_MODELS: Final[dict[str, type[AnyNodeModel]]] = {
     "workflow": WorkflowNodeModel,
     "approval": ApprovalModel,
     "wait": WaitModel,
+    "group": GroupModel,
 }
 
 

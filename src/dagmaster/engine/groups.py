@@ -99,6 +99,8 @@ def link_groups(specs: Mapping[str, Spec], existing: Mapping[str, Spec]) -> dict
 
     `specs` have the dependencies that were written. Their groups are among them, or exist already.
     """
+    if not any(spec.group is not None or isinstance(spec, GroupSpec) for spec in specs.values()):
+        return dict(specs)
     return _GroupLinker(specs, existing).link()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ from dagmaster.engine import invariants
 from dagmaster.engine.invariants import INVARIANTS, violations
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
-from dagmaster.testing import Driver, a_job, approval, conditional, fan_out, task, wait
+from dagmaster.testing import Driver, a_job, approval, conditional, fan_out, group, member, task, wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,9 @@ def a_healthy_job() -> Job:
             f=fan_out([1, 2, 3], max_parallel=2),
             g=fan_out("{{ nodes.done.output }}", after="done"),
             last="b f",
+            empty=group(),
+            clean=group("done"),
+            m=member("clean"),
         )
     )
     driver.start()
@@ -72,6 +76,12 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._only_conditionals_have_branches: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
     invariants._upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
     invariants._settled_gates_move_their_node: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),
+    invariants._completed_groups_have_finished_members: lambda job: setattr(
+        job.nodes["clean"], "status", NodeStatus.COMPLETED
+    ),
+    invariants._groups_wait_for_their_members: lambda job: job.own_graph().specs.update(  # type: ignore[attr-defined]
+        m=replace(job.graph.specs["m"], group="empty")
+    ),
     invariants._children_are_indexed: lambda job: fan(job).children.reverse(),
     invariants._fan_out_counters_are_exact: lambda job: setattr(fan(job), "active", 1),
     invariants._cursor_skips_no_pending_child: lambda job: setattr(fan(job), "cursor", 3),

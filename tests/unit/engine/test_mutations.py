@@ -102,7 +102,7 @@ BUGS = [
         "in _NOT_STARTED:",
         "in _NOT_STARTED - {NodeStatus.WAITING}:",
     ),
-    Bug("a cancel skips", job_completion.cancel_remaining, "if job.cancel_requested:", "if False:"),
+    Bug("a cancel skips", job_completion.end_before_start, "if step.job.cancel_requested:", "if False:"),
     Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
     Bug("a deadline lets what runs finish", apply._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
     Bug("a signal is taken twice", approvals_and_waits.wait_for_signal, "signals.pop(name)", "signals[name]"),
@@ -110,7 +110,7 @@ BUGS = [
     Bug("upstream is any leaf", node_start._upstream, "is_satisfied(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
     Bug(
         "resume runs completed nodes again",
-        reruns._needs_rerun,
+        model.is_unsuccessful,
         "node.status is NodeStatus.CANCELLED",
         "node.is_terminal",
     ),

@@ -18,6 +18,7 @@ from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.availability import Availability
 from dagmaster.authoring.compiler.edges import Edges
 from dagmaster.authoring.compiler.ineffective_keys import check_ineffective_keys
+from dagmaster.authoring.compiler.node_groups import NodeGroups
 from dagmaster.authoring.compiler.node_outputs import output_keys
 from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
 from dagmaster.authoring.compiler.node_templates import sort_keys
@@ -30,6 +31,7 @@ from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
 from dagmaster.engine.expressions.paths import OUTPUTS
 from dagmaster.engine.graph import DefaultLimits, Graph, Kind, OnFailure, Wiring
+from dagmaster.engine.groups import result_nodes, written_name
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
 
 _ID: Final = re.compile(schema.ID_PATTERN)
-_MAX_ID: Final = 100
+_MAX_ID: Final = schema.MAX_NODE_ID
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +137,10 @@ class _Compilation:
             self.problems += check_ineffective_keys(self.document)
         self._stop_if_too_many(self.problems)
         models = self._read_nodes(workflow)
-        ids = list(workflow.nodes)
-        edges = Edges(self.document, ids, models, self.unreadable)
-        self.problems += edges.problems
+        groups = NodeGroups(self.document, list(workflow.nodes), models, self.unreadable)
+        ids, models = groups.ids, groups.models
+        edges = Edges(self.document, groups, self.unreadable)
+        self.problems += [*groups.problems, *edges.problems]
         self._stop_if_too_many(self.problems)
         maker = NodeSpecBuilder(
             self.document,
@@ -193,7 +196,7 @@ class _Compilation:
             hint = f"add workflow_id: {like if re.match('[a-z_]', like) else 'my_workflow'}"
             self.problems.append(self.document.problem(message, ("name",), hint=hint))
 
-    def _read_nodes(self, workflow: schema.WorkflowModel) -> dict[str, schema.AnyNodeModel]:
+    def _read_nodes(self, workflow: schema.WorkflowModel) -> Mapping[str, schema.AnyNodeModel]:
         models: dict[str, schema.AnyNodeModel] = {}
         for node_id, raw in workflow.nodes.items():
             path: Path = ("nodes", node_id)
@@ -228,7 +231,7 @@ class _Compilation:
             )
             self._problem(message, (*path, "type"), hint=hint)
             kind = nearest(str(kind), schema.NODE_MODELS) or ""
-            known = {key: raw[key] for key in ("depends_on", "next") if key in raw}
+            known = {key: raw[key] for key in ("depends_on", "next", "group") if key in raw}
             raw = {**raw, "type": kind} if kind else {**known, "handler": UNREADABLE}
             if not kind:
                 self.unreadable.add(node_id)
@@ -283,18 +286,20 @@ class _Compilation:
             if node_id in edges.unresolved or not availability.can_never_run(node_id):
                 continue
             if not any(availability.can_never_run(leaf.node) for leaf in edges.requires[node_id].leaves()):
-                message = f"node {node_id!r} never runs: no choice of branches satisfies its dependencies"
+                written = written_name(node_id)
+                message = f"node {written!r} never runs: no choice of branches satisfies its dependencies"
                 hint = "a depends_on list needs all its nodes: use any_of, or edges (next), which join what ran"
-                where = ("nodes", node_id, "depends_on")
+                where = ("nodes", written, "depends_on")
                 problems.append(self.document.problem(message, where, hint=hint, severity="warning"))
         return problems
 
     def _graph(
         self, workflow: schema.WorkflowModel, edges: Edges, maker: NodeSpecBuilder, outputs: Template | None
     ) -> Graph:
-        specs = maker.specs
+        # The nodes that join the dependencies of groups are in the graph, but not in the definition.
+        specs = {node_id: maker.specs.get(node_id, linked) for node_id, linked in edges.linked.items()}
         ends = [node_id for node_id, spec in specs.items() if spec.kind is Kind.END]
-        before_end = {leaf.node for end in ends if end in edges.requires for leaf in edges.requires[end].leaves()}
+        before_end = {source for end in ends for source in edges.sources(end)}
         before_end |= set(edges.to_end)
         if not before_end:
             followed = {leaf.node for gate in edges.requires.values() for leaf in gate.leaves()}
@@ -308,7 +313,7 @@ class _Compilation:
             inputs=definition.get("inputs", {}),
             specs=specs,
             outputs=outputs,
-            result_nodes=tuple(node_id for node_id in specs if node_id in before_end),
+            result_nodes=result_nodes(specs, before_end),
             on_failure=OnFailure(workflow.on_failure),
             deadline_seconds=workflow.deadline_seconds or self.limits.job_timeout_seconds,
             max_active_jobs=workflow.max_active_jobs,

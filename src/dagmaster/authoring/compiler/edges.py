@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring.schema import BranchModel, ConditionalModel, NextModel, StartModel
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.engine.graph import Gate, GateKind, Leaf
+from dagmaster.engine.groups import is_group_start, members, spell_cycle, written_name
 from dagmaster.engine.topology import find_cycle, topological_order
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
-    from dagmaster.authoring.schema import AnyNodeModel
+    from dagmaster.authoring.compiler.node_groups import NodeGroups
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.errors import Problem
     from dagmaster.json_types import JsonValue
@@ -41,27 +42,35 @@ class Edges:
     def __init__(
         self,
         document: Document,
-        ids: list[str],
-        models: Mapping[str, AnyNodeModel],
+        groups: NodeGroups,
         unreadable: AbstractSet[str] = frozenset(),
     ) -> None:
         self.document = document
-        self.ids = ids
+        self.groups = groups
+        self.ids = groups.ids
         self.unreadable = unreadable
-        self.unresolved: set[str] = set(unreadable)
-        self.known = set(ids)
-        self.models = models
+        self.unresolved: set[str] = {*unreadable, *groups.unresolved}
+        self.known = set(groups.ids)
+        self.models = groups.models
         self.problems: list[Problem] = []
         self.next: dict[str, tuple[str, ...]] = {}
         self.branch_next: dict[str, list[tuple[str, ...]]] = {}
         self.branch_names: dict[str, list[str]] = {}
         self.to_end: dict[str, None] = {}
-        self.requires: dict[str, Gate] = {}
+        self.written: dict[str, Gate] = {}
         edges = self._edges()
         self._dependencies(edges)
+        self.linked = groups.link(self.written)
+        self.requires = {node_id: spec.requires for node_id, spec in self.linked.items() if spec.requires is not None}
         self.order = self._topological_order()
         self._propagate_unresolved()
         self._reachability()
+
+    def sources(self, node_id: str) -> list[str]:
+        """Return the nodes that a node depends on, as they were written: for it, or else for its group."""
+        gate = self.written.get(node_id) or self.requires.get(node_id)
+        names = () if gate is None else dict.fromkeys(leaf.node for leaf in gate.leaves())
+        return [source for name in names for source in (self.sources(name) if is_group_start(name) else [name])]
 
     # ── Edges ──
 
@@ -138,13 +147,13 @@ class Edges:
                 if gate is None:
                     self.unresolved.add(node_id)
                 else:
-                    self.requires[node_id] = gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))
+                    self.written[node_id] = gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))
                     self._edges_are_named(node_id, incoming)
             elif incoming:
-                self.requires[node_id] = Gate(GateKind.JOIN, tuple(leaf for leaf, _ in incoming))
+                self.written[node_id] = Gate(GateKind.JOIN, tuple(leaf for leaf, _ in incoming))
 
     def _edges_are_named(self, node_id: str, incoming: list[tuple[Leaf, Path]]) -> None:
-        named = set(self.requires[node_id].leaves())
+        named = set(self.written[node_id].leaves())
         for leaf, where in incoming:
             if leaf in named or Leaf(leaf.node) in named:
                 continue
@@ -221,18 +230,18 @@ class Edges:
         sources = {
             node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves())) for node_id, gate in self.requires.items()
         }
-        order = topological_order(self.ids, sources)
-        left = self.known.difference(order)
+        ids = list(self.linked)
+        order = topological_order(ids, sources)
+        left = set(ids).difference(order)
         self.unresolved |= left
         for _ in range(MAX_HINTS):
             if not left:
                 break
-            tangled = {node_id: sources[node_id] for node_id in self.ids if node_id in left}
+            tangled = {node_id: sources[node_id] for node_id in ids if node_id in left}
             cycle = find_cycle(tangled)
-            spelled = " → ".join([*cycle, cycle[0]])
             self._problem(
-                f"cycle: {spelled}",
-                ("nodes", cycle[0]),
+                f"cycle: {spell_cycle(cycle, self.linked)}",
+                self.groups.place(written_name(cycle[0])),
                 at_key=True,
                 hint="remove one of these dependencies to break the cycle",
             )
@@ -264,7 +273,8 @@ class Edges:
             if gate is not None and any(leaf.node in reached for leaf in gate.leaves()):
                 reached.add(node_id)
         for node_id in self.ids:
-            if node_id not in reached:
+            # Of a group, its nodes are reported.
+            if node_id not in reached and not members(self.linked[node_id]):
                 self._problem(
                     f"node {node_id!r} cannot be reached from {starts[0]!r}",
                     ("nodes", node_id),

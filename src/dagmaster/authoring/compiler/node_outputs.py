@@ -33,6 +33,7 @@ _FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
 _OUTPUT_KEYS: Final[dict[Kind, frozenset[str]]] = {
     Kind.START: frozenset(),
     Kind.END: frozenset(),
+    Kind.GROUP: frozenset(),
     Kind.CONDITIONAL: frozenset({"branch_taken", "branch", "value"}),
     Kind.FAN_OUT: frozenset({"fan_out_count"}),
     Kind.APPROVAL: frozenset({"approved_by", "at", "comment"}),

@@ -21,6 +21,7 @@ from dagmaster.engine.graph import (
     EndSpec,
     FanInSpec,
     FanOutSpec,
+    GroupSpec,
     OnItemError,
     OnTimeout,
     Spec,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 MAX_NESTING: Final = 3
 _PERCENT: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,9})?)%")
 _CHILD_KINDS: Final = ("task", "fan_out", "workflow")
+# A fan-out's task has none of these: they belong to the fan-out.
+_OF_TOP_LEVEL: Final = ("depends_on", "next", "group")
 
 
 class NodeSpecBuilder:
@@ -93,6 +96,9 @@ class NodeSpecBuilder:
             return self._approval(node_id, model, path)
         if isinstance(model, schema.WaitModel):
             return self._wait(node_id, model, path)
+        if isinstance(model, schema.GroupModel):
+            linked = self.edges.linked[node_id]
+            return GroupSpec(**self._common(node_id, model), entry=getattr(linked, "entry", None))
         make = StartSpec if isinstance(model, schema.StartModel) else EndSpec
         return make(**self._common(node_id, model))
 
@@ -102,6 +108,7 @@ class NodeSpecBuilder:
             "id": node_id,
             "description": model.description,
             "requires": None if is_child else self.edges.requires.get(node_id),
+            "group": None if is_child else self.edges.groups.group_of.get(node_id),
             "next": () if is_child else self.edges.next.get(node_id, ()),
         }
 
@@ -297,7 +304,7 @@ class NodeSpecBuilder:
             if near is None:
                 return None
             kind = near
-        for key in ("depends_on", "next"):
+        for key in _OF_TOP_LEVEL:
             if key in raw:
                 hint = "move it to the fan-out"
                 self.values.problem(f"a fan-out's task has no {key!r}", (*path, key), at_key=True, hint=hint)
@@ -305,7 +312,7 @@ class NodeSpecBuilder:
             hint = "its failures count for the fan-out: give that tolerate_failures, or on_item_error: tolerate"
             where = (*path, "allow_failure")
             self.values.problem("a fan-out's task has no 'allow_failure'", where, at_key=True, hint=hint)
-        raw = {key: value for key, value in raw.items() if key not in ("depends_on", "next")} | {"type": kind}
+        raw = {key: value for key, value in raw.items() if key not in _OF_TOP_LEVEL} | {"type": kind}
         model, problems = read_model(self.document, schema.NODE_MODELS[kind], raw, path)
         self.problems.extend(problems)
         if model is None:
@@ -326,13 +333,12 @@ class NodeSpecBuilder:
         return None
 
     def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
-        gate = self.edges.requires.get(node_id)
-        if gate is None:
+        before = set(self.edges.sources(node_id))
+        if not before:
             if node_id not in self.edges.unresolved:
                 hint = "add an edge to it (next), or give it depends_on"
                 self.values.problem("a fan_in aggregates the nodes before it, and there are none", path, hint=hint)
             return None
-        before = {leaf.node for leaf in gate.leaves()}
         sources = tuple(source for source in self.edges.ids if source in before)
         fan_outs = [source for source in sources if isinstance(self.edges.models.get(source), schema.FanOutModel)]
         return FanInSpec(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring.compiler.edges import MAX_HINTS
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.engine.graph import GateKind, Kind
+from dagmaster.engine.groups import is_group_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,6 +50,7 @@ class ReferenceChecker:
         self.kinds = kinds
         self.output_keys = output_keys
         self.may_fail = may_fail
+        self.edges = edges
         self.requires = edges.requires
         # Nodes whose dependencies are unknown: that is reported already.
         self.unresolved = edges.unresolved
@@ -122,8 +124,8 @@ class ReferenceChecker:
                 self._problem("there is no upstream here: the node depends on nothing", use, path)
             return
         leaves = gate.leaves()
-        if gate.kind is GateKind.ALL and len(leaves) > 1:
-            hint = f"name the node: nodes.{leaves[0].node}.output"
+        if (gate.kind is GateKind.ALL and len(leaves) > 1) or is_group_start(leaves[0].node):
+            hint = f"name the node: nodes.{self.edges.sources(str(node_id))[0]}.output"
             self._problem("upstream is one node, and this one waits for several", use, path, hint)
             return
         if not self._key(rest, _UPSTREAM_KEYS, use, path, "upstream has") or rest[0] in _ALWAYS_READABLE:
@@ -149,7 +151,9 @@ class ReferenceChecker:
             return True
         keys = self.output_keys[source] or ()
         message = f"the output of {source!r} has no key {rest[1]!r}"
-        self._problem(message, use, path, did_you_mean(str(rest[1]), keys) or _listed(keys))
+        is_group = self.kinds.get(source) is Kind.GROUP
+        hint = "a group has no output: name a node that is in it" if is_group else did_you_mean(str(rest[1]), keys)
+        self._problem(message, use, path, hint or _listed(keys))
         return False
 
     def _key(self, rest: list[Any], keys: tuple[str, ...], use: PathUse, path: Path, who: str) -> bool:

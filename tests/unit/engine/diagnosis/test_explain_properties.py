@@ -81,6 +81,7 @@ def check(why: Why, needs: Any) -> None:
         assert reason.code in (OF_OVER if node.is_terminal else OF_OPEN), (node.id, node.status, reason)
         assert reason.code in BY_STATUS.get(node.status, ReasonCode), (node.id, node.status, reason)
         assert all(each in why.job.nodes and each != node.id for each in reason.because)
+        assert "__start" not in reason.sentence
         if reason.code is ReasonCode.DECIDING and node.status is NodeStatus.READY:
             # What the owner is said to decide is what it was asked for.
             assert node.id in needs
@@ -101,10 +102,11 @@ def check(why: Why, needs: Any) -> None:
 
 
 def live(chance: Chance, steps: int) -> None:
-    graph = Workflows(chance).graph()
+    workflows = Workflows(chance)
+    graph = workflows.graph()
     batch = pick(chance, [2, 3, 5000])
     with batches_of(batch):
-        proof = ExplainedProof(graph, batch=batch)
+        proof = ExplainedProof(graph, workflows.specs, batch=batch)
         proof.chance = chance
         check(Why(proof.job, surroundings(proof, chance)), ())
         proof.live(chance, steps=steps)
