@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, await_command, check_sender
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.submission import JobSubmitter, Submission, accepted_result, audit_entries
-from dagmaster.authoring.added_nodes import PYTHON_DEFINITION
+from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.authoring.graph_parts import check_part
+from dagmaster.engine.growth import grow_graph
 from dagmaster.errors import IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.read_store import JobRecord
+
+_NO_BATCH: Final = 2**31 - 1
+"""The number of a batch that is only checked: the names of its nodes are those of no stored batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +96,9 @@ async def add_nodes(
     job = await find_job(app, job_id)
     if job.is_finished:
         raise JobFinished(f"job {job.id} is {job.status}: nodes can be added only to a job that has not finished")
-    graph = await app.outlines.of_job(job)
+    graph = await _with_pending(app, job, await app.outlines.of_job(job))
     _check_known(graph, part.known.values())
-    await app.graphs.run(check_part, part, graph.specs, 2)
+    await app.graphs.run(check_part, part, graph.specs, _NO_BATCH)
     number = await app.client.reserve_batch(job.id)
     if number is None:
         raise JobNotFound(f"there is no job {job.id!r}")
@@ -115,6 +119,13 @@ async def add_nodes(
 def python_graph() -> Graph:
     """Return the graph of jobs that are built in code: without nodes."""
     return compile_definition(PYTHON_DEFINITION)
+
+
+async def _with_pending(app: Application, job: JobRecord, graph: Graph) -> Graph:
+    """Return a graph with what was sent to the job before, and its owner, or the next one, has not accepted yet."""
+    numbers = await app.read.added_nodes.pending_batches(job.id)
+    batches = await app.read.added_nodes.load_batches(job.id, numbers) if numbers else []
+    return await app.graphs.run(grow_graph, graph, read_batches(batches)) if batches else graph
 
 
 def _check_known(graph: Graph, names: Collection[str]) -> None:

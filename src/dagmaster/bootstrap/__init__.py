@@ -231,7 +231,7 @@ def default_limits(settings: Settings) -> DefaultLimits:
     )
 
 
-def make_worker(
+def make_worker(  # noqa: PLR0913 - all wiring in one place
     config: DatabaseConfig,
     blobs: OutputBlobs,
     settings: Settings,
@@ -241,8 +241,9 @@ def make_worker(
     queues: Sequence[str] = (),
     concurrency: int | None = None,
     blob_dir: pathlib.Path | None = None,
+    in_process: bool = False,
 ) -> Worker:
-    """Wire a worker. No queues: it serves every queue."""
+    """Wire a worker. No queues: it serves every queue. `in_process`: plain functions run on threads of this process."""
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
@@ -257,12 +258,14 @@ def make_worker(
         store,
         store,
         store,
-        registry or find_handlers(modules, settings),
+        # Empty is not missing: functions may be found when tasks name them.
+        find_handlers(modules, settings) if registry is None else registry,
         blobs=blobs,
         secrets=secret,
         queues=queues,
         concurrency=concurrency,
-        processes=processes,
+        processes=None if in_process else processes,
+        shares_loop=in_process,
         services=LazyServices(services),
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.worker_heartbeat_seconds or settings.worker_lease_seconds / 3,
@@ -298,8 +301,9 @@ async def stored_services(
     registry: Registry,
     concurrency: int | None,
     blob_dir: pathlib.Path,
+    in_process: bool = False,
 ) -> AsyncIterator[LocalServices]:
-    """Wire the services of a local run whose job is stored in PostgreSQL."""
+    """Wire the services of a local run whose job is stored in PostgreSQL. `in_process`: see `make_worker`."""
     from dagmaster.local.runner import LocalServices
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
@@ -322,6 +326,7 @@ async def stored_services(
                 queues=[queue],
                 concurrency=concurrency,
                 blob_dir=blob_dir,
+                in_process=in_process,
             ),
         )
 

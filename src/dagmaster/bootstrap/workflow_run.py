@@ -28,12 +28,7 @@ def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     Coroutines run on an event loop, plain functions on threads of this process, so functions of a script or a notebook
     work, too. It may be called where a loop is running.
     """
-    work = run_async(workflow, **inputs)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    return _run_on_thread(work)
+    return run_blocking(run_async(workflow, **inputs))
 
 
 async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
@@ -94,6 +89,15 @@ def _handlers_in(data: Any) -> Iterator[str]:
 def _failure(view: JobDetailView, note: str) -> str:
     reason = note or (str(view.error["message"]) if view.error else "no reason is recorded")
     return f"the job of {view.workflow_id} is {view.status}: {reason}"
+
+
+def run_blocking(work: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine to its end, also where a loop is running, which is blocked meanwhile."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    return _run_on_thread(work)
 
 
 def _run_on_thread(work: Coroutine[Any, Any, R]) -> R:

@@ -136,14 +136,30 @@ class LocalRunner:
         submitter.make_job(submission)
         for child in children:
             await submitter.store_graph(child)
-        self._finished.clear()
-        self.job_id, self.note, self._failure = "", "", None
+        self._reset()
         async with self._run_services(queue):
             self.job_id = (await submitter.submit([submission]))[0].job_id
             await self._until_finished()
         if self._failure is not None:
             raise self._failure
         return self.job_id
+
+    async def run_stored(self, job_id: str) -> bool:
+        """Run a stored job to its end, unless an orchestrator has it; return whether it was run."""
+        client, queue = self.services.application.client, run_queue(self.services.ids.new())
+        self._reset()
+        async with self._run_services(queue):
+            self.job_id = job_id
+            is_assigned = await client.assign_queue(job_id, queue)
+            if is_assigned:
+                await self._until_finished()
+        if self._failure is not None:
+            raise self._failure
+        return is_assigned
+
+    def _reset(self) -> None:
+        self._finished.clear()
+        self.job_id, self.note, self._failure = "", "", None
 
     async def _until_finished(self) -> None:
         background = [asyncio.create_task(self._send_commands()), asyncio.create_task(self._check_finished())]
@@ -190,8 +206,10 @@ class LocalRunner:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             with contextlib.suppress(DatabaseUnavailable):
-                job = await self.services.application.read.job(self.job_id)
-                if job is not None and job.is_finished:
+                read = self.services.application.read
+                job = await read.job(self.job_id)
+                # A finished job with a command may be about to run again.
+                if job is not None and job.is_finished and not await read.pending_commands(job.id, limit=1):
                     self._finished.set()
 
     # ── Commands ──

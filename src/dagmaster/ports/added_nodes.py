@@ -100,6 +100,9 @@ class AddedNodeReader(Protocol):
     async def load_batches(self, job_id: str, numbers: Collection[int] | None = None) -> list[StoredBatch]:
         """Return batches in order: those of these numbers, or all that were accepted."""
 
+    async def pending_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that the owner of a job has not decided about, in order."""
+
     async def find_node(self, number: int) -> tuple[str, str] | None:
         """Return the job and the node of a task that was made in Python, by its own id."""
 

@@ -61,6 +61,12 @@ class ClientStore(Protocol):
         The audit event that the owner writes about the command has this id as `command_id`, and so have the entries.
         """
 
+    async def assign_queue(self, job_id: str, queue: str) -> bool:
+        """Give all tasks of a job to a queue that only one process serves; return False if the job is not idle.
+
+        A job is idle while no orchestrator owns it, and it has not started or has finished.
+        """
+
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
     ) -> None:

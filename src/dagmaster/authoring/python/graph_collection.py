@@ -17,8 +17,6 @@ from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from dagmaster.json_types import JsonObject
 
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
@@ -32,12 +30,15 @@ class Hold:
     """A node that keeps a job, and the groups that are added with it, from completing until a signal comes."""
 
     seconds: float
+    is_first: bool
+    """Whether it is that of a new job. Its names do not depend on its id: the same code makes the same graph."""
     id: int = field(default_factory=TASK_IDS.new)
+    node_id: str | None = None
 
     @property
     def signal(self) -> str:
         """Return the signal that releases it."""
-        return f"{HOLD_LABEL}_{self.id}"
+        return HOLD_LABEL if self.is_first else f"{HOLD_LABEL}_{self.id}"
 
     def to_task(self) -> TaskPart:
         """Return the node. If nothing releases it, it lets the job continue after some time."""
@@ -66,7 +67,7 @@ class Collected:
     def add_hold(self, hold: Hold, groups: list[Group]) -> None:
         """Keep the job and these groups from completing until the hold is released."""
         self.part.tasks.append(hold.to_task())
-        add_held_groups(self.part, hold.id, groups)
+        add_held_groups(self.part, hold, groups)
 
     def mark_applied(self, job_id: int, names: dict[int, str]) -> None:
         """Set the job and the node of each new item."""
@@ -77,13 +78,14 @@ class Collected:
             item.stored = len(item.previous or ())
 
 
-def add_held_groups(part: GraphPart, hold_id: int, groups: list[Group]) -> None:
+def add_held_groups(part: GraphPart, hold: Hold, groups: list[Group]) -> None:
     """Put an empty group into each group that completes with the hold. A signal would reach the first wait only."""
     for group in groups:
         number = TASK_IDS.new()
-        name = f"{(group.name or '')[:70].rstrip('_')}_held_{number}"
+        is_renewed = group.node_id is not None
+        name = f"{(group.name or '')[:70].rstrip('_')}_held{f'_{number}' if is_renewed else ''}"
         part.groups.append(GroupPart(number, name, group.id))
-        part.dependencies.append((MemberKind.TASK, hold_id, MemberKind.GROUP, number))
+        part.dependencies.append((MemberKind.TASK, hold.id, MemberKind.GROUP, number))
         if group.node_id is not None:
             part.known[group.id] = group.node_id
 
@@ -178,7 +180,7 @@ class _Collector:
             definition["allow_failure"] = True
         previous = task.previous
         if references:
-            part.references = [[path, source.id, *_path_of_results(source)] for path, source in references]
+            part.references = [[path, source.id, *_within(source)] for path, source in references]
             previous = [*(previous or ()), *(source for _, source in references)]
         if previous is not None:
             self._add_edges(task, previous)
@@ -210,8 +212,8 @@ def _of_another_job(item: GraphItem, job_id: int | None) -> str:
     return f"{place}, not of job {job_id}: tasks of two jobs cannot depend on each other"
 
 
-def _path_of_results(source: GraphItem) -> list[list[str]]:
-    """Return where the value of an item is in the output of its node."""
+def _within(source: GraphItem) -> list[list[str]]:
+    """Return where the value is in the output of a node."""
     return [["results"]] if isinstance(source, ResultCollector) else []
 
 
@@ -309,19 +311,3 @@ class _Kwargs:
         place = "kwargs" + "".join(f"[{key!r}]" for key in self.path)
         task = self.task
         return NodesRejected(f"task {task.label} ({task.entrypoint}): {place} {reason}: {value!r:.100}")
-
-
-def iterate_tasks(items: Any) -> Iterator[Task]:
-    """Yield the tasks among items and in their groups, with what they wait for."""
-    seen: set[int] = set()
-    pending = list(items_in(items))
-    while pending:
-        item = pending.pop()
-        if item.id in seen:
-            continue
-        seen.add(item.id)
-        pending += item.previous or ()
-        if isinstance(item, Group):
-            pending += item.members
-        elif isinstance(item, Task):
-            yield item

@@ -5,6 +5,7 @@ They are plain objects: nothing is stored until they are applied to a job. Their
 
 from __future__ import annotations
 
+from collections.abc import Callable  # noqa: TC003 - the type of a constant
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -15,7 +16,7 @@ from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from typing import Self
 
     from dagmaster.authoring.python.tasks import Retry
@@ -25,6 +26,8 @@ _NO_RETRY: Final = {"max_attempts": 1}
 # Names that were checked: 100,000 tasks of one function need one check.
 _CHECKED: Final[set[str]] = set()
 _MAX_CHECKED: Final = 10_000
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
+"""The functions that tasks were made of in this process, by entrypoint: they are run here without an import."""
 
 
 class Dependency(NamedTuple):
@@ -291,6 +294,8 @@ def _read_function(callback: Callable[..., Any]) -> _Function:
         raise HandlerInvalid(f"{callback!r} is not an entrypoint: give a function, or its name as 'module.function'")
     name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
     _check_name(name)
+    if call is None or isinstance(call, TaskFunction):
+        FUNCTIONS[name] = callback
     policy = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
     return _Function(
         name=name,

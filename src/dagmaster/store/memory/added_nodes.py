@@ -73,6 +73,12 @@ class MemoryAddedNodeReader:
         job = self._database.jobs.get(job_id)
         return [] if job is None else stored_batches(job, numbers)
 
+    async def pending_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that the owner of a job has not decided about, in order."""
+        commands = self._database.inbox.values()
+        bodies = [one.body for one in commands if one.job_id == job_id and one.kind == CommandKind.ADD_NODES]
+        return tuple(body["batch"] for body in bodies)
+
     async def find_node(self, number: int) -> tuple[str, str] | None:
         """Return the job and the node of a task that was made in Python, by its own id."""
         for job_id, job in self._database.jobs.items():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.memory import added_nodes
@@ -103,6 +105,15 @@ class MemoryClientStore:
         command_id = str(database.add_command(job_id, kind, json.dumps(body), sent_by, database.clock.now()))
         self.audit_trail.add(audit, command_id=command_id)
         return command_id
+
+    async def assign_queue(self, job_id: str, queue: str) -> bool:
+        """Give all tasks of an idle job to a queue."""
+        job = self._database.jobs.get(job_id)
+        if job is None or job.owner_id is not None or job.row.status is JobStatus.RUNNING:
+            return False
+        job.new = replace(job.new, queue=queue)
+        self._database.notify("jobs")
+        return True
 
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()

@@ -25,8 +25,8 @@ from dagmaster.ports.read_store import (
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
-from dagmaster.store.memory.finished_task_reader import MemoryFinishedTaskReader
 from dagmaster.store.memory.added_nodes import MemoryAddedNodeReader
+from dagmaster.store.memory.finished_task_reader import MemoryFinishedTaskReader
 from dagmaster.store.memory.job_feed import MemoryJobFeed
 from dagmaster.store.memory.log_selection import is_log_selected
 from dagmaster.store.memory.metrics import MemoryMetricReader

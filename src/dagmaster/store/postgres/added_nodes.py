@@ -125,6 +125,11 @@ class PostgresAddedNodeReader:
         """Return batches in order: those of these numbers, or all that were accepted."""
         return await load_batches(self._pool, job_id, numbers)
 
+    async def pending_batches(self, job_id: str) -> tuple[int, ...]:
+        """Return the numbers of the batches that the owner of a job has not decided about, in order."""
+        rows = await self._pool.fetch(SQL["pending_batches"], {"job_id": int(job_id)})
+        return tuple(row["number"] for row in rows)
+
     async def find_node(self, number: int) -> tuple[str, str] | None:
         """Return the job and the node of a task that was made in Python, by its own id."""
         row = await self._pool.row(SQL["find_added_node"], {"id": number})

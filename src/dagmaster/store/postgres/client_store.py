@@ -162,6 +162,11 @@ class PostgresClientStore:
         row = await self.session.row(_SQL["send"], params | entry_columns(audit))
         return None if row is None else str(row["id"])
 
+    async def assign_queue(self, job_id: str, queue: str) -> bool:
+        """Give all tasks of an idle job to a queue."""
+        params = {"job_id": int(job_id), "queue": queue}
+        return await self.session.row(_SQL["assign_queue"], params) is not None
+
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Expire the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""
         params = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}

@@ -91,6 +91,10 @@ WHERE job_id = :job_id AND written_at IS NOT NULL
   AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_order IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
 ORDER BY accepted_order, number
 
+-- name: pending_batches
+-- The batches that the owner of a job was asked to accept, and has not decided about.
+SELECT (body ->> 'batch')::integer AS number FROM dag_inbox WHERE job_id = :job_id AND kind = 'add_nodes' ORDER BY id
+
 -- name: load_added_nodes
 -- The nodes of batches, in order.
 SELECT batch, id, node_id, group_name, definition::text FROM dag_added_nodes

@@ -57,3 +57,10 @@ UPDATE dag_workers
 SET heartbeat_at = least(heartbeat_at, clock() - make_interval(secs => :worker_lease_seconds)),
     counters = jsonb_build_object('last_heartbeat_at', extract(epoch FROM heartbeat_at)) || coalesce(counters, '{}')
 WHERE host = :host AND pid = :pid AND stopped_at IS NULL
+
+-- name: assign_queue
+-- Give all tasks of a job to a queue, unless an orchestrator has the job. One that has finished may have a command.
+WITH assigned AS (
+    UPDATE dag_jobs SET queue = :queue WHERE id = :job_id AND owner_id IS NULL AND status <> 'RUNNING' RETURNING id
+)
+SELECT id, pg_notify('dagmaster_jobs', '')::text AS notified FROM assigned

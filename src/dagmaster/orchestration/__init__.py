@@ -1,0 +1,1 @@
+"""Graphs of Python code: contexts that store them, jobs, management. The objects are in `authoring/python`."""

@@ -1,0 +1,158 @@
+"""Where graphs of Python code go: to a database, to a server over HTTP, or to this process alone.
+
+A caller names a function of `application`. On a database it is called; a server is asked by the method of the client of
+the same name, as the command line does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+from dagmaster.ports.audit_trail import ChangeOrigin
+from dagmaster.ports.command_kinds import CommandKind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from dagmaster.application.context import Application
+    from dagmaster.application.views import JobView
+    from dagmaster.client.async_client import AsyncClient
+    from dagmaster.local.runner import LocalServices
+    from dagmaster.ports.database_config import DatabaseConfig
+
+P = ParamSpec("P")
+T = TypeVar("T")
+DEFAULT_QUEUE: Final = "default"
+"""The queue of tasks that name none, on a database that belongs to this machine."""
+_LOCAL_ARGUMENTS: Final = frozenset({"sent_by"})
+
+
+class Backend(Protocol):
+    """What answers the calls of a context."""
+
+    default_queue: str | None
+    """The queue of tasks that name none; None: they are rejected."""
+    is_shared: bool
+    """Whether calls work on any event loop."""
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of `application`, without its first argument."""
+
+    async def send_signal(self, job_id: str, signal: str) -> None:
+        """Send a signal that a node of the job waits for."""
+
+    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+        """Return a job and its result."""
+
+
+@dataclass(slots=True)
+class ApplicationBackend:
+    """A database. `config` is None for one in memory; then `services` run its jobs."""
+
+    app: Application
+    default_queue: str | None
+    config: DatabaseConfig | None = None
+    services: LocalServices | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether calls work on any event loop: the store in memory has no connection."""
+        return self.config is None
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function of `application`."""
+        return operation(self.app, *args, **kwargs)
+
+    async def send_signal(self, job_id: str, signal: str) -> None:
+        """Send a signal. Whether a node waits for it is not looked up: a job may have 100,000 of them."""
+        await self.app.client.send(job_id, CommandKind.SIGNAL, {"name": signal, "payload": None}, current_user())
+
+    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+        """Return a job and its result, without its nodes."""
+        from dagmaster.application.job_lookup import find_job, load_value
+        from dagmaster.application.queries.jobs import job_view
+        from dagmaster.application.secret_inputs import RedactorCache
+
+        record = await find_job(self.app, job_id)
+        redact = await RedactorCache(self.app).get(record.id, record.content_hash)
+        return job_view(record, redact), await load_value(self.app, record.result, record.result_ref)
+
+
+@dataclass(slots=True)
+class ServerBackend:
+    """A server."""
+
+    client: AsyncClient
+    default_queue: str | None = None
+    is_shared: bool = False
+
+    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Ask the server. Its key says who sends."""
+        arguments = {name: value for name, value in kwargs.items() if name not in _LOCAL_ARGUMENTS}
+        answer: T = getattr(self.client, operation.__name__)(*args, **arguments)
+        return answer
+
+    async def send_signal(self, job_id: str, signal: str) -> None:
+        """Send a signal."""
+        await self.client.send_signal(job_id, signal, wait_seconds=0)
+
+    async def read_job(self, job_id: str) -> tuple[JobView, Any]:
+        """Return a job and its result."""
+        view = await self.client.job_detail(job_id)
+        return view, view.result
+
+
+@contextlib.asynccontextmanager
+async def open_backend(url: str | None = None, key: str | None = None) -> AsyncIterator[Backend]:
+    """Open the server of this address or of DAGMASTER_URL, else the database of the settings, embedded or not."""
+    from dagmaster.bootstrap.client_settings import load_client_settings
+
+    settings = load_client_settings()
+    queue = getattr(settings, "python_queue", None) or getattr(settings, "default_queue", None)
+    if url is None and settings.url is not None:
+        url, key = settings.url, key or (None if settings.key is None else settings.key.get_secret_value())
+    if url is not None:
+        from dagmaster.client.async_client import AsyncClient
+
+        async with AsyncClient(url, key) as client:
+            yield ServerBackend(client, queue)
+        return
+    from dagmaster.bootstrap import open_application, open_database
+
+    async with entered(open_database(settings)) as config:
+        is_own = config.is_embedded
+        async with open_application(config, settings, migrate=is_own) as app:
+            own = app.on_behalf_of(ChangeOrigin(actor=current_user()))
+            yield ApplicationBackend(own, queue or (DEFAULT_QUEUE if is_own else None), config)
+
+
+def memory_backend() -> ApplicationBackend:
+    """Return a database in memory, whose jobs `run_job_test` runs."""
+    from dagmaster.local.memory_services import memory_services
+    from dagmaster.orchestration.process_functions import ProcessRegistry
+
+    services = memory_services(ProcessRegistry(), shares_loop=True)
+    return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
+
+
+def current_user() -> str:
+    """Return the name of the user; in a container, where it may have none, the user id."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
+@contextlib.asynccontextmanager
+async def entered(manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enter a context manager on a thread: it may start a server."""
+    value = await asyncio.to_thread(manager.__enter__)
+    try:
+        yield value
+    finally:
+        await asyncio.to_thread(manager.__exit__, None, None, None)

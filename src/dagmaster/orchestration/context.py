@@ -1,0 +1,281 @@
+"""`OrchContext`: applies tasks and groups to jobs. What is made in it cannot complete before it exits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
+from dagmaster.authoring.graph_parts import GraphPart
+from dagmaster.authoring.python.graph_collection import Collected, Hold, add_held_groups, collect
+from dagmaster.authoring.python.graph_items import GraphItem, Task
+from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
+from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
+from dagmaster.orchestration.job import Job
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from dagmaster.authoring.python.graph_items import Group
+    from dagmaster.orchestration.backends import Backend
+
+T = TypeVar("T")
+HOLD_SECONDS: Final = 3600.0
+"""How long a job waits for a context whose process died."""
+RENEWAL_RETRY_SECONDS: Final = 5.0
+_LOGGER = logging.getLogger("dagmaster.orchestration")
+_CURRENT: contextvars.ContextVar[OrchContext | None] = contextvars.ContextVar("orch_context", default=None)
+
+
+class HeldJob:
+    """A job that a context keeps open, and the groups in it."""
+
+    __slots__ = ("groups", "holds")
+
+    def __init__(self) -> None:
+        self.holds: list[Hold] = []
+        self.groups: list[Group] = []
+
+
+class OrchContext:
+    """Applies tasks and groups to jobs of the database of the settings, or of a server (`url`, `key`).
+
+    A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If this
+    process dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to.
+    """
+
+    def __init__(
+        self,
+        *,
+        job_id: int | str | None = None,
+        url: str | None = None,
+        key: str | None = None,
+        hold_seconds: float = HOLD_SECONDS,
+        in_memory: bool = False,
+    ) -> None:
+        if hold_seconds <= 0:
+            raise ValueError(f"hold_seconds is more than 0, not {hold_seconds}")
+        self.job_id = None if job_id is None else int(job_id)
+        self.hold_seconds = hold_seconds
+        self.held: dict[int, HeldJob] = {}
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._open: Callable[[], contextlib.AbstractAsyncContextManager[Backend]] = (
+            _memory if in_memory else lambda: open_backend(url, key)
+        )
+        self._backend: Backend | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._renewal: asyncio.Task[None] | None = None
+        self._tokens: list[contextvars.Token[OrchContext | None]] = []
+
+    @property
+    def backend(self) -> Backend:
+        """Return what answers; raise if the context is not entered."""
+        if self._backend is None:
+            raise RuntimeError("the context is not entered: write `async with OrchContext() as ctx:`")
+        return self._backend
+
+    @property
+    def memory(self) -> ApplicationBackend | None:
+        """Return the database of this context if it is in memory."""
+        backend = self._backend
+        return backend if isinstance(backend, ApplicationBackend) and backend.services is not None else None
+
+    async def __aenter__(self) -> Self:
+        """Open the database or the server."""
+        await self.open()
+        self._tokens.append(_CURRENT.set(self))
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        """Let the jobs complete, and close."""
+        with contextlib.suppress(ValueError):
+            # In another context than the one that it was set in: a generator fixture of a test.
+            _CURRENT.reset(self._tokens.pop())
+        await self.close()
+
+    async def open(self) -> None:
+        """Open the database or the server."""
+        if self._backend is not None:
+            raise RuntimeError("the context is entered already")
+        self.loop = asyncio.get_running_loop()
+        self._backend = await self._stack.enter_async_context(self._open())
+
+    async def close(self) -> None:
+        """Let the jobs complete, and close. An error of one job does not keep the others open."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            await asyncio.gather(self._renewal, return_exceptions=True)
+        failures: list[DagmasterError] = []
+        try:
+            for job_id in list(self.held):
+                try:
+                    await self.release(job_id)
+                except DagmasterError as error:
+                    failures.append(error)
+        finally:
+            await self._stack.aclose()
+            self._backend = None
+        if failures:
+            raise failures[0]
+
+    # ── Jobs ──
+
+    async def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
+        """Store a job with the graph of a task, a group, a list of them, or a function.
+
+        Everything that `entry` is connected to is part of it. All or nothing is stored.
+        """
+        return await self._create_job(name, entry, is_held=True, idempotency_key=idempotency_key)
+
+    async def _create_job(self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None) -> Job:
+        check_job_name(name)
+        if isinstance(entry, str) or (callable(entry) and not isinstance(entry, GraphItem)):
+            entry = Task(entry)
+        backend = self.backend
+        collected = collect(entry, default_queue=backend.default_queue, follows=True)
+        hold = self._hold(collected) if is_held else None
+        request = GraphJobRequest(
+            name=name, part=collected.part, submitted_by=current_user(), idempotency_key=idempotency_key
+        )
+        result = await backend.call(submit_graph, request)
+        assert result.job_id is not None  # noqa: S101 - for mypy; a rejected job raises
+        job = Job(int(result.job_id), name, self)
+        names = collected.part.names(1)
+        collected.mark_applied(job.id, names)
+        if hold is not None:
+            self._remember(job.id, hold, collected, names)
+        self.job_id = self.job_id or job.id
+        view, output = await backend.read_job(result.job_id)
+        return job.update(view, output)
+
+    async def apply(self, items: T, job_id: int | str | None = None) -> T:
+        """Add tasks and groups to a job, all or none, and return them with their job and node set.
+
+        What they wait for comes along, and so do groups with their members. What is part of the job already is not
+        added again. Without `job_id` it is the job of the context.
+        """
+        job = self.job_id if job_id is None else int(job_id)
+        if job is None:
+            raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
+        collected = collect(items, job_id=job, default_queue=self.backend.default_queue)
+        if not collected.items and not collected.touched:
+            return items
+        hold = self._hold(collected, job)
+        added = await self.backend.call(add_nodes, str(job), collected.part, sent_by=current_user())
+        collected.mark_applied(job, added.names)
+        self._remember(job, hold, collected, added.names)
+        return items
+
+    # ── Holds ──
+
+    def _hold(self, collected: Collected, job_id: int | None = None) -> Hold | None:
+        """Keep the job and its new groups open; None if a hold of the job does."""
+        held = self.held.get(job_id or 0)
+        if held is None:
+            hold = Hold(self.hold_seconds, is_first=job_id is None)
+            collected.add_hold(hold, collected.leaf_groups())
+            return hold
+        groups = collected.leaf_groups()
+        if groups:
+            last = held.holds[-1]
+            collected.part.known[last.id] = last.node_id or ""
+            add_held_groups(collected.part, last, groups)
+        return None
+
+    def _remember(self, job_id: int, hold: Hold | None, collected: Collected, names: dict[int, str]) -> None:
+        held = self.held.setdefault(job_id, HeldJob())
+        held.groups += collected.leaf_groups()
+        if hold is not None:
+            hold.node_id = names[hold.id]
+            held.holds.append(hold)
+        if self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew_holds())
+
+    async def release(self, job_id: int) -> None:
+        """Let a job complete."""
+        for signal in self.take_signals(job_id):
+            with contextlib.suppress(JobFinished, JobNotFound):
+                await self.backend.send_signal(str(job_id), signal)
+
+    def take_signals(self, job_id: int) -> list[str]:
+        """Return the signals that let a job complete, once."""
+        held = self.held.pop(job_id, None)
+        return [] if held is None else [hold.signal for hold in held.holds]
+
+    async def _renew_holds(self) -> None:
+        """Hold again what is held for half of the time: a hold cannot be prolonged."""
+        pause = self.hold_seconds / 2
+        while True:
+            await asyncio.sleep(pause)
+            pause = self.hold_seconds / 2
+            for job_id, held in list(self.held.items()):
+                try:
+                    await self._renew_hold(job_id, held)
+                except (JobFinished, JobNotFound):
+                    self.held.pop(job_id, None)
+                except DagmasterError as error:
+                    _LOGGER.warning("could not renew the hold of job %s: %s", job_id, error)
+                    pause = min(pause, RENEWAL_RETRY_SECONDS)
+
+    async def _renew_hold(self, job_id: int, held: HeldJob) -> None:
+        hold, part = Hold(self.hold_seconds, is_first=False), GraphPart()
+        part.tasks.append(hold.to_task())
+        add_held_groups(part, hold, held.groups)
+        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user())
+        hold.node_id = added.names[hold.id]
+        held.holds.append(hold)
+
+
+@contextlib.asynccontextmanager
+async def _memory() -> AsyncIterator[Backend]:
+    yield memory_backend()
+
+
+def current_orch_context() -> OrchContext | None:
+    """Return the context around this code, if it can be used on this event loop."""
+    context = _CURRENT.get()
+    if context is None or context._backend is None:  # noqa: SLF001 - of this module
+        return None
+    return context if context.backend.is_shared or context.loop is asyncio.get_running_loop() else None
+
+
+@contextlib.asynccontextmanager
+async def a_context(url: str | None = None, key: str | None = None) -> AsyncIterator[OrchContext]:
+    """Provide the context around this code, or one for this call."""
+    context = current_orch_context() if url is None and key is None else None
+    if context is not None:
+        yield context
+        return
+    own = OrchContext(url=url, key=key)
+    await own.open()
+    try:
+        yield own
+    finally:
+        await own.close()
+
+
+async def create_job(
+    name: str, entry: Any, *, idempotency_key: str | None = None, url: str | None = None, key: str | None = None
+) -> Job:
+    """Store a job with the graph of a task, a group, a list of them, or a function (also by its name).
+
+    In an `OrchContext` it cannot complete before the context exits; outside of one it starts at once.
+    """
+    context = current_orch_context() if url is None and key is None else None
+    if context is not None:
+        return await context.create_job(name, entry, idempotency_key=idempotency_key)
+    async with a_context(url, key) as own:
+        job = await own._create_job(name, entry, is_held=False, idempotency_key=idempotency_key)  # noqa: SLF001 - its other way
+        job.context = None
+        return job
+
+
+def check_job_name(name: Any) -> None:
+    """Raise `NodesRejected` if it cannot be the name of a job."""
+    from dagmaster.application.submission import MAX_NAME
+
+    if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
+        raise NodesRejected(f"the name of a job is text of 1 to {MAX_NAME} printable characters, not {name!r:.150}")

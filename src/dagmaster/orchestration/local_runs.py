@@ -1,0 +1,114 @@
+"""Run a job that was made in Python to its end in this process: for tests, scripts and notebooks. No server needed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.bootstrap.workflow_run import run_blocking
+from dagmaster.errors import CommandRejected, HandlerInvalid, HandlerNotFound
+from dagmaster.orchestration.backends import ApplicationBackend, current_user
+from dagmaster.orchestration.process_functions import ProcessRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from dagmaster.application.context import Application
+    from dagmaster.local.runner import LocalServices
+    from dagmaster.orchestration.job import Job
+
+WAIT_SECONDS: Final = 2.0
+
+
+def run_job_test(job: Job) -> Job:
+    """Run a job to its end in this process, and return it: its status is COMPLETED, FAILED or CANCELLED.
+
+    The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
+    work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends.
+    """
+    return run_blocking(run_job_test_async(job))
+
+
+async def run_job_test_async(job: Job) -> Job:
+    """Run a job as `run_job_test` does, on the running loop."""
+    async with _services(job) as services:
+        backend = ApplicationBackend(services.application, None)
+        await _check_functions(backend.app, job)
+        for signal in [] if job.context is None else job.context.take_signals(job.id):
+            await backend.send_signal(str(job.id), signal)
+        await _run(services, str(job.id))
+        view, result = await backend.read_job(str(job.id))
+    return job.update(view, result)
+
+
+async def _run(services: LocalServices, job_id: str) -> None:
+    from dagmaster.local.runner import LocalRunner
+
+    app = services.application
+    record = await app.read.job(job_id)
+    if record is not None and record.is_finished and not await app.read.pending_commands(job_id, limit=1):
+        return
+    runner = LocalRunner(services, user=current_user(), is_alone=services.clock is not None)
+    if not await runner.run_stored(job_id):
+        await _wait(app, job_id)
+    elif runner.note:
+        raise CommandRejected(f"job {job_id}: {runner.note}")
+
+
+async def _wait(app: Application, job_id: str) -> None:
+    """Wait for the end of a job that other services run."""
+    async with app.read.subscribe(job_id) as subscription:
+        while True:
+            record = await app.read.job(job_id)
+            if record is None or record.is_finished:
+                return
+            if (await app.read.fleet_counts()).orchestrators == 0:
+                raise CommandRejected(
+                    f"job {job_id} is {record.status}, and the process that started it is gone: start `dagmaster dev`,"
+                    " or make a new job"
+                )
+            await subscription.wait(WAIT_SECONDS)
+
+
+@contextlib.asynccontextmanager
+async def _services(job: Job) -> AsyncIterator[LocalServices]:
+    """Open the services that run a job: those of its memory, or of the database of the settings."""
+    memory = None if job.context is None else job.context.memory
+    if memory is not None and memory.services is not None:
+        yield memory.services
+        return
+    from dagmaster.bootstrap import blob_directory, open_database, stored_services
+    from dagmaster.orchestration.backends import entered
+    from dagmaster.settings import load_settings
+
+    settings = load_settings()
+    async with (
+        entered(open_database(settings)) as config,
+        stored_services(
+            config,
+            settings,
+            modules=(),
+            registry=ProcessRegistry(),
+            concurrency=None,
+            blob_dir=blob_directory(settings),
+            in_process=True,
+        ) as services,
+    ):
+        yield services
+
+
+async def _check_functions(app: Application, job: Job) -> None:
+    """Raise before anything starts if this process has not the function of a task."""
+    registry, checked, added = ProcessRegistry(), set(), app.read.added_nodes
+    numbers = (*await added.accepted_batches(str(job.id)), *await added.pending_batches(str(job.id)))
+    for batch in await added.load_batches(str(job.id), numbers) if numbers else ():
+        for node in batch.nodes:
+            name = json.loads(node.definition).get("handler")
+            if name is None or name in checked:
+                continue
+            checked.add(name)
+            try:
+                registry.resolve(name)
+            except (HandlerNotFound, HandlerInvalid) as error:
+                raise type(error)(f"task {node.node_id} of job {job.id}: {error}") from error

@@ -1,0 +1,83 @@
+"""The functions that tasks name, as this process has them: by object, of the script, known handlers, or by import."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.handler_decorator import entrypoint_spec, mark_of
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.authoring.module_imports import append_working_directory
+from dagmaster.authoring.module_names import public_module_name
+from dagmaster.authoring.python.graph_items import FUNCTIONS
+from dagmaster.errors import HandlerInvalid, HandlerNotFound
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.handler_registry import HandlerSpec
+
+
+class ProcessRegistry(Registry):
+    """Finds functions when tasks name them: a running task may add tasks of others."""
+
+    @cached_property
+    def _known(self) -> Registry:
+        from dagmaster.bootstrap import find_handlers
+
+        return find_handlers()
+
+    def find(self, name: str, **_options: Any) -> HandlerSpec | None:
+        """Return the function with this name, or None."""
+        spec = super().find(name)
+        if spec is None or FUNCTIONS.get(name, spec.function) is not spec.function:
+            try:
+                spec = self.resolve(name)
+            except (HandlerNotFound, HandlerInvalid):
+                return None
+        return spec
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self.find(name) is not None
+
+    def resolve(self, name: str) -> HandlerSpec:
+        """Return the function with this name; raise `HandlerNotFound` or `HandlerInvalid` with the reason."""
+        function = FUNCTIONS.get(name)
+        if function is None:
+            function = _function_of_script(name)
+        if function is None:
+            known = self._known.find(name)
+            if known is not None:
+                return known
+            function = import_function(name)
+        self._specs.pop(name, None)
+        self._all_names.pop(name, None)
+        return self.register(entrypoint_spec(function, name))
+
+
+def import_function(name: str) -> Any:
+    """Import a function by its entrypoint; raise `HandlerNotFound` if that fails."""
+    module_name, _, function_name = name.rpartition(".")
+    if not module_name:
+        raise HandlerNotFound(f"there is no handler {name!r}, and it has not the form 'module.function'")
+    append_working_directory()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        raise HandlerNotFound(f"the entrypoint {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    function = vars(module).get(function_name)
+    if function is None:
+        raise HandlerNotFound(f"the entrypoint {name!r} does not exist: {module_name} has no {function_name!r}")
+    if not callable(function):
+        raise HandlerNotFound(f"the entrypoint {name!r} is not a function: it is a {type(function).__name__}")
+    return function
+
+
+def _function_of_script(name: str) -> Any:
+    """Return a function of the script or notebook that runs, which is not imported again."""
+    module_name, _, function_name = name.rpartition(".")
+    main = sys.modules.get("__main__")
+    if main is None or module_name not in {"__main__", public_module_name("__main__")}:
+        return None
+    function = vars(main).get(function_name)
+    return function if callable(function) or mark_of(function) is not None else None
