@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         registry_for,
     )
     from dagmaster.authoring.python.futures import Future
+    from dagmaster.authoring.python.graph_items import Dependency, Group, ResultCollector, Task, create_task
     from dagmaster.authoring.python.node_functions import (
         all_of,
         any_of,
@@ -43,7 +44,32 @@ if TYPE_CHECKING:
     from dagmaster.client.blocking_client import Client
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
+    from dagmaster.engine.status import JobStatus
     from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
+    from dagmaster.orchestration import blocking
+    from dagmaster.orchestration.context import OrchContext, create_job
+    from dagmaster.orchestration.job import Job
+    from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
+    from dagmaster.orchestration.management import (
+        TaskInfo,
+        TaskStatus,
+        add_task_to_job,
+        cancel_job,
+        get_job,
+        get_task,
+        list_jobs,
+        retry_failed_tasks,
+    )
+    from dagmaster.orchestration.workers import (
+        Health,
+        WorkerInfo,
+        WorkerStatus,
+        deregister_worker,
+        health_check,
+        list_workers,
+        register_worker,
+        worker_heartbeat,
+    )
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress
     from dagmaster.ports.read_records import JobFilter
     from dagmaster.settings.log_directory import get_logs_dir
@@ -55,50 +81,104 @@ __all__ = [
     "Client",
     "Compiled",
     "DagmasterError",
+    "Dependency",
     "Future",
     "Graph",
+    "Group",
     "HandlerContext",
     "HandlerResult",
+    "Health",
     "InputsInvalid",
+    "Job",
     "JobFailed",
     "JobFilter",
     "JobRequest",
+    "JobStatus",
+    "OrchContext",
     "PermanentError",
     "Problem",
     "Progress",
     "Registry",
+    "ResultCollector",
     "RetryPolicy",
+    "Task",
+    "TaskInfo",
+    "TaskStatus",
+    "WorkerInfo",
+    "WorkerStatus",
     "Workflow",
     "WorkflowInvalid",
+    "add_task_to_job",
     "all_of",
     "any_of",
     "approval",
+    "blocking",
+    "cancel_job",
     "child_workflow",
     "code_fingerprint",
     "compile_definition",
     "compile_file",
     "compile_text",
     "conditional",
+    "create_job",
+    "create_task",
+    "deregister_worker",
     "discover",
     "entrypoint_of",
     "expression",
     "fan_in",
     "fan_out",
+    "get_job",
     "get_logs_dir",
+    "get_task",
     "handler",
     "handler_task",
+    "health_check",
     "join",
+    "list_jobs",
+    "list_workers",
     "load_workflow",
     "register_handler",
+    "register_worker",
     "registry_for",
+    "retry_failed_tasks",
     "run",
     "run_async",
+    "run_job_test",
+    "run_job_test_async",
     "task",
     "wait",
+    "worker_heartbeat",
     "workflow",
 ]
 
 _MODULES = {
+    "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
+    "dagmaster.engine.status": ("JobStatus",),
+    "dagmaster.orchestration": ("blocking",),
+    "dagmaster.orchestration.context": ("OrchContext", "create_job"),
+    "dagmaster.orchestration.job": ("Job",),
+    "dagmaster.orchestration.local_runs": ("run_job_test", "run_job_test_async"),
+    "dagmaster.orchestration.management": (
+        "TaskInfo",
+        "TaskStatus",
+        "add_task_to_job",
+        "cancel_job",
+        "get_job",
+        "get_task",
+        "list_jobs",
+        "retry_failed_tasks",
+    ),
+    "dagmaster.orchestration.workers": (
+        "Health",
+        "WorkerInfo",
+        "WorkerStatus",
+        "deregister_worker",
+        "health_check",
+        "list_workers",
+        "register_worker",
+        "worker_heartbeat",
+    ),
     "dagmaster.application.submission": ("JobRequest",),
     "dagmaster.authoring.code_fingerprints": ("code_fingerprint",),
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
@@ -151,6 +231,8 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'dagmaster' has no attribute {name!r}")
+    if name == "blocking":
+        return importlib.import_module("dagmaster.orchestration.blocking")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 

@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from dagmaster.application.context import Application
+    from dagmaster.application.remote_tasks import RemoteTasks
     from dagmaster.application.views import JobView
+    from dagmaster.application.views.health import HealthView
+    from dagmaster.application.views.remote_tasks import RegistrationView
     from dagmaster.client.async_client import AsyncClient
     from dagmaster.local.runner import LocalServices
     from dagmaster.ports.database_config import DatabaseConfig
+    from dagmaster.ports.remote_workers import NewWorker
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +52,18 @@ class Backend(Protocol):
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result."""
+
+    async def register_worker(self, host: str, pid: int) -> RegistrationView:
+        """Register a worker that gets no tasks."""
+
+    async def renew_worker(self, worker_id: str) -> None:
+        """Renew the lease of such a worker."""
+
+    async def deregister_worker(self, worker_id: str) -> None:
+        """Deregister such a worker."""
+
+    async def check_health(self) -> HealthView:
+        """Return the state of each part of the system."""
 
 
 @dataclass(slots=True)
@@ -82,6 +98,33 @@ class ApplicationBackend:
         redact = await RedactorCache(self.app).get(record.id, record.content_hash)
         return job_view(record, redact), await load_value(self.app, record.result, record.result_ref)
 
+    async def register_worker(self, host: str, pid: int) -> RegistrationView:
+        """Register a worker that gets no tasks."""
+        async with self._remote_tasks() as tasks:
+            return await tasks.register(_external_worker(host, pid), ())
+
+    async def renew_worker(self, worker_id: str) -> None:
+        """Renew the lease of such a worker."""
+        async with self._remote_tasks() as tasks:
+            await tasks.heartbeat(worker_id, (), _registrar())
+
+    async def deregister_worker(self, worker_id: str) -> None:
+        """Deregister such a worker."""
+        async with self._remote_tasks() as tasks:
+            await tasks.deregister(worker_id, _registrar())
+
+    async def check_health(self) -> HealthView:
+        """Return the state of each part of the system."""
+        from dagmaster.application.health import HealthMonitor
+        from dagmaster.bootstrap.python_graphs import schema_admin
+
+        return await HealthMonitor(self.app, schema_admin(self.config)).check()
+
+    def _remote_tasks(self) -> contextlib.AbstractAsyncContextManager[RemoteTasks]:
+        from dagmaster.bootstrap.python_graphs import open_remote_tasks
+
+        return open_remote_tasks(self.config, self.app)
+
 
 @dataclass(slots=True)
 class ServerBackend:
@@ -105,6 +148,22 @@ class ServerBackend:
         """Return a job and its result."""
         view = await self.client.job_detail(job_id)
         return view, view.result
+
+    async def register_worker(self, host: str, pid: int) -> RegistrationView:
+        """Register a worker that gets no tasks."""
+        return await self.client.register_worker(_external_worker(host, pid))
+
+    async def renew_worker(self, worker_id: str) -> None:
+        """Renew the lease of such a worker."""
+        await self.client.renew_worker(worker_id)
+
+    async def deregister_worker(self, worker_id: str) -> None:
+        """Deregister such a worker."""
+        await self.client.deregister_worker(worker_id)
+
+    async def check_health(self) -> HealthView:
+        """Return the state of each part of the system."""
+        return await self.client.check_health()
 
 
 @contextlib.asynccontextmanager
@@ -138,6 +197,18 @@ def memory_backend() -> ApplicationBackend:
 
     services = memory_services(ProcessRegistry(), shares_loop=True)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
+
+
+def _registrar() -> str:
+    """Return who may act for the workers that are registered here: no key has such an id."""
+    return f"user {current_user()}"
+
+
+def _external_worker(host: str, pid: int) -> NewWorker:
+    from dagmaster.ports.remote_workers import NewWorker
+
+    # A queue without tasks: a worker without queues counts as one that serves them all.
+    return NewWorker(registered_by=_registrar(), host=host, pid=pid, version="python", queues=("external",))
 
 
 def current_user() -> str:

@@ -86,15 +86,23 @@ class OrchContext:
     async def __aenter__(self) -> Self:
         """Open the database or the server."""
         await self.open()
-        self._tokens.append(_CURRENT.set(self))
+        self.enter()
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
         """Let the jobs complete, and close."""
-        with contextlib.suppress(ValueError):
-            # In another context than the one that it was set in: a generator fixture of a test.
-            _CURRENT.reset(self._tokens.pop())
+        self.leave()
         await self.close()
+
+    def enter(self) -> None:
+        """Make this the context around the code that follows."""
+        self._tokens.append(_CURRENT.set(self))
+
+    def leave(self) -> None:
+        """End what `enter` began."""
+        with contextlib.suppress(ValueError):
+            # It was set in another context: in the generator of a fixture.
+            _CURRENT.reset(self._tokens.pop())
 
     async def open(self) -> None:
         """Open the database or the server."""
@@ -168,6 +176,13 @@ class OrchContext:
         collected.mark_applied(job, added.names)
         self._remember(job, hold, collected, added.names)
         return items
+
+    async def add(self, task: Task, job_id: int) -> Task:
+        """Add a task to a job, and do not keep the job open."""
+        collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue)
+        added = await self.backend.call(add_nodes, str(job_id), collected.part, sent_by=current_user())
+        collected.mark_applied(job_id, added.names)
+        return task
 
     # ── Holds ──
 

@@ -103,8 +103,11 @@ class AddedNodeReader(Protocol):
     async def pending_batches(self, job_id: str) -> tuple[int, ...]:
         """Return the numbers of the batches that the owner of a job has not decided about, in order."""
 
-    async def find_node(self, number: int) -> tuple[str, str] | None:
-        """Return the job and the node of a task that was made in Python, by its own id."""
+    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
+        """Return the job and the node of a task that was made in Python, by its own id.
+
+        None also if its batch was rejected, or was added by an attempt that failed.
+        """
 
 
 class JobNodes(Protocol):

@@ -79,13 +79,16 @@ class MemoryAddedNodeReader:
         bodies = [one.body for one in commands if one.job_id == job_id and one.kind == CommandKind.ADD_NODES]
         return tuple(body["batch"] for body in bodies)
 
-    async def find_node(self, number: int) -> tuple[str, str] | None:
+    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
         """Return the job and the node of a task that was made in Python, by its own id."""
         for job_id, job in self._database.jobs.items():
-            for batch in job.batches.values():
-                for node in () if batch.rows is None else batch.rows.nodes:
+            pending = await self.pending_batches(job_id)
+            for batch in stored_batches(job, job.batches):
+                if batch.accepted_order is None and batch.number not in pending:
+                    continue
+                for node in batch.nodes:
                     if node.id == number:
-                        return job_id, node.node_id
+                        return job_id, node
         return None
 
 

@@ -26,7 +26,7 @@ class MemoryClientStore:
     """Accepts jobs and commands in memory."""
 
     def __init__(self, database: MemoryDatabase) -> None:
-        self._database = database
+        self.database = database
         self.ids = database.new_ids()
         self.audit_trail = database.audit_trail
 
@@ -36,11 +36,11 @@ class MemoryClientStore:
 
     async def put_graph(self, content_hash: str, definition: str) -> None:
         """Store a graph, if it is not stored yet."""
-        self._database.graphs.setdefault(content_hash, definition)
+        self.database.graphs.setdefault(content_hash, definition)
 
     async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
         """Store jobs; look up those whose key is in use."""
-        database = self._database
+        database = self.database
         accepted: list[Accepted] = []
         for job in jobs:
             earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
@@ -60,27 +60,27 @@ class MemoryClientStore:
         """Store a job with the nodes of its graph, unless its key is in use."""
         accepted = (await self.submit([job], audit=audit))[0]
         if accepted.is_new:
-            stored = self._database.jobs[job.id]
+            stored = self.database.jobs[job.id]
             added_nodes.write(stored, added_nodes.reserve(stored).number, rows, accepted_order=1)
         return accepted
 
     async def reserve_batch(self, job_id: str) -> int | None:
         """Return the number of a new batch of nodes for a job; None if there is no such job."""
-        job = self._database.jobs.get(job_id)
+        job = self.database.jobs.get(job_id)
         return None if job is None else added_nodes.reserve(job).number
 
     async def add_batch(
         self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
     ) -> str | None:
         """Store a batch and ask the owner of the job to accept it; return the id of the command."""
-        job = self._database.jobs.get(job_id)
+        job = self.database.jobs.get(job_id)
         if job is None or number not in job.batches or not added_nodes.write(job, number, rows):
             return None
         return await self.send(job_id, CommandKind.ADD_NODES, {"batch": number}, sent_by, audit=audit)
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
-        database = self._database
+        database = self.database
         duplicates: list[Accepted] = []
         for job in jobs:
             earlier = database.keys.get((job.submitted_by, job.idempotency_key or ""))
@@ -99,7 +99,7 @@ class MemoryClientStore:
         audit: Sequence[AuditEntry] = (),
     ) -> str | None:
         """Put a command into a job's inbox."""
-        database = self._database
+        database = self.database
         if job_id not in database.jobs:
             return None
         command_id = str(database.add_command(job_id, kind, json.dumps(body), sent_by, database.clock.now()))
@@ -108,11 +108,11 @@ class MemoryClientStore:
 
     async def assign_queue(self, job_id: str, queue: str) -> bool:
         """Give all tasks of an idle job to a queue."""
-        job = self._database.jobs.get(job_id)
+        job = self.database.jobs.get(job_id)
         if job is None or job.owner_id is not None or job.row.status is JobStatus.RUNNING:
             return False
         job.new = replace(job.new, queue=queue)
-        self._database.notify("jobs")
+        self.database.notify("jobs")
         return True
 
     async def publish(
@@ -122,14 +122,14 @@ class MemoryClientStore:
         self.audit_trail.add(audit)
         for workflow in workflows:
             key = (workflow.workflow_id, workflow.version)
-            if self._database.workflows.get(key) != workflow:
-                self._database.published_at[key] = self._database.clock.now()
-            self._database.workflows[key] = workflow
+            if self.database.workflows.get(key) != workflow:
+                self.database.published_at[key] = self.database.clock.now()
+            self.database.workflows[key] = workflow
             if activate:
-                self._database.active[workflow.workflow_id] = workflow.version
+                self.database.active[workflow.workflow_id] = workflow.version
 
     async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Make a published version the active one."""
         self.audit_trail.add(audit)
-        if (workflow_id, version) in self._database.workflows:
-            self._database.active[workflow_id] = version
+        if (workflow_id, version) in self.database.workflows:
+            self.database.active[workflow_id] = version

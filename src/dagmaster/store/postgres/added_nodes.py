@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.named_queries import Query
 
 SQL: Final = queries("added_nodes")
+MAX_ID: Final = 1 << 63
 _TRIES: Final = 50
 """How often a number is tried to be reserved: others may reserve it at the same moment."""
 
@@ -130,10 +131,15 @@ class PostgresAddedNodeReader:
         rows = await self._pool.fetch(SQL["pending_batches"], {"job_id": int(job_id)})
         return tuple(row["number"] for row in rows)
 
-    async def find_node(self, number: int) -> tuple[str, str] | None:
+    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
         """Return the job and the node of a task that was made in Python, by its own id."""
+        if not 0 <= number < MAX_ID:
+            return None
         row = await self._pool.row(SQL["find_added_node"], {"id": number})
-        return None if row is None else (str(row["job_id"]), row["node_id"])
+        if row is None:
+            return None
+        job_id, *columns = row
+        return str(job_id), NodeRecord(*columns)
 
 
 class PostgresTaskNodes:

@@ -111,8 +111,11 @@ SELECT batch, previous_type, previous_id, next_type, next_id FROM dag_dependenci
 WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
 
 -- name: find_added_node
--- The job and the node of a task that was made in Python.
-SELECT n.job_id, n.node_id FROM dag_added_nodes n
+-- The job and the node of a task that was made in Python, if its batch was accepted or can be.
+SELECT n.job_id, n.id, n.node_id, n.group_name, n.definition::text FROM dag_added_nodes n
 CROSS JOIN LATERAL (SELECT b.accepted_order FROM dag_node_batches b
                     WHERE b.job_id = n.job_id AND b.number = n.batch LIMIT 1) b
-WHERE n.id = :id AND b.accepted_order IS NOT NULL
+WHERE n.id = :id
+  AND (b.accepted_order IS NOT NULL
+       OR EXISTS (SELECT FROM dag_inbox i WHERE i.job_id = n.job_id AND i.kind = 'add_nodes'
+                                            AND (i.body ->> 'batch')::integer = n.batch))

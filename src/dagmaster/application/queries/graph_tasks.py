@@ -1,0 +1,59 @@
+"""Tasks of graphs that were built in code, by the ids that their makers gave them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from dagmaster.application.queries.nodes import node_detail
+from dagmaster.application.views.graph_tasks import GraphTaskView
+from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import NodeNotFound
+from dagmaster.snowflakes import time_of
+
+if TYPE_CHECKING:
+    from dagmaster.application.context import Application
+    from dagmaster.ports.added_nodes import NodeRecord
+
+
+async def find_task(app: Application, task_id: str, *, max_bytes: int | None = None) -> GraphTaskView:
+    """Return a task that was made in Python, by its own id; raise `NodeNotFound`. A larger result is not read."""
+    number = int(task_id) if task_id.isascii() and task_id.isdigit() else -1
+    found = await app.read.added_nodes.find_node(number)
+    if found is None:
+        raise NodeNotFound(f"there is no task {task_id!r} that was made in Python")
+    job_id, node = found
+    try:
+        detail = await node_detail(app, job_id, node.node_id, max_bytes=max_bytes)
+    except NodeNotFound:
+        # The owner of the job has not accepted it yet.
+        return _view(job_id, node)
+    last = detail.attempts[-1] if detail.attempts else None
+    return _view(
+        job_id,
+        node,
+        status=detail.status,
+        attempts=detail.attempt,
+        result=detail.output,
+        error=detail.error,
+        worker_id=detail.worker_id if last is None else last.worker_id,
+        claimed_at=None if last is None else last.claimed_at,
+        started_at=None if last is None else last.started_at,
+        completed_at=detail.finished_at,
+    )
+
+
+def _view(job_id: str, node: NodeRecord, **state: object) -> GraphTaskView:
+    definition = json.loads(node.definition)
+    # Params are shown as they were given: results of other tasks are null in them.
+    return GraphTaskView(
+        task_id=str(node.id),
+        job_id=job_id,
+        node_id=node.node_id,
+        group=node.group,
+        entrypoint=definition.get("handler"),
+        kwargs=definition.get("params", {}),
+        queue=definition.get("queue"),
+        created_at=time_of(str(node.id)),
+        **{"status": NodeStatus.PENDING, **state},  # type: ignore[arg-type]
+    )

@@ -1,0 +1,48 @@
+"""Views of tasks of graphs that were built in code."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dagmaster.application.views.view import Timestamp, View
+from dagmaster.engine.status import NodeStatus
+from dagmaster.json_types import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTaskView(View):
+    """A task that was made in Python. `task_id`: the id that it was given when it was made; `attempts`: so far.
+
+    `entrypoint` is null for what runs no function: a collector of results, the hold of a context.
+    """
+
+    task_id: str
+    job_id: str
+    node_id: str
+    group: str | None
+    entrypoint: str | None
+    kwargs: JsonObject
+    queue: str | None
+    status: NodeStatus
+    attempts: int = 0
+    result: JsonValue = None
+    error: JsonObject | None = None
+    worker_id: str | None = None
+    created_at: Timestamp
+    claimed_at: Timestamp | None = None
+    started_at: Timestamp | None = None
+    completed_at: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedNodesView(View):
+    """Nodes that were sent to a job. `node_ids`: by the ids of tasks and groups.
+
+    `is_accepted`: the owner of the job has added them; else it, or the next one, will.
+    """
+
+    job_id: str
+    batch: int
+    node_ids: dict[str, str]
+    is_accepted: bool
+    sentence: str

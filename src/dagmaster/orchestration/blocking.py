@@ -1,0 +1,125 @@
+"""The calls of `dagmaster` about graphs, without `await`: for scripts and notebooks.
+
+They run on an event loop in a thread of its own, so they work where a loop is running, too.
+
+    from dagmaster.orchestration.blocking import OrchContext, create_job
+
+    with OrchContext() as context:
+        job = create_job("nightly", [extract, load])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+
+from dagmaster.bootstrap.workflow_run import run_blocking
+from dagmaster.orchestration import context as contexts
+from dagmaster.orchestration import management, workers
+from dagmaster.orchestration.local_runs import run_job_test
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from dagmaster.orchestration.job import Job
+
+__all__ = [
+    "OrchContext",
+    "add_task_to_job",
+    "cancel_job",
+    "create_job",
+    "deregister_worker",
+    "get_job",
+    "get_task",
+    "health_check",
+    "list_jobs",
+    "list_workers",
+    "register_worker",
+    "retry_failed_tasks",
+    "run_job_test",
+    "worker_heartbeat",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return the loop of all calls: connections of a context belong to the loop that they were opened on."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="dagmaster-blocking", daemon=True).start()
+    return loop
+
+
+def _wait(work: Coroutine[Any, Any, T]) -> T:
+    """Run a call on the loop, with the context variables of the caller."""
+    loop = _loop()
+    try:
+        is_here = asyncio.get_running_loop() is loop
+    except RuntimeError:
+        is_here = False
+    if is_here:
+        # A function that a job runs on this loop: it would wait for itself.
+        return run_blocking(work)
+    future = asyncio.run_coroutine_threadsafe(work, loop)
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return _wait(function(*args, **kwargs))
+
+    return call
+
+
+class OrchContext:
+    """`dagmaster.OrchContext` as an ordinary context manager, with the same arguments."""
+
+    def __init__(self, **options: Any) -> None:
+        self.asynchronous = contexts.OrchContext(**options)
+
+    def __enter__(self) -> Self:
+        """Open the database or the server."""
+        _wait(self.asynchronous.open())
+        self.asynchronous.enter()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Let the jobs complete, and close."""
+        self.asynchronous.leave()
+        _wait(self.asynchronous.close())
+
+    @property
+    def job_id(self) -> int | None:
+        """Return the job that `apply` adds to."""
+        return self.asynchronous.job_id
+
+    def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
+        """Store a job with the graph of a task, a group, a list of them, or a function."""
+        return _wait(self.asynchronous.create_job(name, entry, idempotency_key=idempotency_key))
+
+    def apply(self, items: T, job_id: int | str | None = None) -> T:
+        """Add tasks and groups to a job, all or none, and return them with their job and node set."""
+        return _wait(self.asynchronous.apply(items, job_id))
+
+
+create_job = _blocking(contexts.create_job)
+get_job = _blocking(management.get_job)
+list_jobs = _blocking(management.list_jobs)
+cancel_job = _blocking(management.cancel_job)
+retry_failed_tasks = _blocking(management.retry_failed_tasks)
+get_task = _blocking(management.get_task)
+add_task_to_job = _blocking(management.add_task_to_job)
+register_worker = _blocking(workers.register_worker)
+worker_heartbeat = _blocking(workers.worker_heartbeat)
+deregister_worker = _blocking(workers.deregister_worker)
+list_workers = _blocking(workers.list_workers)
+health_check = _blocking(workers.health_check)

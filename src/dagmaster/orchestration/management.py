@@ -1,0 +1,135 @@
+"""Look at jobs and tasks, and control them: in the context around the code, the database of the settings, or a server.
+
+Every function takes `url` and `key` of a server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.commands import control
+from dagmaster.application.commands.resume import ResumeRequest, resume_job
+from dagmaster.application.queries import jobs as job_queries
+from dagmaster.application.queries.graph_tasks import find_task
+from dagmaster.authoring.python.graph_items import Task
+from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.orchestration.backends import current_user
+from dagmaster.orchestration.context import a_context
+from dagmaster.orchestration.job import Job, to_datetime
+from dagmaster.ports.read_records import JobFilter
+from dagmaster.text_format import format_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from datetime import datetime
+
+    from dagmaster.application.views.graph_tasks import GraphTaskView
+    from dagmaster.orchestration.backends import Backend
+
+TaskStatus = NodeStatus
+"""The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED, FAILED, …"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """A task as it was when it was read. `result` is what its function returned; `attempts`: so far."""
+
+    id: int
+    job_id: int
+    node_id: str
+    group: str | None
+    entrypoint: str | None
+    kwargs: Mapping[str, Any]
+    queue: str | None
+    status: TaskStatus
+    result: Any
+    error: str | None
+    attempts: int
+    worker_id: int | None
+    created_at: datetime | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    completed_at: datetime | None
+
+
+async def get_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
+    """Return a job; raise `JobNotFound`."""
+    async with a_context(url, key) as context:
+        return await _read(context.backend, job_id)
+
+
+async def list_jobs(
+    status: JobStatus | str | None = None,
+    *,
+    name: str | None = None,
+    limit: int = 100,
+    url: str | None = None,
+    key: str | None = None,
+) -> list[Job]:
+    """Return the newest jobs with this status, newest first, without their results."""
+    statuses = frozenset() if status is None else frozenset({JobStatus(status)})
+    async with a_context(url, key) as context:
+        page = await context.backend.call(job_queries.list_jobs, JobFilter(statuses=statuses, name=name), limit=limit)
+    return [Job(int(view.job_id), view.name).update(view) for view in page.items]
+
+
+async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. Return the job as it is then."""
+    async with a_context(url, key) as context:
+        await context.backend.call(control.cancel_job, str(job_id), sent_by=current_user())
+        return await _read(context.backend, job_id)
+
+
+async def retry_failed_tasks(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
+    """Run again what failed in a finished job, was cancelled, or was skipped because of it."""
+    async with a_context(url, key) as context:
+        await context.backend.call(resume_job, str(job_id), ResumeRequest(sent_by=current_user()))
+        return await _read(context.backend, job_id)
+
+
+async def get_task(task_id: int | str, *, url: str | None = None, key: str | None = None) -> TaskInfo:
+    """Return a task by the id of its `Task`; raise `NodeNotFound`."""
+    async with a_context(url, key) as context:
+        return _task_info(await context.backend.call(find_task, str(task_id)))
+
+
+async def add_task_to_job(
+    job_id: int | str,
+    entrypoint: str | Callable[..., Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    url: str | None = None,
+    key: str | None = None,
+    **options: Any,
+) -> Task:
+    """Add a task to a job that has not finished, and return it. `options`: those of `Task`."""
+    task = Task(entrypoint, kwargs, **options)
+    async with a_context(url, key) as context:
+        return await context.add(task, int(job_id))
+
+
+async def _read(backend: Backend, job_id: int | str) -> Job:
+    view, result = await backend.read_job(str(job_id))
+    return Job(int(view.job_id), view.name).update(view, result)
+
+
+def _task_info(view: GraphTaskView) -> TaskInfo:
+    return TaskInfo(
+        id=int(view.task_id),
+        job_id=int(view.job_id),
+        node_id=view.node_id,
+        group=view.group,
+        entrypoint=view.entrypoint,
+        kwargs=view.kwargs,
+        queue=view.queue,
+        status=view.status,
+        result=view.result,
+        error=None if view.error is None else format_error(view.error),
+        attempts=view.attempts,
+        worker_id=None if view.worker_id is None else int(view.worker_id),
+        created_at=to_datetime(view.created_at),
+        claimed_at=to_datetime(view.claimed_at),
+        started_at=to_datetime(view.started_at),
+        completed_at=to_datetime(view.completed_at),
+    )

@@ -1,0 +1,122 @@
+"""Workers and the health of the system."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.application.queries import fleet
+from dagmaster.application.views.health import HealthState
+from dagmaster.orchestration.context import a_context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dagmaster.application.views.fleet import WorkerView
+
+EXTERNAL_VERSION: Final = "python"
+"""The version of workers that code registers: they run no tasks of a queue."""
+
+
+class WorkerStatus(StrEnum):
+    """The status of a worker: with work, without, or stopped or dead. One that code registered is active."""
+
+    ACTIVE = "ACTIVE"
+    IDLE = "IDLE"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """A worker as it was when it was read."""
+
+    id: int
+    hostname: str
+    pid: int
+    status: WorkerStatus
+    silent_seconds: float = 0.0
+    lease_seconds: float = 0.0
+    tasks_completed: int = 0
+    tasks_failed: int = 0
+
+
+class Health(dict[str, bool]):
+    """Whether each part of the system works, by name; true if all do. `details`: a sentence about each."""
+
+    def __init__(self, states: Mapping[str, bool], details: Mapping[str, str]) -> None:
+        super().__init__(states)
+        self.details = dict(details)
+
+    def __bool__(self) -> bool:
+        """Return whether every part works."""
+        return all(self.values())
+
+
+async def register_worker(
+    hostname: str | None = None, pid: int | None = None, *, url: str | None = None, key: str | None = None
+) -> WorkerInfo:
+    """Register a worker that this code runs itself: it is shown among the workers, and gets no tasks of a queue.
+
+    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead.
+    """
+    hostname, pid = socket.gethostname() if hostname is None else hostname, os.getpid() if pid is None else pid
+    async with a_context(url, key) as context:
+        registered = await context.backend.register_worker(hostname, pid)
+    return WorkerInfo(
+        id=int(registered.worker_id),
+        hostname=hostname,
+        pid=pid,
+        status=WorkerStatus.ACTIVE,
+        lease_seconds=registered.lease_seconds,
+    )
+
+
+async def worker_heartbeat(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> None:
+    """Renew the lease of a worker; raise `WorkerExpired` if it has ended, and the worker has to register again."""
+    async with a_context(url, key) as context:
+        await context.backend.renew_worker(str(worker_id))
+
+
+async def deregister_worker(worker_id: int | str, *, url: str | None = None, key: str | None = None) -> None:
+    """Deregister a worker."""
+    async with a_context(url, key) as context:
+        await context.backend.deregister_worker(str(worker_id))
+
+
+async def list_workers(
+    status: WorkerStatus | str | None = None, *, url: str | None = None, key: str | None = None
+) -> list[WorkerInfo]:
+    """Return the workers that are alive or left lately, by id: all, or those with this status."""
+    wanted = None if status is None else WorkerStatus(status)
+    async with a_context(url, key) as context:
+        views = (await context.backend.call(fleet.fleet)).workers
+    workers = [_worker_info(view) for view in sorted(views, key=lambda view: int(view.worker_id))]
+    return [worker for worker in workers if wanted in {None, worker.status}]
+
+
+async def health_check(*, url: str | None = None, key: str | None = None) -> Health:
+    """Check the database, its schema, orchestrators, workers and queues. The answer is true if all of it works."""
+    async with a_context(url, key) as context:
+        view = await context.backend.check_health()
+    parts = view.parts.items()
+    states = {name: part.state is HealthState.HEALTHY for name, part in parts}
+    return Health(states, {name: part.detail for name, part in parts})
+
+
+def _worker_info(view: WorkerView) -> WorkerInfo:
+    is_busy = view.running or view.version == EXTERNAL_VERSION
+    status = WorkerStatus.ACTIVE if is_busy else WorkerStatus.IDLE
+    counters = {name: count for name, count in view.counters.items() if isinstance(count, int)}
+    return WorkerInfo(
+        id=int(view.worker_id),
+        hostname=view.host,
+        pid=view.pid,
+        status=status if view.is_alive else WorkerStatus.STOPPED,
+        silent_seconds=view.silent_seconds,
+        lease_seconds=view.lease_seconds,
+        tasks_completed=counters.get("completed", 0),
+        tasks_failed=counters.get("failed", 0),
+    )
