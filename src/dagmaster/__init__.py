@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         join,
         wait,
     )
+    from dagmaster.authoring.python.running_task import RunningTask, create_result_collector, map_values
     from dagmaster.authoring.python.tasks import handler_task, task
     from dagmaster.authoring.python.workflow_files import load_workflow
     from dagmaster.authoring.python.workflows import Workflow, workflow
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
     from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
     from dagmaster.orchestration import blocking
-    from dagmaster.orchestration.context import OrchContext, create_job
+    from dagmaster.orchestration.context import OrchContext, create_job, get_current_context
     from dagmaster.orchestration.job import Job
     from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
     from dagmaster.orchestration.management import (
@@ -101,6 +102,7 @@ __all__ = [
     "Registry",
     "ResultCollector",
     "RetryPolicy",
+    "RunningTask",
     "Task",
     "TaskInfo",
     "TaskStatus",
@@ -121,6 +123,7 @@ __all__ = [
     "compile_text",
     "conditional",
     "create_job",
+    "create_result_collector",
     "create_task",
     "deregister_worker",
     "discover",
@@ -128,6 +131,7 @@ __all__ = [
     "expression",
     "fan_in",
     "fan_out",
+    "get_current_context",
     "get_job",
     "get_logs_dir",
     "get_task",
@@ -138,6 +142,7 @@ __all__ = [
     "list_jobs",
     "list_workers",
     "load_workflow",
+    "map_values",
     "register_handler",
     "register_worker",
     "registry_for",
@@ -156,7 +161,7 @@ _MODULES = {
     "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
     "dagmaster.engine.status": ("JobStatus",),
     "dagmaster.orchestration": ("blocking",),
-    "dagmaster.orchestration.context": ("OrchContext", "create_job"),
+    "dagmaster.orchestration.context": ("OrchContext", "create_job", "get_current_context"),
     "dagmaster.orchestration.job": ("Job",),
     "dagmaster.orchestration.local_runs": ("run_job_test", "run_job_test_async"),
     "dagmaster.orchestration.management": (
@@ -205,6 +210,7 @@ _MODULES = {
         "join",
         "wait",
     ),
+    "dagmaster.authoring.python.running_task": ("RunningTask", "create_result_collector", "map", "map_values"),
     "dagmaster.authoring.python.tasks": ("handler_task", "task"),
     "dagmaster.authoring.python.workflow_files": ("load_workflow",),
     "dagmaster.authoring.python.workflows": ("Workflow", "workflow"),

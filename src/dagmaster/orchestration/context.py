@@ -12,6 +12,7 @@ from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.python.graph_collection import Collected, Hold, add_held_groups, collect
 from dagmaster.authoring.python.graph_items import GraphItem, Task
+from dagmaster.authoring.python.running_task import RunningTask, get_running_task
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
 from dagmaster.orchestration.job import Job
@@ -255,6 +256,14 @@ def current_orch_context() -> OrchContext | None:
     if context is None or context._backend is None:  # noqa: SLF001 - of this module
         return None
     return context if context.backend.is_shared or context.loop is asyncio.get_running_loop() else None
+
+
+def get_current_context() -> RunningTask | OrchContext:
+    """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups."""
+    context = get_running_task() or current_orch_context()
+    if context is None:
+        raise RuntimeError("there is no context here: call it in a running task, or in `async with OrchContext():`")
+    return context
 
 
 @contextlib.asynccontextmanager

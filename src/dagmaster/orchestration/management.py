@@ -13,6 +13,7 @@ from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.authoring.python.graph_items import Task
+from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.orchestration.backends import current_user
 from dagmaster.orchestration.context import a_context
@@ -105,6 +106,9 @@ async def add_task_to_job(
 ) -> Task:
     """Add a task to a job that has not finished, and return it. `options`: those of `Task`."""
     task = Task(entrypoint, kwargs, **options)
+    running = get_running_task()
+    if running is not None and running.job_id == int(job_id):
+        return await running.apply(task, at_once=True)
     async with a_context(url, key) as context:
         return await context.add(task, int(job_id))
 

@@ -148,6 +148,9 @@ def map_values(
     return collector
 
 
+map = map_values  # noqa: A001 - the name that the source systems use
+
+
 def create_result_collector(tasks: Iterable[Task | ResultCollector], *, name: str | None = None) -> ResultCollector:
     """Return a handle for the results of tasks, as a list in their order."""
     return ResultCollector(tasks, name=name)
