@@ -167,6 +167,7 @@ class FakeReadStore:
     attempt_records: list[Any] = field(default_factory=list)
     task_records: list[Any] = field(default_factory=list)
     timelines: FakeTimelines = field(default_factory=FakeTimelines)
+    added_nodes: None = None
     wait_infos: dict[str, Any] = field(default_factory=dict)
     backlogs: list[Any] = field(default_factory=list)
     footprint_records: list[Any] = field(default_factory=list)
