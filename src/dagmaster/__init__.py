@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         expression,
         fan_in,
         fan_out,
+        group,
         join,
         wait,
     )
@@ -135,6 +136,7 @@ __all__ = [
     "get_job",
     "get_logs_dir",
     "get_task",
+    "group",
     "handler",
     "handler_task",
     "health_check",
@@ -207,6 +209,7 @@ _MODULES = {
         "expression",
         "fan_in",
         "fan_out",
+        "group",
         "join",
         "wait",
     ),

@@ -173,11 +173,13 @@ class _GroupLinker:
             return requires
         return with_leaf(requires, self._entry(spec.group))
 
-    def _waits_for_member(self, requires: Gate, group_id: str) -> bool:
+    def _waits_for_member(self, requires: Gate | Leaf, group_id: str) -> bool:
+        """Return whether a member of the group must complete before a node with these dependencies starts."""
+        if isinstance(requires, Leaf):
+            return self._is_in(requires.node, group_id)
         if requires.kind is not GateKind.ALL and len(requires.members) > 1:
             return False
-        leaves = (member.node for member in requires.members if isinstance(member, Leaf))
-        return any(self._is_in(node_id, group_id) for node_id in leaves)
+        return any(self._waits_for_member(member, group_id) for member in requires.members)
 
     def _is_in(self, node_id: str, group_id: str) -> bool:
         group = self._spec(node_id).group
@@ -189,8 +191,9 @@ class _GroupLinker:
         requires = self._with_entry(group)
         if requires is None:
             return None
-        if len(requires.members) == 1 and isinstance(requires.members[0], Leaf):
-            return requires.members[0]
+        leaves = set(requires.leaves())
+        if len(leaves) == 1:
+            return leaves.pop()
         start = f"{group.id}{START_SUFFIX}"
         self.linked[start] = GroupSpec(id=start, requires=requires)
         return Leaf(start)

@@ -53,6 +53,9 @@ class Maker:
         self.inputs: dict[str, Any] = {}
         self.nodes: dict[str, dict[str, Any]] = {}
         self.leaves: list[str] = []
+        # Groups by the group that they are in. Once something comes after a group, it gets no further nodes.
+        self.groups: dict[str, str | None] = {}
+        self.closed: set[str] = set()
 
     def workflow(self) -> dict[str, Any]:
         draw = self.draw
@@ -80,7 +83,7 @@ class Maker:
         return {key: result[key] for key in draw(st.permutations(sorted(result)))}
 
     def add(self, node_id: str) -> None:
-        kinds = ["task", "task", "conditional", "fan_out", "workflow", "approval", "wait", "end"]
+        kinds = ["task", "task", "conditional", "fan_out", "workflow", "approval", "wait", "end", "group", "group"]
         before = list(self.nodes)
         node: dict[str, Any] = {}
         if before and self.draw(st.integers(0, 4)):
@@ -89,21 +92,41 @@ class Maker:
                 node["depends_on"] = self.gate(0)
             else:
                 self.lead_to(node_id, node)
-        kind = self.draw(st.sampled_from(kinds if "depends_on" in node or self.led else kinds[:8]))
+        kind = self.draw(st.sampled_from(kinds if "depends_on" in node or self.led else kinds[:10]))
         node |= {"type": kind} if kind != "task" or self.draw(st.booleans()) else {}
         node |= self.keys(kind, before, 0)
         if self.draw(st.booleans()):
             node["description"] = self.draw(TEXT)
+        self.put_into_group(node, f"g{node_id}")
         self.nodes[node_id] = node
         self.leaves.append(node_id)
+        if kind == "group":
+            self.groups[node_id] = node.get("group")
 
     led = False
+
+    def put_into_group(self, node: dict[str, Any], new: str) -> None:
+        """Put a node into a group that is open, or into a new one that this declares."""
+        if self.draw(st.integers(0, 3)):
+            return
+        group = self.draw(st.sampled_from([*(name for name in self.groups if name not in self.closed), new]))
+        node["group"] = group
+        if group == new:
+            self.groups[new] = None
+            self.leaves.append(new)
+
+    def close(self, name: str) -> None:
+        """Let a group, and those in it, get no further nodes."""
+        self.closed |= {name} & self.groups.keys()
+        for inner in [inner for inner, outer in self.groups.items() if outer == name]:
+            self.close(inner)
 
     def lead_to(self, node_id: str, node: dict[str, Any]) -> None:
         """Lead edges to the node, or make it depend on something where no edge can start."""
         self.led = False
         for source in self.draw(st.lists(st.sampled_from(sorted(self.nodes)), min_size=1, max_size=3, unique=True)):
             result = self.nodes[source]
+            self.close(source)
             if result.get("type") == "conditional":
                 place = self.draw(st.integers(0, len(result["branches"]) - 1))
                 self._lead(result["branches"][place], node_id)
@@ -122,7 +145,9 @@ class Maker:
     def gate(self, depth: int) -> Any:
         leaf = st.sampled_from(self.leaves)
         if depth > 2 or self.draw(st.booleans()):
-            return self.draw(leaf)
+            name: str = self.draw(leaf)
+            self.close(name)
+            return name
         members = [self.gate(depth + 1) for _ in range(self.draw(st.integers(1, 3)))]
         kind = self.draw(st.sampled_from(["list", "all_of", "any_of"]))
         return members if kind == "list" else {kind: members}
@@ -143,6 +168,7 @@ class Maker:
             ),
             "wait": self.wait,
             "end": lambda *_: {},
+            "group": lambda *_: {},
         }
         return make[kind](before, nesting)
 

@@ -198,7 +198,7 @@ class Reference:
         self.known_needs.clear()
         for group in [node for node in new if isinstance(node.spec, g.GroupSpec)]:
             needs = self.written_needs(group)
-            if needs is not None and (len(needs.members) > 1 or isinstance(needs.members[0], g.Gate)):
+            if needs is not None and len(set(needs.leaves())) > 1:
                 start = State(f"{group.id}__start", g.GroupSpec(id=f"{group.id}__start"))
                 self.nodes[start.id] = start
                 new.append(start)
@@ -239,7 +239,7 @@ class Reference:
         if f"{group.id}__start" in self.nodes:
             return (g.Leaf(f"{group.id}__start"),)
         needs = self.written_needs(group)
-        return () if needs is None else tuple(needs.leaves())
+        return () if needs is None else tuple(set(needs.leaves()))
 
     def written_needs(self, node: State) -> g.Gate | None:
         """Return what was written for a node, and what its group waits for unless it waits for a member of that."""
@@ -247,11 +247,17 @@ class Reference:
         if node.spec.group is None:
             return own
         group = self.nodes[node.spec.group]
-        if own is not None and (own.kind is g.GateKind.ALL or len(own.members) == 1):
-            inside = {member.id for member in self.members_at_any_depth(group)}
-            if any(isinstance(leaf, g.Leaf) and leaf.node in inside for leaf in own.members):
-                return own
+        inside = {member.id for member in self.members_at_any_depth(group)}
+        if own is not None and not inside.isdisjoint(self.surely_needed(own)):
+            return own
         return self.all_of(own, self.entry(group))
+
+    def surely_needed(self, gate: g.Gate | g.Leaf) -> set[str]:
+        """Return the nodes without which a gate is never satisfied."""
+        if isinstance(gate, g.Leaf):
+            return {gate.node}
+        members = [self.surely_needed(member) for member in gate.members]
+        return set().union(*members) if gate.kind is g.GateKind.ALL or len(members) == 1 else set()
 
     @staticmethod
     def all_of(gate: g.Gate | None, more: tuple[g.Leaf, ...]) -> g.Gate | None:

@@ -81,7 +81,9 @@ class NodeSpecBuilder:
             self.definitions[node_id] = definition
         return spec
 
-    def _spec(self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject) -> Spec | None:
+    def _spec(  # noqa: PLR0911 - one case a kind of node
+        self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject
+    ) -> Spec | None:
         if isinstance(model, schema.TaskModel):
             return self._task(node_id, model, path, definition)
         if isinstance(model, schema.ConditionalModel):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from dagmaster.authoring.python.futures import Future, Gate, Scope, escape, futures_in, origin_of, write_template
-from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node
+from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
 from dagmaster.authoring.python.places import Place, reject
 from dagmaster.authoring.source_document import Document
 from dagmaster.authoring.source_map import Source
@@ -70,6 +70,10 @@ class DocumentWriter:
         self.nodes = list(nodes)
         self.ids = assign_ids(self.nodes)
         self._nodes_by_id = {node_id: node for node, node_id in self.ids.items()}
+        self._members: dict[Node, list[Node]] = {}
+        for node in self.nodes:
+            if node.group is not None:
+                self._members.setdefault(node.group, []).append(node)
         self._predecessors: dict[Any, list[Any]] = {}
         self._edges: list[tuple[Requirement, Node]] = []
 
@@ -110,6 +114,8 @@ class DocumentWriter:
         gate = self._depends_on(node)
         if gate is not None:
             written["depends_on"] = gate
+        if node.group is not None:
+            written["group"] = self._spell(node.group, node)
         return written
 
     def _key(self, node: Node, key: str, value: Any) -> Any:
@@ -136,8 +142,9 @@ class DocumentWriter:
         if joins or any(map(_is_join, gates)):
             self._edges += [(leaf, node) for gate in (*gates, *joins) for leaf in self._ends(gate, node)]
             return None
-        known = {self._owner(leaf) for gate in gates for leaf in _leaves(gate)}
-        is_complete = not gates
+        inherited = [gate for group in node.groups() for gate in self._written(group)]
+        known = {self._owner(leaf) for gate in (*gates, *inherited) for leaf in _leaves(gate)}
+        is_complete = not known
         for requirement in requirements:
             own = {self._owner(leaf) for leaf in _leaves(requirement)}
             if not is_complete and not own <= known:
@@ -153,7 +160,7 @@ class DocumentWriter:
         """Return what a node waits for whatever its values are: the author's dependencies, and its branch."""
         dependencies = [requirement_of(one, node.place) for one in (*_listed(node.depends_on), *node.after)]
         gates = [gate for gate in dependencies if gate is not None]
-        if node.branch is not None:
+        if node.branch is not None and all(group.branch is not node.branch for group in node.groups()):
             sources = [*gates, *_requirements(node)]
             if not _is_inside({leaf for gate in sources for leaf in _leaves(gate)}, node.branch):
                 gates.append(node.branch)
@@ -173,9 +180,14 @@ class DocumentWriter:
     def _before(self, node: Any) -> list[Any]:
         """Return the nodes that a node waits for."""
         if node not in self._predecessors:
-            gates = (*self._written(node), *_requirements(node)) if isinstance(node, Node) else ()
-            self._predecessors[node] = [self._owner(leaf) for gate in gates for leaf in _leaves(gate)]
+            self._predecessors[node] = list(self._predecessors_of(node)) if isinstance(node, Node) else []
         return self._predecessors[node]
+
+    def _predecessors_of(self, node: Node) -> Iterator[Any]:
+        yield from self._members.get(node, ())
+        gates = [gate for one in (node, *node.groups()) for gate in self._written(one)]
+        for gate in (*gates, *_requirements(node)):
+            yield from map(self._owner, _leaves(gate))
 
     def _owner(self, leaf: Requirement) -> Any:
         """Return the node of a leaf; the id of one that is not of this workflow."""
@@ -253,7 +265,10 @@ def requirement_of(dependency: Any, place: Place) -> Requirement | None:
         return dependency
     if isinstance(dependency, Conditional):
         return requirement_of(dependency.output, place)
-    message = f"a dependency is a future or a branch of a conditional, not a value of type {type(dependency).__name__}"
+    if isinstance(dependency, NodeGroup):
+        return dependency.node
+    kind = type(dependency).__name__
+    message = f"a dependency is a future, a group or a branch of a conditional, not a value of type {kind}"
     raise reject(message, "pass the future that a call returned", place=place)
 
 

@@ -16,8 +16,9 @@ from dagmaster.authoring.python.places import reject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Self
 
-    from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node
+    from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
     from dagmaster.authoring.python.places import Place
 
 T_co = TypeVar("T_co", covariant=True)
@@ -26,7 +27,7 @@ D = TypeVar("D")
 Requirement: TypeAlias = "Node | Branch | Gate | str"
 """What a node waits for; text is the id of a node."""
 
-Dependency: TypeAlias = "Future[Any] | Branch | Conditional | Gate | str"
+Dependency: TypeAlias = "Future[Any] | NodeGroup | Branch | Conditional | Gate | str"
 """What an author writes as something to wait for."""
 
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -137,7 +138,35 @@ class Gate:
     members: tuple[Dependency, ...]
 
 
-class Future(Generic[T_co]):
+class Ordered:
+    """What can be put into an order by `>>`, `<<` and `after`: the value of a node, or a group."""
+
+    __slots__ = ()
+
+    def after(self, *dependencies: Dependency) -> Self:
+        """Start it after others."""
+        raise NotImplementedError
+
+    def __rshift__(self, other: D) -> D:
+        """Order: `a >> b` starts b, or each of a list, after a."""
+        for one in _ordered_in(other):
+            one.after(self)  # type: ignore[arg-type]
+        return other
+
+    def __lshift__(self, other: Dependency | Sequence[Dependency]) -> Self:
+        """Order: `a << b` starts a after b, or after each of a list."""
+        return self.after(*(other if isinstance(other, list | tuple) else [other]))
+
+    def __rrshift__(self, other: Sequence[Dependency]) -> Self:
+        """Order: `[a, b] >> c` starts c after a and b."""
+        return self.after(*other)
+
+    def __rlshift__(self, other: D) -> D:
+        """Order: `[a, b] << c` starts a and b after c."""
+        return self >> other
+
+
+class Future(Ordered, Generic[T_co]):
     """A value that is known when the job runs. Attributes and items of it are futures, too.
 
     Three names are methods and not keys of the value: `default`, `node` and `after`. Write `future["node"]` for such
@@ -162,32 +191,12 @@ class Future(Generic[T_co]):
             raise reject("only the result of a node has a node")
         return NodeState(self._origin.node)
 
-    def after(self, *dependencies: Dependency) -> Future[T_co]:
+    def after(self, *dependencies: Dependency) -> Self:
         """Let the node of this value start after others, whose values it does not take."""
         if not isinstance(self._origin, NodeOrigin):
             raise reject("only the result of a node can be ordered after others")
         self._origin.node.after += dependencies
         return self
-
-    def __rshift__(self, other: D) -> D:
-        """Order: `a >> b` starts b, or each of a list, after a."""
-        for future in _futures_in(other):
-            future.after(self)
-        return other
-
-    def __lshift__(self, other: Dependency | Sequence[Dependency]) -> Future[T_co]:
-        """Order: `a << b` starts a after b, or after each of a list."""
-        return self.after(*(other if isinstance(other, list | tuple) else [other]))
-
-    def __rrshift__(self, other: Sequence[Dependency]) -> Future[T_co]:
-        """Order: `[a, b] >> c` starts c after a and b."""
-        return self.after(*other)
-
-    def __rlshift__(self, other: Sequence[Future[Any]]) -> Sequence[Future[Any]]:
-        """Order: `[a, b] << c` starts a and b after c."""
-        for future in _futures_in(other):
-            future.after(self)
-        return other
 
     def __getitem__(self, key: Any) -> Future[Any]:
         if type(key) not in (str, int):
@@ -279,11 +288,11 @@ def escape(text: str) -> str:
     return _OPENING.sub(lambda braces: f"{{{{ '{braces[0]}' }}}}", text)
 
 
-def _futures_in(value: Any) -> list[Future[Any]]:
-    futures = list(value) if isinstance(value, list | tuple) else [value]
-    if not all(isinstance(future, Future) for future in futures):
-        raise reject("only futures are ordered by >> and <<")
-    return futures
+def _ordered_in(value: Any) -> list[Ordered]:
+    ordered = list(value) if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(one, Ordered) for one in ordered):
+        raise reject("only futures and groups are ordered by >> and <<")
+    return ordered
 
 
 def literal(value: Any, scope: Scope) -> str:

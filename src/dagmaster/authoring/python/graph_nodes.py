@@ -9,7 +9,7 @@ import contextlib
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.authoring.python.futures import Future, ItemOrigin, NodeOrigin
+from dagmaster.authoring.python.futures import Future, ItemOrigin, NodeOrigin, Ordered
 from dagmaster.authoring.python.places import calling_place, reject
 from dagmaster.authoring.suggestions import did_you_mean
 
@@ -28,9 +28,9 @@ _ACTIVE: Final[ContextVar[GraphBuilder | None]] = ContextVar("dagmaster_graph_bu
 class Node:
     """One node: its type, its keys as in YAML (with futures among the values), and where it was written."""
 
-    __slots__ = ("after", "branch", "depends_on", "keys", "kind", "label", "level", "name", "place")
+    __slots__ = ("after", "branch", "depends_on", "group", "keys", "kind", "label", "level", "name", "place")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a node has
         self,
         kind: str,
         label: str,
@@ -40,6 +40,7 @@ class Node:
         depends_on: Dependency | list[Dependency] | None = None,
         level: int = 0,
         branch: Branch | None = None,
+        group: Node | None = None,
         place: Place | None = None,
     ) -> None:
         self.kind = kind
@@ -51,7 +52,15 @@ class Node:
         self.after: tuple[Dependency, ...] = ()
         self.level = level
         self.branch = branch
+        self.group = group
         self.place = place or calling_place()
+
+    def groups(self) -> Iterator[Node]:
+        """Yield the groups that it is in, innermost first."""
+        group = self.group
+        while group is not None:
+            yield group
+            group = group.group
 
     def result(self) -> Future[Any]:
         """Return the future of its result."""
@@ -82,6 +91,36 @@ class Branch:
         return branch is self
 
 
+class NodeGroup(Ordered):
+    """A group of nodes: those that are made in `with group:` are in it, groups too.
+
+    It is complete when everything in it is. What it waits for, everything in it waits for.
+    """
+
+    __slots__ = ("_outer", "node")
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._outer: list[Node | None] = []
+
+    def after(self, *dependencies: Dependency) -> Self:
+        """Let everything in the group start after others."""
+        self.node.after += dependencies
+        return self
+
+    def __enter__(self) -> Self:
+        builder = require_builder("a group")
+        self._outer.append(builder.group)
+        builder.group = self.node
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        require_builder("a group").group = self._outer.pop()
+
+    def __repr__(self) -> str:
+        return f"<NodeGroup {self.node.label}>"
+
+
 class Conditional:
     """A conditional: `route["small"]` is one of its branches, `route.output` tells which was taken."""
 
@@ -106,6 +145,7 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.branch: Branch | None = None
+        self.group: Node | None = None
         # The tasks and the workflows that were called, by the names of their handlers and by id.
         self.tasks: dict[str, NodeCall] = {}
         self.children: dict[str, Workflow[Any, Any]] = {}
@@ -121,7 +161,8 @@ class GraphBuilder:
         """Add a node, or the task of a fan-out."""
         if self._children and kind not in ("task", "fan_out", "workflow"):
             raise reject(f"a fan-out runs a task, a fan-out or a workflow for each item, not a {kind}")
-        node = Node(kind, label, keys, level=self.level, branch=self.branch, **options)
+        group = None if self.level else self.group
+        node = Node(kind, label, keys, level=self.level, branch=self.branch, group=group, **options)
         (self._children[-1] if self._children else self.nodes).append(node)
         return node
 

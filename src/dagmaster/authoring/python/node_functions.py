@@ -1,4 +1,4 @@
-"""The nodes of a workflow that are not tasks, with the words of YAML: conditional, approval, wait, fan_out, fan_in."""
+"""The nodes of a workflow that are not tasks, with the words of YAML: conditional, fan_out, wait, group and others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dagmaster.authoring.python.futures import (
     origin_of,
     write_text,
 )
-from dagmaster.authoring.python.graph_nodes import Conditional, require_builder
+from dagmaster.authoring.python.graph_nodes import Conditional, NodeGroup, require_builder
 from dagmaster.authoring.python.places import reject
 from dagmaster.engine.expressions.parser import names_in
 from dagmaster.engine.expressions.paths import PARAMS
@@ -141,13 +141,31 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
     return builder.add("fan_out", children[0].label, keys, name=name, depends_on=depends_on).result()
 
 
+def group(
+    name: str | None = None,
+    *,
+    description: str | None = None,
+    depends_on: Dependency | list[Dependency] | None = None,
+) -> NodeGroup:
+    """Make a group of nodes, which others can wait for as one.
+
+    What is made in `with group("clean") as clean:` is in the group, also other groups. It is complete when everything
+    in it is: `extract >> clean >> load`.
+    """
+    builder = require_builder("a group")
+    keys = _written({}, description=description)
+    return NodeGroup(builder.add("group", "group", keys, name=name, depends_on=depends_on))
+
+
 def fan_in(
-    *sources: Future[Any],
+    *sources: Future[Any] | NodeGroup,
     aggregation: Literal["collect", "concat", "sum", "first", "last"] = "collect",
     name: str | None = None,
     description: str | None = None,
 ) -> Future[dict[str, Any]]:
-    """Aggregate the results of a fan-out, or of several nodes. `concat` and `sum` look into results that are mappings.
+    """Aggregate the results of a fan-out, of several nodes, or of those in a group.
+
+    `concat` and `sum` look into results that are mappings.
 
     A task takes the results of `task.map(…)` as a list without it.
     """
@@ -173,12 +191,12 @@ def child_workflow(
     return builder.add("workflow", workflow_id, keys, name=name, depends_on=depends_on).result()
 
 
-def any_of(*dependencies: Future[T] | Branch | Gate) -> Future[T]:
+def any_of(*dependencies: Future[T] | NodeGroup | Branch | Gate) -> Future[T]:
     """Wait for any of several nodes or branches. As a value it is the first of them, in order, that has one."""
     return Future(FirstOrigin("any_of", _members(dependencies)))
 
 
-def join(*dependencies: Future[T] | Branch) -> Future[T]:
+def join(*dependencies: Future[T] | NodeGroup | Branch) -> Future[T]:
     """Wait for those of several nodes or branches that are taken: at least one. As a value it is like `any_of`.
 
     It is what edges (`next`) are in a workflow file, and the only dependency of its node.

@@ -19,12 +19,14 @@ from dagmaster import (
     expression,
     fan_in,
     fan_out,
+    group,
     handler_task,
     join,
     wait,
     workflow,
 )
 from dagmaster.authoring.schema import NODE_MODELS
+from dagmaster.errors import WorkflowInvalid
 from tests.unit.authoring.python.graphs import double, echo, extract, nodes_of, problem_of, total
 
 
@@ -284,6 +286,10 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
         tags=["t"],
     )
     def flow(wait_seconds: float = 1.5):
+        with group("outer", description="d"), group("group", description="d"):
+            body(wait_seconds)
+
+    def body(wait_seconds: Any) -> None:
         task_node = handler_task("raster.validate").with_options(
             name="task",
             description="d",
@@ -339,6 +345,122 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
         if kind not in ("start", "end"):
             assert set(model.model_fields) - {"next", "pool", "depends_on"} <= written[kind], kind
     assert {"version", "name", "description", "on_failure", "deadline_seconds", "tags"} <= set(flow.document.data)
+
+
+# ── Groups ──
+
+
+def test_nodes_that_are_made_in_a_group_are_in_it_and_others_wait_for_it():
+    @workflow
+    def flow():
+        first = echo.with_options(name="first")(0)
+        with group("clean", description="Clean up") as clean:
+            echo.with_options(name="a")(0)
+            with group("inner"):
+                echo.with_options(name="b")(0)
+        last = echo.with_options(name="last")(0)
+        first >> clean >> last
+
+    nodes = nodes_of(flow)
+    assert nodes["clean"] == {"type": "group", "description": "Clean up", "depends_on": "first"}
+    assert [nodes[name].get("group") for name in ("a", "inner", "b", "last")] == ["clean", "clean", "inner", None]
+    assert nodes["last"]["depends_on"] == "clean"
+    flow.compile()
+
+
+def test_groups_and_futures_can_be_ordered_in_any_mix():
+    @workflow
+    def flow():
+        a, b, c, d = (echo.with_options(name=name)(0) for name in "abcd")
+        g, h = group("g"), group("h", depends_on=a)
+        [a, g] >> b
+        [c, h] << g
+        d << [g, h]
+        with g:
+            echo.with_options(name="e")(0)
+
+    nodes = nodes_of(flow)
+    written = {name: nodes[name].get("depends_on") for name in "bchd"}
+    assert written == {"b": ["a", "g"], "c": "g", "h": ["a", "g"], "d": ["g", "h"]}
+    assert nodes["e"]["group"] == "g"
+
+
+def test_a_value_from_a_node_that_the_group_waits_for_is_no_further_dependency():
+    @workflow
+    def flow():
+        a, b = echo.with_options(name="a")(0), echo.with_options(name="b")(0)
+        with group("g", depends_on=[a, b]):
+            echo.with_options(name="c")(a)
+        with group("h", depends_on=b):
+            echo.with_options(name="d")(a)
+
+    assert "depends_on" not in nodes_of(flow)["c"]
+    assert nodes_of(flow)["d"]["depends_on"] == "a"
+
+
+def test_a_value_of_a_node_in_a_group_needs_no_dependency_behind_the_group():
+    @workflow
+    def flow():
+        with group("g") as g:
+            a = echo.with_options(name="a")(0)
+        echo.with_options(name="b", depends_on=g)(a)
+
+    assert nodes_of(flow)["b"]["depends_on"] == "g"
+    flow.compile()
+
+
+def test_a_group_in_a_branch_runs_only_if_the_branch_is_taken():
+    @workflow
+    def flow(n: int):
+        route = conditional(n, {"small": "< 5"}, default="large", name="route")
+        with route["small"], group("g"):
+            echo.with_options(name="a")(0)
+        with group("h"), route["large"]:
+            echo.with_options(name="b")(0)
+
+    nodes = nodes_of(flow)
+    assert (nodes["g"]["depends_on"], nodes["a"].get("depends_on")) == ("route.small", None)
+    assert (nodes["h"].get("depends_on"), nodes["b"]["depends_on"]) == (None, "route.large")
+
+
+def test_the_items_of_a_fan_out_are_in_the_group_of_the_fan_out():
+    @workflow
+    def flow():
+        with group("g"):
+            echo.with_options(name="many").map([1, 2])
+
+    assert nodes_of(flow)["many"]["group"] == "g"
+    assert "group" not in nodes_of(flow)["many"]["task"]
+
+
+def test_a_fan_in_aggregates_a_group():
+    @workflow
+    def flow():
+        with group("g") as g:
+            echo.with_options(name="a")(0)
+            echo.with_options(name="b")(0)
+        return fan_in(g, name="all")["count"]
+
+    assert nodes_of(flow)["all"]["depends_on"] == "g"
+    assert flow.run() == 2
+
+
+def test_a_cycle_through_a_group_is_an_error_that_spells_it_out():
+    @workflow
+    def flow():
+        last = echo.with_options(name="last")(0)
+        with group("g", depends_on=last):
+            echo.with_options(name="a")(0) >> last
+
+    assert "cycle: last → a → last (a is in the group g, which depends on last)" in problem_of(flow).message
+
+
+def test_a_group_is_used_in_a_workflow_only():
+    with pytest.raises(WorkflowInvalid, match="a group is part of a graph"):
+        group("clean")
+
+
+# ── Other workflows ──
 
 
 def test_a_workflow_that_is_called_is_a_child_job():

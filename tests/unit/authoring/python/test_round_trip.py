@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from dagmaster import (
     expression,
     fan_in,
     fan_out,
+    group,
     handler_task,
     join,
     load_workflow,
@@ -94,9 +96,19 @@ def test_the_shipped_workflows_are_there():
 
 
 def normal(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a document with what Python has no other word for: branches have names, a start or an end is a pause."""
+    """Return a document with what Python has no other word for.
+
+    Branches have names, groups are declared, and a start or an end is a pause.
+    """
     data = copy.deepcopy(data)
-    for node in data["nodes"].values():
+    nodes: dict[str, Any] = {}
+    for name, node in data["nodes"].items():
+        around = node.get("group")
+        if around is not None and around not in data["nodes"]:
+            nodes.setdefault(around, {"type": "group"})
+        nodes[name] = node
+    data["nodes"] = nodes
+    for node in nodes.values():
         if node.get("type") in ("start", "end"):
             node |= {"type": "wait", "seconds": 0}
         for number, branch in enumerate(node.get("branches", ())):
@@ -144,9 +156,10 @@ class Calls:
 
     def make(self) -> None:
         for name, node in self.nodes.items():
-            rest = {key: value for key, value in node.items() if key not in ("type", "next", "depends_on")}
+            rest = {key: value for key, value in node.items() if key not in ("type", "next", "depends_on", "group")}
             options = {"name": name, "depends_on": self.dependency(name, node)}
-            self.made[name] = self.call(node.get("type", "task"), rest, options)
+            with self.made[node["group"]] if "group" in node else nullcontext():
+                self.made[name] = self.call(node.get("type", "task"), rest, options)
 
     def call(self, kind: str, node: dict[str, Any], options: dict[str, Any]) -> Any:
         """Make one node, or the task of a fan-out, which has no options."""
@@ -167,7 +180,7 @@ class Calls:
         if kind == "fan_in":
             depends_on = options.pop("depends_on")
             return fan_in(*listed(depends_on), **node, **options)
-        make: Any = {"approval": approval, "wait": wait}[kind]
+        make: Any = {"approval": approval, "group": group, "wait": wait}[kind]
         return make(**{key: as_value(value) for key, value in node.items()}, **options)
 
     def dependency(self, name: str, node: dict[str, Any]) -> Any:
