@@ -1,0 +1,278 @@
+"""Tasks and groups in code: operators, ids, options, and what becomes of their arguments."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from typing import Any
+
+import pytest
+
+from dagmaster import Dependency, Group, ResultCollector, Task, create_task, task
+from dagmaster.authoring.graph_parts import GraphPart, check_part
+from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.snowflakes import LEASED_MACHINES, UnleasedSnowflakes
+
+
+def f(**kwargs: Any) -> Any:
+    return kwargs
+
+
+@task(queue="light", retry=7, timeout_seconds=30)
+def light(x: int = 0) -> int:
+    return x
+
+
+def tasks(count: int) -> list[Task]:
+    return [create_task("m.f", name=f"t{number}") for number in range(count)]
+
+
+def part(*items: Any, **options: Any) -> GraphPart:
+    return collect(list(items), default_queue="q", **options).part
+
+
+def edges(*items: Any) -> set[tuple[str, str]]:
+    """Return the dependencies as names."""
+    rows = check_part(part(*items))
+    return {(row.previous_id, row.next_id) for row in rows.dependencies}
+
+
+# ── Operators ──
+
+
+def test_an_arrow_returns_what_the_source_says():
+    a, b, c, d = tasks(4)
+    assert (a >> b) is b
+    assert (c << b) is c
+    others = [c, d]
+    assert (a >> others) is others
+    assert ([b, c] >> d) is d
+    waiting = [c, d]
+    assert (waiting << a) is waiting
+    assert d.depends_on(a) is d
+
+
+def test_every_form_of_an_arrow_is_a_dependency():
+    a, b, c, d, e = tasks(5)
+    a >> b >> [c, d]
+    [c, d] >> e
+    assert edges(a, b, c, d, e) == {("t0", "t1"), ("t1", "t2"), ("t1", "t3"), ("t2", "t4"), ("t3", "t4")}
+    x, y, z = tasks(3)
+    x << [y, z]
+    [y] << z
+    assert edges(x, y, z) == {("t1", "t0"), ("t2", "t0"), ("t2", "t1")}
+
+
+def test_all_four_kinds_of_dependency_are_of_one_shape():
+    a, b = tasks(2)
+    first, second = Group("first"), Group("second")
+    a >> b >> first >> second
+    second >> create_task("m.f", name="last")
+    assert b.dependencies == [Dependency(a.id, "task", b.id, "task")]
+    assert first.dependencies == [Dependency(b.id, "task", first.id, "group")]
+    assert second.dependencies == [Dependency(first.id, "group", second.id, "group")]
+    assert edges(a, follows_of(second)) >= {("t0", "t1"), ("t1", "first"), ("first", "second"), ("second", "last")}
+
+
+def follows_of(group: Group) -> list[Any]:
+    return [group, *(group.next or ())]
+
+
+def test_a_dependency_that_is_written_twice_is_one():
+    a, b = tasks(2)
+    a >> b
+    b.depends_on(a, [a])
+    assert len(part(a, b).dependencies) == 1
+
+
+@pytest.mark.parametrize("wrong", [5, "m.f", None, {"a": 1}])
+def test_an_arrow_to_something_else_is_a_type_error(wrong: Any):
+    (a,) = tasks(1)
+    with pytest.raises(TypeError):
+        a >> wrong
+    with pytest.raises(TypeError):
+        a >> [wrong]
+
+
+# ── What comes along ──
+
+
+def test_what_a_task_waits_for_comes_along_with_its_group_and_the_members():
+    a, b, c = tasks(3)
+    inner = Group("inner", [b])
+    Group("outer", groups=[inner], tasks=[c])
+    a >> inner
+    assert {one.name for one in collect(b, default_queue="q").items} == {"t0", "t1", "t2", "inner", "outer"}
+
+
+def test_what_waits_for_a_task_comes_along_only_with_a_new_job():
+    a, b = tasks(2)
+    a >> b
+    assert [one.name for one in collect(a, default_queue="q").items] == ["t0"]
+    assert [one.name for one in collect(a, default_queue="q", follows=True).items] == ["t0", "t1"]
+
+
+def test_lists_of_lists_are_flat():
+    a, b, c = tasks(3)
+    assert [one.id for one in collect([[a], [[b], c]], default_queue="q").items] == [a.id, b.id, c.id]
+
+
+def test_groups_nest_to_any_depth_and_a_member_is_in_one():
+    (a,) = tasks(1)
+    group = Group("g0", [a])
+    for depth in range(1, 50):
+        group = Group(f"g{depth}", [group])
+    assert len(check_part(part(group)).groups) == 50
+    with pytest.raises(NodesRejected, match="t0 is in the group g0 already"):
+        group.add(a)
+
+
+def test_a_cycle_through_groups_is_spelled_out():
+    a, b = tasks(2)
+    group = Group("g", [b])
+    a >> group
+    b >> a
+    with pytest.raises(NodesRejected, match=r"cycle: .*t0.*"):
+        check_part(part(a, group))
+
+
+def test_two_tasks_of_one_name_are_rejected_by_name():
+    with pytest.raises(NodesRejected, match="two nodes are named 'twice'"):
+        check_part(part(create_task("m.f", name="twice"), create_task("m.f", name="twice")))
+
+
+def test_a_task_of_another_job_is_rejected():
+    a, b = tasks(2)
+    a.job_id, a.node_id = 7, "t0"
+    a >> b
+    with pytest.raises(NodesRejected, match=r"t0 .* is part of job 7, not of job 8"):
+        collect(b, job_id=8, default_queue="q")
+    with pytest.raises(NodesRejected, match="part of job 7 already: a new job needs tasks of its own"):
+        collect(a, default_queue="q")
+    assert collect(b, job_id=7, default_queue="q").part.known == {a.id: "t0"}
+
+
+def test_a_dependency_of_an_applied_task_is_added_once():
+    a, b = tasks(2)
+    b.job_id, b.node_id = 7, "t1"
+    a >> b
+    collected = collect(a, job_id=7, default_queue="q")
+    assert [(source, target) for _, source, _, target in collected.part.dependencies] == [(a.id, b.id)]
+    collected.mark_applied(7, {a.id: "t0"})
+    again = collect([a, b], job_id=7, default_queue="q")
+    assert not again.items
+    assert not again.part.dependencies
+
+
+# ── Arguments ──
+
+
+def test_a_task_in_the_arguments_is_its_result_and_a_dependency():
+    a, b = tasks(2)
+    c = create_task("m.f", {"data": a, "more": {"list": [1, b]}}, name="c")
+    task_part = part(c).tasks[-1]
+    assert task_part.definition["params"] == {"data": None, "more": {"list": [1, None]}}
+    assert task_part.references == [[["data"], a.id], [["more", "list", 1], b.id]]
+    assert edges(c) == {("t0", "c"), ("t1", "c")}
+
+
+def test_a_collector_in_the_arguments_is_the_list_of_results():
+    a, b = tasks(2)
+    c = create_task("m.f", {"all": ResultCollector([a, b], name="both")}, name="c")
+    made = part(c)
+    assert made.tasks[-1].references[0][2] == ["results"]
+    assert edges(c) == {("t0", "both"), ("t1", "both"), ("both", "c")}
+
+
+def test_text_is_a_value_and_never_a_template():
+    made = part(create_task("m.f", {"text": "{{ inputs.x }} {% raise %}"}))
+    assert made.tasks[0].definition["params"] == {"text": "{{ inputs.x }} {% raise %}"}
+    assert made.tasks[0].references == []
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "place"),
+    [
+        ({"a": {"b": [1, {2}]}}, r"kwargs\['a'\]\['b'\]\[1\] is not JSON: a set"),
+        ({"day": dt.date(2026, 1, 1)}, r"kwargs\['day'\] is not JSON: a date"),
+        ({"x": float("nan")}, r"kwargs\['x'\] is not a JSON number"),
+        ({"x": {1: 2}}, r"kwargs\['x'\] has the key 1"),
+        ({"x": "a\0b"}, r"kwargs\['x'\] has a NUL character"),
+        ({"x": "\ud800"}, r"kwargs\['x'\] has half of a surrogate pair"),
+        ({"x": b"bytes"}, r"kwargs\['x'\] is not JSON: a bytes"),
+        ({"x": Group("g")}, r"kwargs\['x'\] is a group"),
+        ([1], "not a mapping"),
+    ],
+)
+def test_an_argument_that_is_not_json_is_rejected_with_the_task_and_the_place(kwargs: Any, place: str):
+    with pytest.raises(NodesRejected, match=f"task bad.*{place}"):
+        part(create_task("m.f", kwargs, name="bad"))
+
+
+def test_a_list_that_contains_itself_is_rejected():
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(NodesRejected, match="contains itself"):
+        part(create_task("m.f", {"x": loop}))
+
+
+# ── Options ──
+
+
+def test_a_task_without_a_queue_is_rejected_by_name():
+    with pytest.raises(NodesRejected, match=r"task f \(m.f\) has no queue: .*DAGMASTER_PYTHON_QUEUE"):
+        collect(create_task("m.f"))
+    assert collect(create_task(light)).part.tasks[0].definition["queue"] == "light"
+    assert collect(create_task(light, queue="own")).part.tasks[0].definition["queue"] == "own"
+
+
+def test_a_decorated_function_brings_its_options_which_a_task_can_change():
+    definition = part(create_task(light, {"x": 1})).tasks[0].definition
+    assert definition["retry"]["max_attempts"] == 7
+    assert definition["timeout_seconds"] == 30
+    changed = part(create_task(light, retry="none", timeout_seconds=5, allow_failure=True)).tasks[0].definition
+    assert changed["retry"] == {"max_attempts": 1}
+    assert (changed["timeout_seconds"], changed["allow_failure"]) == (5, True)
+    assert part(create_task(light.with_options(name="n", queue="w"))).tasks[0].name == "n"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Task(entrypoint="not a name"),
+        lambda: Task(entrypoint=".f"),
+        lambda: Task(entrypoint=""),
+        lambda: Task(entrypoint=5),  # type: ignore[arg-type]
+        lambda: create_task("m.f", timeout_seconds=-1),
+        lambda: create_task("m.f", queue=""),
+        lambda: create_task("m.f", retry={"attempts": 3}),
+    ],
+)
+def test_a_wrong_option_is_rejected_where_it_is_written(make: Any):
+    with pytest.raises(HandlerInvalid):
+        make()
+
+
+def test_a_function_has_its_name_as_entrypoint():
+    assert create_task(f).entrypoint == f"{__name__}.f"
+    assert create_task(light).entrypoint == f"{__name__}.light"
+
+
+# ── Ids ──
+
+
+def test_ids_grow_and_have_a_machine_id_that_is_never_leased():
+    ids = [one.id for one in tasks(10_000)]
+    assert ids == sorted(set(ids))
+    assert {number >> 12 & 1023 for number in ids} <= set(range(LEASED_MACHINES, 1024))
+
+
+def test_a_forked_process_chooses_again():
+    source = UnleasedSnowflakes()
+    states = set()
+    for _ in range(50):
+        source.reseed()
+        states.add((source._machine, source._offset))
+    assert len(states) > 40
+    assert hasattr(os, "register_at_fork")

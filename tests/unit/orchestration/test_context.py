@@ -1,0 +1,252 @@
+"""Contexts over a database in memory: what is stored, what is held, what runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster import (
+    Group,
+    JobStatus,
+    OrchContext,
+    PermanentError,
+    ResultCollector,
+    TaskStatus,
+    add_task_to_job,
+    cancel_job,
+    create_job,
+    create_task,
+    deregister_worker,
+    get_job,
+    get_task,
+    health_check,
+    list_jobs,
+    list_workers,
+    register_worker,
+    retry_failed_tasks,
+    run_job_test,
+    run_job_test_async,
+    worker_heartbeat,
+)
+from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+CALLS: list[Any] = []
+IS_BROKEN = [True]
+
+
+async def give(value: Any = None) -> Any:
+    CALLS.append(value)
+    return value
+
+
+def plain(value: Any = None) -> Any:
+    return value
+
+
+async def fail_once() -> str:
+    if IS_BROKEN[0]:
+        raise PermanentError("it is broken")
+    return "whole"
+
+
+def in_memory(test: Callable[[OrchContext], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    async def run() -> None:
+        CALLS.clear()
+        IS_BROKEN[0] = True
+        async with OrchContext(in_memory=True) as context:
+            await test(context)
+
+    def call() -> None:
+        asyncio.run(run())
+
+    call.__doc__ = test.__doc__
+    return call
+
+
+@in_memory
+async def test_a_graph_runs_and_results_of_any_json_value_reach_their_tasks(context: OrchContext):
+    values = [None, 1, 1.5, "text {{ x }}", [1, [2]], {"a": {"b": None}}, True]
+    tasks = [create_task(plain if number % 2 else give, {"value": value}) for number, value in enumerate(values)]
+    last = create_task(give, {"value": {"all": ResultCollector(tasks), "first": tasks[0], "list": [tasks[3]]}})
+    job = await context.create_job("values", last)
+    await run_job_test_async(job)
+    assert job.status is JobStatus.COMPLETED
+    result = (await get_task(last.id)).result
+    assert result == {"all": values, "first": None, "list": ["text {{ x }}"]}
+    assert job.started_at is not None
+    assert job.completed_at is not None
+
+
+@in_memory
+async def test_apply_adds_to_a_job_and_knows_what_it_added(context: OrchContext):
+    first = create_task(give, {"value": 1})
+    job = await create_job("grows", first)
+    second = create_task(give, {"value": first})
+    assert await context.apply(second) is second
+    third, group = create_task(give, {"value": second}), Group("late", [create_task(give)])
+    items = [[third], group]
+    assert await context.apply(items, job_id=job.id) is items
+    await context.apply([first, second, third, group])
+    assert {first.job_id, second.job_id, third.job_id, group.job_id} == {job.id}
+    group.add(create_task(give, {"value": "later"}))
+    await context.apply(group)
+    run_job_test(job)
+    assert job.status is JobStatus.COMPLETED
+    assert sorted(map(str, CALLS)) == ["1", "1", "1", "None", "later"]
+
+
+@in_memory
+async def test_a_job_and_its_groups_are_not_complete_before_the_context_exits(context: OrchContext):
+    statuses: dict[str, str] = {}
+
+    async def observe() -> None:
+        """Look at the groups when everything in them has run, and let the job complete."""
+        app = context.memory.app  # type: ignore[union-attr]
+        nodes = await app.read.nodes(str(job.id), ["member", "inner", "outer", "after"])
+        statuses.update({node.node_id: node.status for node in nodes})
+        await context.backend.send_signal(str(job.id), signals[0])
+
+    inner = Group("inner", [create_task(give, name="member")])
+    outer = Group("outer", [inner])
+    after = create_task(give, {"value": "after"}, name="after")
+    outer >> after
+    inner.tasks[0] >> create_task(observe)
+    job = await create_job("held", [outer, after])
+    signals = context.take_signals(job.id)
+    await run_job_test_async(job)
+    assert job.status is JobStatus.COMPLETED
+    assert statuses.pop("member") == "COMPLETED"
+    assert set(statuses.values()) <= {"PENDING"}
+    assert (await get_task(after.id)).status is TaskStatus.COMPLETED
+
+
+def test_a_context_releases_its_jobs_when_it_exits_also_by_an_exception():
+    async def run() -> None:
+        context = OrchContext(in_memory=True)
+        await context.open()
+        job = await context.create_job("held", Group("g", [create_task(give)]))
+        memory = context.memory
+        assert memory is not None
+        assert memory.services is not None
+        await context.close()
+        commands = await memory.app.read.pending_commands(str(job.id))
+        assert [command.kind for command in commands] == ["signal"]
+
+    asyncio.run(run())
+
+
+@in_memory
+async def test_a_context_that_lives_long_holds_again(context: OrchContext):
+    context.hold_seconds = 0.02
+    group = Group("g", [create_task(give)])
+    job = await context.create_job("long", group)
+    held = context.held[job.id]
+    while len(held.holds) < 3:  # noqa: ASYNC110 - its timer has no event
+        await asyncio.sleep(0)
+    await run_job_test_async(job)
+    assert job.status is JobStatus.COMPLETED
+
+
+@in_memory
+async def test_what_is_rejected_leaves_nothing_and_names_it(context: OrchContext):
+    good = create_task(give)
+    bad = create_task(give, {"value": {1, 2}}, name="bad")
+    with pytest.raises(NodesRejected, match=r"task bad .*\['value'\]"):
+        await create_job("never", [good, bad])
+    assert await list_jobs() == []
+    assert good.job_id is None
+    job = await create_job("one", good)
+    a, b = create_task(give, name="a"), create_task(give, name="b")
+    a >> b >> a
+    with pytest.raises(NodesRejected, match="cycle: "):
+        await context.apply([a, b])
+    with pytest.raises(NodesRejected, match="already: give the new one another name"):
+        await context.apply(create_task(give, name="give"))
+    assert (a.job_id, b.job_id) == (None, None)
+    assert await context.backend.app.read.added_nodes.pending_batches(str(job.id)) == ()  # type: ignore[attr-defined]
+
+
+@in_memory
+async def test_a_task_of_another_job_is_rejected(context: OrchContext):
+    first, second = create_task(give), create_task(give)
+    one, two = await create_job("one", first), await create_job("two", second)
+    with pytest.raises(NodesRejected, match=f"is part of job {one.id}, not of job {two.id}"):
+        await context.apply(create_task(give, {"value": first}), two.id)
+
+
+@in_memory
+async def test_nothing_is_added_to_a_job_that_has_ended(context: OrchContext):
+    job = run_job_test(await create_job("short", give))
+    with pytest.raises(JobFinished, match=f"job {job.id} is COMPLETED"):
+        await context.apply(create_task(give), job.id)
+    with pytest.raises(JobFinished):
+        await add_task_to_job(job.id, give)
+
+
+@in_memory
+async def test_an_entrypoint_that_cannot_be_imported_is_reported_before_anything_starts(context: OrchContext):
+    job = await context.create_job("missing", [create_task(give), create_task("no_such_module.f", name="lost")])
+    with pytest.raises(HandlerNotFound, match=r"task lost of job \d+: the entrypoint 'no_such_module.f' cannot be"):
+        await run_job_test_async(job)
+    other = await context.create_job("missing", "json.no_such_function")
+    with pytest.raises(HandlerNotFound, match="json has no 'no_such_function'"):
+        await run_job_test_async(other)
+    assert CALLS == []
+
+
+@in_memory
+async def test_a_callback_by_name_is_imported(context: OrchContext):
+    job = await context.create_job("by name", f"{__name__}.give")
+    assert run_job_test(job).status is JobStatus.COMPLETED
+
+
+@in_memory
+async def test_what_follows_a_failed_task_is_skipped_and_retried_with_it(context: OrchContext):
+    group = Group("g", [create_task(fail_once, name="broken")])
+    after = create_task(give, {"value": "after"})
+    group >> after
+    job = run_job_test(await context.create_job("fails", group))
+    assert job.status is JobStatus.FAILED
+    assert "it is broken" in str(job.error)
+    assert (await get_task(group.tasks[0].id)).error is not None
+    assert (await get_task(after.id)).status is TaskStatus.SKIPPED
+    IS_BROKEN[0] = False
+    await retry_failed_tasks(job.id)
+    assert run_job_test(job).status is JobStatus.COMPLETED
+    assert (await get_task(group.tasks[0].id)).result == "whole"
+    assert (await get_task(after.id)).attempts == 1
+
+
+@in_memory
+async def test_jobs_and_tasks_are_managed(context: OrchContext):
+    job = await create_job("managed", give)
+    added = await add_task_to_job(job.id, give, {"value": 5}, name="added")
+    info = await get_task(added.id)
+    assert (info.status, info.job_id, info.node_id, info.kwargs) == (TaskStatus.PENDING, job.id, "added", {"value": 5})
+    assert [one.id for one in await list_jobs(JobStatus.PENDING)] == [job.id]
+    assert await list_jobs("FAILED") == []
+    await cancel_job(job.id)
+    assert run_job_test(job).status is JobStatus.CANCELLED
+    assert (await get_job(job.id)).is_finished
+    with pytest.raises(NodeNotFound):
+        await get_task(1)
+    assert context.job_id == job.id
+
+
+@in_memory
+async def test_workers_are_registered_and_health_is_a_mapping(context: OrchContext):
+    assert context.memory is not None
+    worker = await register_worker(hostname="worker-01", pid=12345)
+    await worker_heartbeat(worker.id)
+    assert [(one.hostname, one.pid) for one in await list_workers(status="ACTIVE")] == [("worker-01", 12345)]
+    await deregister_worker(worker.id)
+    assert await list_workers(status="ACTIVE") == []
+    health = await health_check()
+    assert health["database"]
+    assert not health
+    assert "0 alive" in health.details["orchestrators"]
