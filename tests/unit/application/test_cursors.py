@@ -106,6 +106,7 @@ LISTS: dict[str, Any] = {
     "nodes": nodes.list_nodes,
     "children": functools.partial(nodes.list_children, job_id="7", fan_out="tiles"),
     "tasks": nodes.list_tasks,
+    "finished tasks": nodes.list_finished_tasks,
     "events": functools.partial(events_and_logs.list_events, job_id="7"),
     "recent events": events_and_logs.recent_events,
     "logs": functools.partial(events_and_logs.list_logs, job_id="7"),

@@ -20,6 +20,8 @@ from tests.unit.application.memory_application import memory_application
 class CountedReads:
     """A fleet with an orchestrator that only counts can be read of."""
 
+    added_nodes = None
+
     def __init__(self) -> None:
         self.reads = 0
 
