@@ -14,6 +14,8 @@ from dagmaster.application.queries.nodes import task_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
 from dagmaster.engine.graph import Kind
+from dagmaster.engine.groups import is_group_start
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 
@@ -44,12 +46,13 @@ class JobContext:
     @staticmethod
     async def load(app: Application, job: JobRecord) -> JobContext:
         """Return the context of a job that was loaded with its inputs."""
-        graph = await app.outlines.of_job(job)
+        graph = shown_graph(await app.outlines.of_job(job))
         return JobContext(job.id, graph, JobRedactor(graph.inputs, job.inputs))
 
     def workflow_nodes(self, events: Iterable[StoredEvent]) -> set[str]:
         """Return the nodes of the workflow that events are about: for a child of a fan-out, the fan-out."""
-        return {self._workflow_node(event.node) for event in events if event.node is not None}
+        nodes = {self._workflow_node(event.node) for event in events if event.node is not None}
+        return {node_id for node_id in nodes if node_id in self.graph.specs or not is_group_start(node_id)}
 
     def _workflow_node(self, node_id: str) -> str:
         parent = None if node_id in self.graph.specs else child_of(node_id)

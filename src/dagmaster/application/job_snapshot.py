@@ -10,6 +10,7 @@ from dagmaster.application.node_lookup import describe_action, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, isolation_after
 from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
 
@@ -125,7 +126,7 @@ async def load_snapshot(
     app: Application, job: JobRecord, graph: Graph, *, before: JobSnapshot | None = None
 ) -> JobSnapshot:
     """Read a job. Children of fan-outs that had ended in the snapshot `before` are not counted again."""
-    read = app.read
+    read, graph = app.read, shown_graph(graph)
     nodes = {record.node_id: record for record in await read.nodes(job.id, list(graph.specs))}
     fan_outs = [node_id for node_id, record in nodes.items() if record.source_count is not None]
     settled = {} if before is None else {

@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec, Kind, WaitSpec
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.read_store import NodeRecord
@@ -90,6 +91,7 @@ def approvals_of(graph: Graph) -> list[str] | None:
 
 def dependencies_of(graph: Graph) -> dict[str, tuple[str, ...]]:
     """Return the nodes that each node waits for, in topological order."""
+    graph = shown_graph(graph)
     depends_on = {
         node_id: tuple(dict.fromkeys(leaf.node for leaf in spec.requires.leaves())) if spec.requires else ()
         for node_id, spec in graph.specs.items()

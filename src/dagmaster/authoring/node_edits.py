@@ -124,7 +124,7 @@ def disconnect_nodes(text: str, source: str, target_id: str) -> str:
 
 
 class _Reference(NamedTuple):
-    """A place that names another node: in `depends_on` of the target, or in `next` of the source."""
+    """A place that names another node: in `depends_on` of the target, or in `next` or `group` of the source."""
 
     path: Path
     owner: str
@@ -273,6 +273,8 @@ class _Edit:
                 for at, name in _names(node.get("depends_on"), (*path, "depends_on"))
             )
             yield from (_Reference(at, owner, "next", name) for at, name in _names(node.get("next"), (*path, "next")))
+            if isinstance(node.get("group"), str):
+                yield _Reference((*path, "group"), owner, "group", node["group"])
             for index, branch in enumerate(_branches(node)):
                 names = _names(branch.get("next"), (*path, "branches", index, "next"))
                 yield from (_Reference(at, owner, "next", name, _branch_name(branch, index)) for at, name in names)

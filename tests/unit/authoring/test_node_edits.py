@@ -14,6 +14,7 @@ from dagmaster.authoring.node_edits import (
     add_node,
     connect_nodes,
     disconnect_nodes,
+    outline_nodes,
     remove_node,
     rename_node,
     set_field,
@@ -105,6 +106,31 @@ def test_a_removed_node_takes_its_edges_along_and_no_comment_of_others():
         ["    next: [split, log]", "      - log", "  log: {handler: log}", "    depends_on: {all_of: [split, log]}"],
         ["    next: [split]", "    depends_on: {all_of: [split]}"],
     )
+
+
+GROUPED = """\
+name: w
+nodes:
+  clean: {type: group}
+  a:
+    handler: a
+    group: clean
+  b: {handler: b, depends_on: clean}
+"""
+
+
+def test_a_group_is_renamed_and_removed_where_nodes_name_it():
+    assert changes(GROUPED, rename_node(GROUPED, "clean", "tidy"))[1] == [
+        "  tidy: {type: group}",
+        "    group: tidy",
+        "  b: {handler: b, depends_on: tidy}",
+    ]
+    assert read_document(remove_node(GROUPED, "clean")).data["nodes"] == {"a": {"handler": "a"}, "b": {"handler": "b"}}
+
+
+def test_the_nodes_of_a_group_are_edges_to_it():
+    assert outline_nodes(GROUPED)[1] == [("a", "clean"), ("clean", "b")]
+    assert "group" not in read_document(disconnect_nodes(GROUPED, "a", "clean")).data["nodes"]["a"]
 
 
 def test_the_last_name_of_a_list_takes_the_list_along():

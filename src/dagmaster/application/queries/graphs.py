@@ -9,6 +9,7 @@ from dagmaster.application.node_lookup import describe_action
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.workflow_lookup import find_shown_version
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
+from dagmaster.engine.shown_graph import shown_graph
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
@@ -31,6 +32,7 @@ def graph_view(graph: Graph) -> GraphView:
     """Return the view of a graph or of an outline."""
     from dagmaster.authoring.diagram.dependencies import list_dependencies
 
+    graph = shown_graph(graph)
     return GraphView(
         workflow_id=graph.workflow_id,
         version=graph.version,

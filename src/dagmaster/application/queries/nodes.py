@@ -12,6 +12,7 @@ from dagmaster.application.node_lookup import child_of, find_node
 from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.page import Page
+from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
@@ -38,6 +39,7 @@ async def list_nodes(
         [
             node_view(record, redact=await redactors.get(record.job_id), started_at=record.started_at)
             for record in records
+            if not is_group_start(record.node_id)
         ]
     )
     position = _position_in_job if kind is CursorKind.JOB_NODES else _position_across_jobs

@@ -9,6 +9,7 @@ from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import dependencies_of
 from dagmaster.application.views.timeline import TimelineView
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _seconds(times: Iterable[float | None], origin: float) -> tuple[float | None
 
 async def _critical_path(app: Application, job: JobRecord) -> tuple[str, ...]:
     """Return the critical path of a job, with the last child of each fan-out on it."""
-    graph = await app.outlines.of_job(job)
+    graph = shown_graph(await app.outlines.of_job(job))
     records = {record.node_id: record for record in await app.read.nodes(job.id, list(graph.specs))}
     ends = {
         node_id: job.now if record.finished_at is None else record.finished_at

@@ -16,12 +16,15 @@ from dagmaster.engine.graph import (
     ConditionalSpec,
     FanInSpec,
     FanOutSpec,
+    GroupSpec,
     Kind,
     Spec,
     TaskSpec,
     WaitSpec,
     WorkflowSpec,
 )
+from dagmaster.engine.groups import members
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -40,6 +43,7 @@ _SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.WORKFLOW: ("[[", "]]"),
     Kind.APPROVAL: ("{{", "}}"),
     Kind.WAIT: ("(", ")"),
+    Kind.GROUP: ("(((", ")))"),
 }
 
 _TIMES: Final = "\N{MULTIPLICATION SIGN}"
@@ -47,6 +51,7 @@ _TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 def mermaid(graph: Graph) -> str:
     """Draw a graph as a Mermaid flowchart."""
+    graph = shown_graph(graph)
     # A prefix, because `end`, `graph`, `style` … are words of Mermaid.
     names = {
         node_id: f"n_{node_id}" if re.fullmatch(r"[A-Za-z0-9_]+", node_id) else f"x{number}"
@@ -65,6 +70,7 @@ def mermaid(graph: Graph) -> str:
 
 def svg(graph: Graph) -> str:
     """Draw a graph as self-contained SVG that follows the light or dark theme."""
+    graph = shown_graph(graph)
     place = {node_id: number for number, node_id in enumerate(graph.specs)}
     needs = list_dependencies(graph)
     waits_for_any = {need.target for need in needs if need.any_of}
@@ -91,7 +97,7 @@ def _node(spec: Spec, waits_for_any: set[str]) -> CardNode:
     return CardNode(spec.id, spec.kind, detail, title, tuple(chips))
 
 
-def _detail(spec: Spec) -> str:
+def _detail(spec: Spec) -> str:  # noqa: PLR0911 - one case a kind of node
     """Describe a node in a few words; empty for a start or an end."""
     match spec:
         case TaskSpec():
@@ -106,6 +112,8 @@ def _detail(spec: Spec) -> str:
             return f"approval: {', '.join(spec.approvers)}" if spec.approvers else "approval"
         case WaitSpec():
             return _describe_wait(spec)
+        case GroupSpec():
+            return f"group: {format_count(len(members(spec)), 'node')}"
         case ConditionalSpec():
             return "conditional" if spec.condition_field is None else _source_text(spec.condition_field)
         case _:

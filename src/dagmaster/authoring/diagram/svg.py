@@ -53,6 +53,7 @@ _COLOURS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.WORKFLOW: ("#0b8ba3", "#45c8de"),
     Kind.APPROVAL: ("#cf3a6b", "#ff86ab"),
     Kind.WAIT: ("#a8632c", "#e0a070"),
+    Kind.GROUP: ("#5b6776", "#9aa7b8"),
 }
 """In light and in dark."""
 
@@ -66,6 +67,7 @@ _SIGNS: Final[Mapping[Kind, str]] = {
     Kind.WORKFLOW: "M2.5 2.5h5v5h-5zM9.5 9.5h5v5h-5zM5 7.5v4.5h4.5",
     Kind.APPROVAL: "M2.5 9l4 4 8-8.5",
     Kind.WAIT: "M8.5 2.5a6 6 0 1 0 .01 0M8.5 5v3.7l2.5 1.5",
+    Kind.GROUP: "M2.5 4.5v-2h2M12.5 2.5h2v2M14.5 12.5v2h-2M4.5 14.5h-2v-2M5.5 5.5h2.5v2.5h-2.5zM9 9h2.5v2.5h-2.5z",
 }
 """In lines, 17 by 17."""
 

@@ -45,7 +45,7 @@ nodes:
     params:
       value: "{{ nodes.first.output }}"
 """
-KINDS: Final = ("task", "conditional", "fan_out", "fan_in", "workflow", "approval", "wait")
+KINDS: Final = ("task", "conditional", "fan_out", "fan_in", "workflow", "approval", "wait", "group")
 _MODELS: Final = (
     schema.TaskModel,
     schema.ConditionalModel,
@@ -55,6 +55,7 @@ _MODELS: Final = (
     schema.WorkflowNodeModel,
     schema.ApprovalModel,
     schema.WaitModel,
+    schema.GroupModel,
     schema.RetryModel,
     schema.InputModel,
     schema.WorkflowModel,
@@ -201,7 +202,7 @@ def new_node(kind: str, handler: str, handlers: Sequence[HandlerView] = ()) -> J
             }
         case "fan_out":
             return {"type": kind, "source": [1, 2, 3], "task": {**run, "params": {"value": "{{ item }}"}}}
-        case "fan_in" | "approval":
+        case "fan_in" | "approval" | "group":
             return {"type": kind}
         case "wait":
             return {"type": kind, "seconds": 60}

@@ -56,12 +56,13 @@ function apply(answer) {
   else if (selected) fill();
 }
 
-/** Names of the draft that can be completed: nodes after `next` and `depends_on`, outputs and inputs in expressions. */
+/** Names of the draft that can be completed: nodes after `next` and `depends_on`, groups after `group`, outputs and inputs in expressions. */
 function namesOf({ nodes }) {
   const ids = Object.keys(nodes);
   const inputs = [...editor.value.matchAll(/^ {2}(\w+):/gm)].map(([, name]) => name).filter((name) => !(name in nodes));
   return [
     ...["next", "depends_on"].flatMap((after) => ids.map((label) => ({ label, kind: "value", after, detail: "node" }))),
+    ...ids.filter((id) => nodes[id].type === "group").map((label) => ({ label, kind: "value", after: "group", detail: "group" })),
     ...ids.map((id) => ({ label: `nodes.${id}.output`, kind: "expression", detail: "output" })),
     ...inputs.map((name) => ({ label: `inputs.${name}`, kind: "expression", detail: "input" })),
   ];

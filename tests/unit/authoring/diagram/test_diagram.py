@@ -27,6 +27,8 @@ from dagmaster.testing.factories import (
     end,
     fan_in,
     fan_out,
+    group,
+    member,
     start,
     task,
     wait,
@@ -97,6 +99,28 @@ def test_each_kind_has_its_shape_and_says_what_it_runs():
         'n_join["join<br/>work"]',
         'n_done(["done"])',
     ]
+
+
+def test_a_group_joins_its_nodes_which_come_after_what_the_group_waits_for():
+    graph = a_graph(x="", y="", clean=group("x y"), wash=member("clean"), dry=member("clean", "wash"), pack="clean")
+    lines = [line.strip() for line in mermaid(graph).splitlines()]
+    assert 'n_clean((("clean<br/>group#58; 2 nodes")))' in lines
+    assert [line for line in lines if "--" in line] == [
+        "n_x --> n_wash",
+        "n_y --> n_wash",
+        "n_clean --> n_pack",
+        "n_wash --> n_clean",
+        "n_wash --> n_dry",
+        "n_dry --> n_clean",
+    ]
+    assert list(cards(tree(graph))) == ["x", "y", "clean", "wash", "dry", "pack"]
+
+
+def test_a_group_of_many_nodes_behind_many_dependencies_keeps_one_node_that_joins_them():
+    sources = {f"s{number}": "" for number in range(40)}
+    members = {f"m{number}": member("clean") for number in range(40)}
+    graph = a_graph(**sources, clean=group(" ".join(sources)), **members)
+    assert sum("-->" in line for line in mermaid(graph).splitlines()) == 3 * 40
 
 
 def test_arrows_say_their_branch_and_those_of_any_of_are_dashed():
