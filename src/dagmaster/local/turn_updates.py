@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dagmaster.application.node_lookup import describe_action
 from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
 from dagmaster.engine.graph import WaitSpec
+from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
 from dagmaster.text_format import format_count, format_error
@@ -80,7 +81,7 @@ class TurnUpdate:
     def nodes(self) -> Iterator[NodeUpdate]:
         """Yield the nodes of the workflow that changed; children of fan-outs only count in their fan-out."""
         for node in self._result.changed:
-            if node.parent is None:
+            if node.parent is None and not is_group_start(node.id):
                 yield _node_update(node)
 
     def messages(self) -> Iterator[str]:
@@ -89,7 +90,7 @@ class TurnUpdate:
             node_id = getattr(decision, "node", None)
             node = self._job.nodes.get(node_id) if isinstance(node_id, str) else None
             message = None if node is None else _describe(decision, node)
-            if node is not None and message:
+            if node is not None and message and not is_group_start(node.id):
                 yield f"{node.id}: {message}"
 
 

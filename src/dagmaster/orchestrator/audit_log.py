@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import events as ev
-from dagmaster.engine.graph import EndSpec, StartSpec, WaitSpec
+from dagmaster.engine.graph import EndSpec, GroupSpec, StartSpec, WaitSpec
+from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NodeStatus, isolation_after
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -206,7 +207,8 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
         case d.AddNodes(_, nodes):
-            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": list(nodes[:100]), "count": len(nodes)}))
+            written = [node for node in nodes if not is_group_start(node)]
+            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": written[:100], "count": len(written)}))
         case d.StartChildJob(node, attempt):
             # A rejected one is recorded as a failed attempt.
             data = _json({"job_id": context.children.get(node)})
@@ -229,10 +231,10 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
 
 def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> JsonObject:
     """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
-    opened = [job.nodes[node] for node in nodes if node in job.nodes]
-    count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec) for node in opened)
+    opened = [job.nodes[node] for node in nodes if node in job.nodes and not is_group_start(node)]
+    count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec | GroupSpec) for node in opened)
     children = sum(node.parent is not None for node in opened)
-    return {"run": run, "nodes": list(nodes[:100]), "count": count, "children": children or None}
+    return {"run": run, "nodes": [node.id for node in opened[:100]], "count": count, "children": children or None}
 
 
 def _json(data: JsonObject) -> str:
