@@ -26,6 +26,7 @@ RESULTS = Path(__file__).with_name("results.json")
 PARTS = {
     "engine": "the engine alone: events per second, memory of a node (1 min)",
     "language": "expressions, loading and validating workflow files (1 min)",
+    "python": "graphs that are built in code, against a bare COPY (1 min)",
     "commands": "CLI commands as whole processes, on a database, `run` in one process (4 min)",
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
     "http": "the HTTP API against the direct path, lists of a million jobs, streams, metrics (15 min)",
@@ -34,6 +35,8 @@ PARTS = {
     "vector": "polygons into PostGIS against a bare COPY (1 min; needs PostGIS)",
     "fathom": "the flood workflow against a process pool (15 min; sizes: python -m bench.fathom --help)",
 }
+MODULES = {"python": "python_graphs"}
+"""The modules of parts that have another name."""
 MORE_PARTS = {
     "floor": "the floor of the runtime alone: the same rows in hand-written SQL (1 min)",
     "http_metrics": "of http: metrics with a million finished jobs (5 min)",
@@ -101,7 +104,7 @@ def run(parts: list[str], *, keep: bool) -> None:
     load = [os.getloadavg()[0]]
     for part in parts:
         rows = results.setdefault(part, [])
-        for row in importlib.import_module(f"bench.{part}").measure():
+        for row in importlib.import_module(f"bench.{MODULES.get(part, part)}").measure():
             rows.append(row)
             console.print(f"[bright_black]{row.workload}: {format_value(row.value)} {row.unit}[/]")
         load.append(os.getloadavg()[0])

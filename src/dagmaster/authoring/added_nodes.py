@@ -20,6 +20,7 @@ from dagmaster.engine.graph import (
     Kind,
     Leaf,
     OnTimeout,
+    StartSpec,
     TaskSpec,
     WaitSpec,
 )
@@ -56,10 +57,24 @@ def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float 
     return merged
 
 
+def outline_batch(rows: BatchRows) -> NodeBatch:
+    """Return the rows of a batch without what nodes do: enough to check names, groups and cycles, and much cheaper."""
+    return _link_batch(
+        rows, (), lambda record, requires: StartSpec(id=record.node_id, requires=requires, group=record.group)
+    )
+
+
 def read_batch(
     rows: BatchRows, numbers: tuple[int, ...] = (), default_timeout_seconds: float | None = None
 ) -> NodeBatch:
     """Return the rows of a batch as the engine adds them."""
+    timeout = default_timeout_seconds or DEFAULT_TIMEOUT_SECONDS
+    return _link_batch(rows, numbers, lambda record, requires: _read_node(record, requires, timeout))
+
+
+def _link_batch(
+    rows: BatchRows, numbers: tuple[int, ...], read_node: Callable[[NodeRecord, Gate | None], Spec]
+) -> NodeBatch:
     new = {record.node_id for record in rows.nodes} | {group.name for group in rows.groups}
     sources: dict[str, list[Leaf]] = {}
     links: list[tuple[str, Leaf]] = []
@@ -74,13 +89,16 @@ def read_batch(
         GroupSpec(id=group.name, group=group.parent, requires=_requires(sources.get(group.name)))
         for group in rows.groups
     ]
-    timeout = default_timeout_seconds or DEFAULT_TIMEOUT_SECONDS
-    nodes = [_read_node(record, _requires(sources.get(record.node_id)), timeout) for record in rows.nodes]
+    nodes = [read_node(record, _requires(sources.get(record.node_id))) for record in rows.nodes]
     return NodeBatch(numbers, (*groups, *nodes), tuple(links))
 
 
 def _requires(leaves: Sequence[Leaf] | None) -> Gate | None:
-    return None if leaves is None else Gate(GateKind.ALL, tuple(dict.fromkeys(leaves)))
+    if leaves is None:
+        return None
+    # By name: a leaf is hashed in Python.
+    unique = leaves if len(leaves) == 1 else {leaf.node: leaf for leaf in leaves}.values()
+    return Gate(GateKind.ALL, tuple(unique))
 
 
 def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spec:

@@ -14,20 +14,23 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring import schema
-from dagmaster.authoring.added_nodes import read_batch
+from dagmaster.authoring.added_nodes import outline_batch
+from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.engine.graph import GroupSpec, StartSpec
 from dagmaster.engine.growth import check_batch
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterator, Mapping
 
     from dagmaster.engine.graph import Spec
     from dagmaster.json_types import JsonObject
 
 MAX_NAME: Final = 100
 _NAME: Final = re.compile(schema.ID_PATTERN)
+# Its C encoder, which json.dumps would look up for each of 100,000 definitions.
+_ENCODE: Final = json.JSONEncoder(allow_nan=False).encode
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
 
 
@@ -60,6 +63,8 @@ class GraphPart:
     groups: list[GroupPart] = field(default_factory=list)
     dependencies: list[tuple[MemberKind, int, MemberKind, int]] = field(default_factory=list)
     known: dict[int, str] = field(default_factory=dict)
+    made_names: tuple[tuple[int, ...], dict[int, str]] | None = field(default=None, repr=False, compare=False)
+    """The names of the last batch number, which are asked for several times."""
 
     def extend(self, more: GraphPart) -> None:
         """Add another part to this one."""
@@ -112,6 +117,7 @@ class GraphPart:
         names = self.names(number)
         nodes = []
         for task in self.tasks:
+            name = names[task.id]
             definition: dict[str, Any] = task.definition
             if task.references:
                 references = [[path, _known(names, source), *inner] for path, source, *inner in task.references]
@@ -120,16 +126,22 @@ class GraphPart:
                 sources: Any = definition["sources"]
                 definition = {**definition, "sources": [_known(names, source) for source in sources]}
             group = None if task.group is None else _known(names, task.group)
-            nodes.append(NodeRecord(task.id, names[task.id], group, _to_json(names[task.id], definition)))
+            nodes.append(NodeRecord(task.id, name, group, _to_json(name, definition)))
         groups = [
             GroupRecord(group.id, group.name, None if group.parent is None else _known(names, group.parent))
             for group in self.groups
         ]
-        dependencies = [
-            DependencyRecord(kind, _known(names, source), target_kind, _known(names, target))
-            for kind, source, target_kind, target in self.dependencies
-        ]
-        return BatchRows(nodes, groups, dependencies)
+        return BatchRows(nodes, groups, self._dependency_rows(names))
+
+    def _dependency_rows(self, names: Mapping[int, str]) -> list[DependencyRecord]:
+        try:
+            return [
+                DependencyRecord(kind, names[source], target_kind, names[target])
+                for kind, source, target_kind, target in self.dependencies
+            ]
+        except KeyError as error:
+            _known(names, error.args[0])
+            raise
 
     def check(self) -> None:
         """Raise `NodesRejected` if no graph can have this part."""
@@ -137,6 +149,12 @@ class GraphPart:
 
     def names(self, number: int) -> dict[int, str]:
         """Return the node id of each task and group, known ones included."""
+        key = (number, len(self.tasks), len(self.groups), len(self.known))
+        if self.made_names is None or self.made_names[0] != key:
+            self.made_names = (key, self._make_names(number))
+        return self.made_names[1]
+
+    def _make_names(self, number: int) -> dict[int, str]:
         names = dict(self.known)
         taken = set(self.known.values())
         named = [(group.id, group.name) for group in self.groups]
@@ -147,10 +165,12 @@ class GraphPart:
                 raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
             taken.add(name)
             names[number_of] = name
-        counters: dict[str, Iterable[int]] = {}
+        counters: dict[str, Iterator[int]] = {}
+        stems: dict[str, str] = {}
         for task in self.tasks:
             if task.name is None:
-                names[task.id] = name = _next_name(_stem(task.label, number), counters, taken, is_first=number == 1)
+                stem = stems.get(task.label) or stems.setdefault(task.label, _stem(task.label, number))
+                names[task.id] = name = _next_name(stem, counters, taken, is_first=number == 1)
                 taken.add(name)
         return names
 
@@ -160,12 +180,17 @@ def check_part(part: GraphPart, existing: Mapping[str, Spec] | None = None, numb
 
     Without a graph, the known nodes are taken for granted.
     """
+    with without_gc():
+        return _check_part(part, existing, number)
+
+
+def _check_part(part: GraphPart, existing: Mapping[str, Spec] | None, number: int) -> BatchRows:
     rows = part.to_rows(number)
     if existing is None:
         groups = {record.group for record in rows.nodes} | {group.parent for group in rows.groups}
         known = part.known.values()
         existing = {name: GroupSpec(id=name) if name in groups else StartSpec(id=name) for name in known}
-    check_batch(existing, read_batch(rows))
+    check_batch(existing, outline_batch(rows))
     return rows
 
 
@@ -180,8 +205,10 @@ def _next_name(stem: str, counters: dict[str, Any], taken: set[str], *, is_first
     if is_first and stem not in counters and stem not in taken:
         counters[stem] = count(2)
         return stem
-    numbers = counters.setdefault(stem, count(1))
-    return next(name for i in numbers if (name := f"{stem}_{i}") not in taken)
+    numbers = counters.get(stem) or counters.setdefault(stem, count(1))
+    while (name := f"{stem}_{next(numbers)}") in taken:
+        pass
+    return name
 
 
 def _check_name(name: str) -> None:
@@ -201,6 +228,6 @@ def _known(names: Mapping[int, str], number: int) -> str:
 
 def _to_json(name: str, definition: Mapping[str, Any]) -> str:
     try:
-        return json.dumps(definition, allow_nan=False)
+        return _ENCODE(definition)
     except (TypeError, ValueError, RecursionError) as error:
         raise NodesRejected(f"the kwargs of {name} are not JSON: {error}") from None

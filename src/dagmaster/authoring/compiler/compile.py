@@ -6,8 +6,6 @@ retry are part of it, so it compiles to the same graph anywhere, without the han
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import hashlib
 import json
 import re
@@ -23,6 +21,7 @@ from dagmaster.authoring.compiler.node_outputs import output_keys
 from dagmaster.authoring.compiler.node_specs import NodeSpecBuilder
 from dagmaster.authoring.compiler.node_templates import sort_keys
 from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
+from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.inputs import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
 from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
@@ -36,7 +35,7 @@ from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.authoring.source_document import Path
@@ -59,7 +58,7 @@ def compile_file(
     path: pathlib.Path, *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Compile a workflow file."""
-    with _without_gc():
+    with without_gc():
         return compile_document(read_file(path), handlers=handlers, allow_missing_handlers=allow_missing_handlers)
 
 
@@ -67,7 +66,7 @@ def compile_text(
     text: str, file: str = "<text>", *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
 ) -> Compiled:
     """Compile YAML text."""
-    with _without_gc():
+    with without_gc():
         return compile_document(
             read_document(text, file), handlers=handlers, allow_missing_handlers=allow_missing_handlers
         )
@@ -83,25 +82,6 @@ def compile_document(
 ) -> Compiled:
     """Check a document and compile it; raise `WorkflowInvalid` with every problem."""
     return _Compilation(document, handlers, allow_missing_handlers=allow_missing_handlers).run()
-
-
-@contextlib.contextmanager
-def _without_gc() -> Iterator[None]:
-    """Disable the cyclic garbage collector: everything allocated here stays, and rescanning it was half the cost.
-
-    A file of 10,000 nodes took 2.3 s of CPU with it and takes 1.3 s without (2026-11, `bench/language.py`).
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            if gc.get_freeze_count() == 0:
-                # Move new objects to the oldest generation: else the first collection scans them for another 0.2 s.
-                gc.freeze()
-                gc.unfreeze()
-            gc.enable()
 
 
 class _Compilation:

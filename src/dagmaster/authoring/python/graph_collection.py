@@ -10,6 +10,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected
@@ -97,9 +98,10 @@ def collect(
 
     `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them.
     """
-    collector = _Collector(job_id, default_queue, follows=follows)
-    collector.visit_all(list(items_in(items)))
-    return collector.finish()
+    with without_gc():
+        collector = _Collector(job_id, default_queue, follows=follows)
+        collector.visit_all(list(items_in(items)))
+        return collector.finish()
 
 
 class _Collector:
@@ -230,7 +232,7 @@ def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str 
     kwargs = task.kwargs
     if type(kwargs) is dict:
         for name, value in kwargs.items():
-            if type(name) is not str or type(value) not in _SIMPLE:
+            if type(name) is not str or not (type(value) in _SIMPLE or _is_plain_text(value)) or "\0" in name:
                 break
         else:
             if kwargs:
@@ -239,6 +241,10 @@ def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str 
     references: list[tuple[list[str | int], GraphItem]] = []
     definition["params"] = _Kwargs(task, references).read(kwargs)
     return references
+
+
+def _is_plain_text(value: Any) -> bool:
+    return type(value) is str and value.isascii() and "\0" not in value
 
 
 class _Kwargs:
