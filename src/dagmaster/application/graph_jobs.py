@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, await_command, check_sender
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.submission import JobSubmitter, Submission, accepted_result, audit_entries
+from dagmaster.application.views.graph_tasks import AddedNodesView, ReleasedHoldView
 from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
-from dagmaster.authoring.graph_parts import check_part
+from dagmaster.authoring.graph_parts import HOLD_LABEL, check_part
 from dagmaster.engine.growth import grow_graph
-from dagmaster.errors import IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
+from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views.results import CommandResult, SubmitResult
+    from dagmaster.application.views.results import SubmitResult
     from dagmaster.authoring.graph_parts import GraphPart
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.read_store import JobRecord
@@ -45,15 +47,6 @@ class GraphJobRequest:
     correlation_id: str | None = None
     queue: str | None = None
     """A queue that only one process serves, for all tasks of the job: see `ports.run_queues`."""
-
-
-@dataclass(frozen=True, slots=True)
-class AddedNodes:
-    """Nodes that were sent to a job: their ids by the ids of their tasks, and what became of the command."""
-
-    batch: int
-    names: dict[int, str]
-    result: CommandResult
 
 
 async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResult:
@@ -87,7 +80,7 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
 
 async def add_nodes(
     app: Application, job_id: str, part: GraphPart, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
-) -> AddedNodes:
+) -> AddedNodesView:
     """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them.
 
     Raise `NodesRejected` if they cannot be added. The owner checks again: what changed in between is in the result.
@@ -113,7 +106,29 @@ async def add_nodes(
     result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
     if not result.accepted:
         raise NodesRejected(f"job {job.id}: {result.sentence}")
-    return AddedNodes(number, part.names(number), result)
+    own = {one.id for one in (*part.tasks, *part.groups)}
+    return AddedNodesView(
+        job_id=job.id,
+        batch=number,
+        node_ids={str(one): name for one, name in part.names(number).items() if one in own},
+        is_accepted=result.is_done,
+        sentence=result.sentence,
+    )
+
+
+async def release_hold(app: Application, job_id: str, signal: str) -> ReleasedHoldView:
+    """Let a job complete that the code which made it kept open: see `Hold`.
+
+    Whether a node waits for the signal is not looked up: a job may have 100,000 of them.
+    """
+    if not signal.startswith(HOLD_LABEL):
+        raise CommandInvalid(f"{signal[:100]!r} is not the signal of a hold, which begins with {HOLD_LABEL}")
+    body: dict[str, JsonValue] = {"name": signal, "payload": None}
+    sent_by = "anonymous" if app.origin is None else app.origin.actor
+    command_id = await app.client.send(job_id, CommandKind.SIGNAL, body, sent_by)
+    if command_id is None:
+        raise JobNotFound(f"there is no job {job_id!r}")
+    return ReleasedHoldView(job_id=job_id, command_id=command_id)
 
 
 def python_graph() -> Graph:

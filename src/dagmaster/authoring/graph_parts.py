@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 MAX_NAME: Final = 100
+HOLD_LABEL: Final = "context_hold"
+"""The names of nodes, and of their signals, that keep a job open while code adds tasks to it."""
 _NAME: Final = re.compile(schema.ID_PATTERN)
 # Its C encoder, which json.dumps would look up for each of 100,000 definitions.
 _ENCODE: Final = json.JSONEncoder(allow_nan=False).encode

@@ -6,14 +6,18 @@ application and without the sender, who is the owner of the key. A test compares
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+import uuid
+from typing import TYPE_CHECKING, Any, Self
 
+from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
+from dagmaster.application.views.health import HealthView
+from dagmaster.application.views.remote_tasks import RegistrationView
 from dagmaster.application.views.results import SubmitResult
 from dagmaster.client.answers import view_of, views_of
 from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS, Connection
-from dagmaster.client.job_methods import JobMethods
+from dagmaster.client.job_methods import WAIT_SECONDS, JobMethods
 from dagmaster.client.problems import error_of_document
-from dagmaster.client.request_bodies import definition_body, job_body, own_result
+from dagmaster.client.request_bodies import definition_body, graph_lines, job_body, own_result
 from dagmaster.client.system_methods import SystemMethods
 
 if TYPE_CHECKING:
@@ -21,9 +25,13 @@ if TYPE_CHECKING:
 
     import httpx
 
+    from dagmaster.application.graph_jobs import GraphJobRequest
     from dagmaster.application.submission import JobRequest
+    from dagmaster.authoring.graph_parts import GraphPart
+    from dagmaster.client.connection import Answer
     from dagmaster.client.retries import Retries
     from dagmaster.json_types import JsonValue
+    from dagmaster.ports.remote_workers import NewWorker
 
 
 class AsyncClient(JobMethods, SystemMethods):
@@ -95,6 +103,57 @@ class AsyncClient(JobMethods, SystemMethods):
             return result
         answer = await self.connection.post("jobs", body=job_body(request), is_repeatable=True)
         return own_result(request, view_of(SubmitResult, answer))
+
+    async def submit_graph(self, request: GraphJobRequest) -> SubmitResult:
+        """Submit a job with a graph that was built in code: all of it is stored, or nothing."""
+        job = {"name": request.name, "priority": request.priority, "correlation_id": request.correlation_id}
+        job["idempotency_key"] = request.idempotency_key or uuid.uuid4().hex
+        answer = await self._post_lines("graph", content=graph_lines(request.part, job), is_repeatable=True)
+        return view_of(SubmitResult, answer)
+
+    async def release_hold(self, job_id: str, signal: str) -> ReleasedHoldView:
+        """Let a job complete that the code which made it kept open."""
+        return view_of(ReleasedHoldView, await self.connection.post("jobs", job_id, "holds", signal, "release"))
+
+    async def add_nodes(self, job_id: str, part: GraphPart, *, wait_seconds: float = WAIT_SECONDS) -> AddedNodesView:
+        """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them."""
+        answer = await self._post_lines(
+            job_id, "tasks", content=graph_lines(part), is_repeatable=False, wait_seconds=wait_seconds
+        )
+        return view_of(AddedNodesView, answer)
+
+    async def find_task(self, task_id: str) -> GraphTaskView:
+        """Return a task that was made in Python, by its own id."""
+        return view_of(GraphTaskView, await self.connection.get("tasks", task_id))
+
+    async def _post_lines(self, *path: str, content: bytes, is_repeatable: bool, **params: Any) -> Answer:
+        return await self.connection.request(
+            "POST",
+            ("jobs", *path, "lines"),
+            params=params,
+            content=content,
+            headers={"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"},
+            is_repeatable=is_repeatable,
+        )
+
+    async def register_worker(self, worker: NewWorker) -> RegistrationView:
+        """Register a worker that this code runs itself. It gets no tasks if it names no handlers."""
+        handlers = [{"name": name, "version": version} for name, version in worker.handlers.items()]
+        body = {"host": worker.host, "pid": worker.pid, "version": worker.version, "handlers": handlers}
+        answer = await self.connection.post("workers", body={**body, "queues": list(worker.queues)})
+        return view_of(RegistrationView, answer)
+
+    async def renew_worker(self, worker_id: str) -> None:
+        """Renew the lease of a registered worker."""
+        await self.connection.post("callbacks", "task-heartbeat", body={"worker_id": worker_id}, is_repeatable=True)
+
+    async def deregister_worker(self, worker_id: str) -> None:
+        """Deregister a worker."""
+        await self.connection.post("workers", worker_id, "deregister")
+
+    async def check_health(self) -> HealthView:
+        """Return the state of each part of the system."""
+        return view_of(HealthView, await self.connection.check_health())
 
     async def submit_jobs(self, requests: Sequence[JobRequest]) -> list[SubmitResult]:
         """Submit up to 100 jobs, and return an outcome for each; an invalid one does not stop the others."""

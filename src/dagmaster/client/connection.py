@@ -98,6 +98,7 @@ class Connection:
         *,
         params: Mapping[str, Any],
         body: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool,
     ) -> Answer:
@@ -110,7 +111,9 @@ class Connection:
             is_last = attempt >= self._retries.attempts
             response = None
             try:
-                response = await self.http.request(method, address, params=query, json=body, headers=headers)
+                response = await self.http.request(
+                    method, address, params=query, json=body, content=content, headers=headers
+                )
             except httpx.TransportError as error:
                 if is_last or not (is_repeatable or isinstance(error, _NOT_SENT)):
                     raise self.unavailable(error) from error
@@ -120,6 +123,16 @@ class Connection:
                 if is_last or not may_retry(response, is_repeatable=is_repeatable):
                     raise error_of_response(response)
             await asyncio.sleep(self._retries.pause_after(attempt, response))
+
+    async def check_health(self) -> Answer:
+        """Return the health of the server. One that is not healthy says so in the same form, with status 503."""
+        try:
+            response = await self.http.get("/health")
+        except httpx.TransportError as error:
+            raise self.unavailable(error) from error
+        if not response.is_success and response.status_code != httpx.codes.SERVICE_UNAVAILABLE:
+            raise error_of_response(response)
+        return _answer(response)
 
     @contextlib.asynccontextmanager
     async def stream(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import uuid
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
@@ -10,11 +12,12 @@ from dagmaster.application.views.results import SubmitOutcome
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.submission import JobRequest
     from dagmaster.application.views.results import SubmitResult
+    from dagmaster.authoring.graph_parts import GraphPart, TaskPart
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.read_records import JobFilter, TaskFilter
 
@@ -45,6 +48,41 @@ def definition_body(requests: Sequence[JobRequest]) -> dict[str, Any]:
         "child_definitions": [graph.definition for graph in first.child_graphs],
         "jobs": [run_body(request) for request in requests],
     }
+
+
+def graph_lines(part: GraphPart, job: Mapping[str, Any] | None = None) -> bytes:
+    """Return a graph as compressed lines of JSON; with a job, it is the first one."""
+    lines = [] if job is None else [{"job": {name: value for name, value in job.items() if value is not None}}]
+    lines += [{"known": [str(number), name]} for number, name in part.known.items()]
+    lines += [{"group": _without_none(id=str(one.id), name=one.name, parent=_text(one.parent))} for one in part.groups]
+    lines += [{"task": _task_line(task)} for task in part.tasks]
+    for kind, source, to, target in part.dependencies:
+        ends = {"previous_type": kind, "previous_id": str(source), "next_type": to, "next_id": str(target)}
+        lines.append({"dependency": ends})
+    return gzip.compress("\n".join(map(json.dumps, lines)).encode(), compresslevel=1)
+
+
+def _task_line(task: TaskPart) -> dict[str, Any]:
+    definition: dict[str, Any] = task.definition
+    if "sources" in definition:
+        definition = {**definition, "sources": [str(source) for source in definition["sources"]]}
+    line = _without_none(
+        id=str(task.id), label=task.label, name=task.name, group=_text(task.group), definition=definition
+    )
+    if task.references:
+        line["references"] = [
+            {"path": path, "task": str(source), "within": within[0] if within else []}
+            for path, source, *within in task.references
+        ]
+    return line
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _without_none(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def own_result(request: JobRequest, result: SubmitResult) -> SubmitResult:

@@ -57,6 +57,7 @@ class NodesRejected(DagmasterError):
 
     code = "nodes_rejected"
     category = Category.INVALID
+    http_status = 422
 
 
 class InputsInvalid(ProblemsError):

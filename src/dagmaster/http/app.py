@@ -14,6 +14,7 @@ from dagmaster.http.api import (
     definitions,
     events,
     fleet,
+    graphs,
     handlers,
     jobs,
     metrics,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 GROUPS: Final = (
     submissions.routes,
     definitions.routes,
+    graphs.routes,
     jobs.routes,
     nodes.routes,
     events.routes,

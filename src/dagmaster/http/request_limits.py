@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     Send = Callable[[Message], Awaitable[None]]
 
 MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_GRAPH_BYTES: Final = 64 * 1024 * 1024
+"""The largest body of a route that takes a graph as lines."""
+_GRAPH_PATH: Final = re.compile(r"/api/v1/jobs/(graph|[0-9]+/tasks)/lines")
 MAX_HEADERS_BYTES: Final = 64 * 1024
 BODY_SECONDS: Final = 30.0
 """How long the body of a request may take to arrive."""
@@ -66,6 +69,7 @@ class _LimitedBody:
         self._scope = scope
         self._receive = receive
         self._size = 0
+        self._max_bytes = MAX_GRAPH_BYTES if _GRAPH_PATH.fullmatch(scope["path"]) else MAX_BODY_BYTES
         self._deadline: float | None = None
         self._is_complete = False
 
@@ -82,9 +86,9 @@ class _LimitedBody:
             _close_after_answer(self._scope)
             raise RequestTimedOut(f"the body did not arrive within {BODY_SECONDS:g} s") from None
         self._size += len(message.get("body") or b"")
-        if self._size > MAX_BODY_BYTES:
+        if self._size > self._max_bytes:
             _close_after_answer(self._scope)
-            raise RequestTooLarge(f"a body has at most {MAX_BODY_BYTES:,} bytes")
+            raise RequestTooLarge(f"a body has at most {self._max_bytes:,} bytes")
         self._is_complete = not message.get("more_body")
         return message
 

@@ -13,8 +13,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from dagmaster.application.graph_jobs import release_hold
 from dagmaster.ports.audit_trail import ChangeOrigin
-from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -48,7 +48,7 @@ class Backend(Protocol):
         """Call a function of `application`, without its first argument."""
 
     async def send_signal(self, job_id: str, signal: str) -> None:
-        """Send a signal that a node of the job waits for."""
+        """Release a hold of the job."""
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result."""
@@ -85,8 +85,8 @@ class ApplicationBackend:
         return operation(self.app, *args, **kwargs)
 
     async def send_signal(self, job_id: str, signal: str) -> None:
-        """Send a signal. Whether a node waits for it is not looked up: a job may have 100,000 of them."""
-        await self.app.client.send(job_id, CommandKind.SIGNAL, {"name": signal, "payload": None}, current_user())
+        """Let a job complete."""
+        await release_hold(self.app, job_id, signal)
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result, without its nodes."""
@@ -142,7 +142,7 @@ class ServerBackend:
 
     async def send_signal(self, job_id: str, signal: str) -> None:
         """Send a signal."""
-        await self.client.send_signal(job_id, signal, wait_seconds=0)
+        await self.client.release_hold(job_id, signal)
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result."""

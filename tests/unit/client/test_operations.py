@@ -16,8 +16,8 @@ from dagmaster.client.blocking_client import Client
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
-    "api_keys", "audit_trail", "commands.control", "commands.handler_tests", "commands.publication", "commands.resume", "diagnosis", "job_watch", "progress", "queries.fleet",
-    "queries.events_and_logs", "queries.handlers", "queries.job_detail", "queries.jobs", "queries.log_lines",
+    "api_keys", "audit_trail", "commands.control", "commands.handler_tests", "commands.publication", "commands.resume", "diagnosis", "graph_jobs", "job_watch", "progress", "queries.fleet",
+    "queries.events_and_logs", "queries.graph_tasks", "queries.handlers", "queries.job_detail", "queries.jobs", "queries.log_lines",
     "queries.metrics", "queries.nodes", "queries.workflows", "submission",
 )  # fmt: skip
 FUNCTIONS = {
@@ -30,7 +30,9 @@ LOCAL_ONLY = {"find_job"}
 """`jobs audit` refuses --url before it calls it."""
 NOT_SENT = {*LOCAL_ARGUMENTS, "max_bytes"}
 """Arguments that clients do not have. `max_bytes`: how much of a value a page reads; a client reads all of it."""
-OWN = {"close", "submit", "wait", "watch_jobs"}
+OWN = {
+    "check_health", "close", "deregister_worker", "register_worker", "renew_worker", "submit", "wait", "watch_jobs",
+}  # fmt: skip
 """Methods that only clients have."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dagmaster.application.views.view import Timestamp, View
@@ -35,6 +36,14 @@ class GraphTaskView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReleasedHoldView(View):
+    """A job that may complete. `command_id`: the signal to it, which its owner processes."""
+
+    job_id: str
+    command_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AddedNodesView(View):
     """Nodes that were sent to a job. `node_ids`: by the ids of tasks and groups.
 
@@ -43,6 +52,11 @@ class AddedNodesView(View):
 
     job_id: str
     batch: int
-    node_ids: dict[str, str]
+    node_ids: Mapping[str, str]
     is_accepted: bool
     sentence: str
+
+    @property
+    def names(self) -> dict[int, str]:
+        """Return the node ids by number."""
+        return {int(number): name for number, name in self.node_ids.items()}

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.garbage_collection import without_gc
-from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
 _SIMPLE: Final = frozenset({int, bool, type(None)})
 _MAX_DEPTH: Final = 100
-HOLD_LABEL: Final = "context_hold"
 
 
 @dataclass(slots=True)

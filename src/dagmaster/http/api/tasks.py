@@ -50,7 +50,7 @@ class HandlerBody(Body):
 class WorkerBody(Body):
     """A worker to register."""
 
-    handlers: list[HandlerBody] = Field(min_length=1, max_length=MAX_HANDLERS, description="It gets tasks of these.")
+    handlers: list[HandlerBody] = Field(max_length=MAX_HANDLERS, description="It gets tasks of these; none: no tasks.")
     queues: list[Queue] = Field(default_factory=list, max_length=100, description="None: it serves every queue.")
     concurrency: int = Field(default=1, ge=1, le=MAX_HELD, description="How many tasks it runs at once.")
     host: str = Field(default="http", min_length=1, max_length=255, description="Where it runs, for people.")

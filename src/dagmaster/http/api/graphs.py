@@ -1,0 +1,314 @@
+"""Jobs whose graph is built in code, and tasks that are added to a job: as JSON, or as lines for large graphs.
+
+The names of functions are checked by the workers, which run only those of modules that their operators allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+from pydantic import Field, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
+from dagmaster.application.queries.graph_tasks import find_task
+from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
+from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.schema import RetryModel
+from dagmaster.errors import MediaTypeUnsupported, NodesRejected, Problem, RequestInvalid, RequestTooLarge
+from dagmaster.http.api.tasks import Digits
+from dagmaster.http.parameters import JobId, WaitSeconds
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Caller, Compiler
+from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.ports.api_keys import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from dagmaster.application.context import Application
+
+routes = Routes("graphs")
+MAX_TASKS: Final = 1_000
+"""The most tasks of a JSON body: more are sent as lines."""
+MAX_LINES_BYTES: Final = 256 * 1024 * 1024
+"""The largest graph, decompressed."""
+NDJSON: Final = "application/x-ndjson"
+Path = list[str | int]
+Text = Annotated[str, Field(max_length=200)]
+LINES: Final = {
+    "required": True,
+    "description": 'NDJSON, also with Content-Encoding: gzip, at most 64 MiB: a line {"job": …} first, where a job is'
+    ' submitted, then lines {"task": …}, {"group": …}, {"dependency": …} and {"known": [id, node id]}.',
+    "content": {NDJSON: {"schema": {"type": "string"}}},
+}
+
+
+class ReferenceBody(Body):
+    """A place in params where the result of another task stands."""
+
+    path: Path = Field(max_length=100, examples=[["data"]])
+    task: Digits
+    within: Path = Field(default_factory=list, max_length=100, description="The place in the result; default: all.")
+
+
+class TaskDefinition(Body):
+    """What a task runs. Params are values: text is never a template."""
+
+    type: Literal["task"] = "task"
+    handler: str = Field(min_length=1, max_length=128, examples=["myapp.extract"])
+    queue: str | None = Field(default=None, min_length=1, max_length=128, description="Default: of the server.")
+    params: dict[str, Any] = Field(default_factory=dict)
+    timeout_seconds: float | None = Field(default=None, ge=1, le=864_000)
+    retry: RetryModel | None = None
+    allow_failure: bool = False
+
+
+class CollectDefinition(Body):
+    """The results of tasks as a list."""
+
+    type: Literal["fan_in"]
+    sources: list[Digits] = Field(max_length=1_000_000)
+
+
+class WaitDefinition(Body):
+    """A wait for a signal, as that of a context that still adds tasks."""
+
+    type: Literal["wait"]
+    signal: str = Field(min_length=1, max_length=128)
+    description: Text = ""
+    timeout_seconds: float | None = Field(default=None, gt=0, le=31_536_000)
+    on_timeout: Literal["go_on", "fail"] = "fail"
+
+
+class TaskBody(Body):
+    """A task. `id`: a number that the caller chose, unique among all tasks; `label`: its name begins so."""
+
+    id: Digits
+    label: str = Field(default="task", max_length=200)
+    name: str | None = Field(default=None, max_length=100, description="Unique in the job.")
+    group: Digits | None = None
+    definition: TaskDefinition | CollectDefinition | WaitDefinition
+    references: list[ReferenceBody] = Field(default_factory=list, max_length=10_000)
+
+    def to_part(self, default_queue: str | None) -> TaskPart:
+        """Return the task for the application."""
+        definition = self.definition.model_dump(exclude_defaults=True)
+        if isinstance(self.definition, TaskDefinition):
+            queue = self.definition.queue or default_queue
+            if queue is None:
+                raise NodesRejected(f"task {self.name or self.label} ({self.definition.handler}) has no queue")
+            definition["queue"] = queue
+        elif isinstance(self.definition, CollectDefinition):
+            definition["sources"] = [int(source) for source in self.definition.sources]
+        references = [[one.path, int(one.task), *([one.within] if one.within else [])] for one in self.references]
+        group = None if self.group is None else int(self.group)
+        return TaskPart(int(self.id), self.label, definition, self.name, group, references)
+
+
+class GroupBody(Body):
+    """A group, and the group that it is in."""
+
+    id: Digits
+    name: str = Field(min_length=1, max_length=100)
+    parent: Digits | None = None
+
+
+class DependencyBody(Body):
+    """`next` waits for `previous`."""
+
+    previous_type: Literal["task", "group"] = "task"
+    previous_id: Digits
+    next_type: Literal["task", "group"] = "task"
+    next_id: Digits
+
+
+class PartBody(Body):
+    """Tasks, groups and dependencies. `known`: node ids of tasks and groups of the job that they refer to, by id."""
+
+    tasks: list[TaskBody] = Field(default_factory=list, max_length=MAX_TASKS)
+    groups: list[GroupBody] = Field(default_factory=list, max_length=MAX_TASKS)
+    dependencies: list[DependencyBody] = Field(default_factory=list, max_length=10 * MAX_TASKS)
+    known: dict[Digits, str] = Field(default_factory=dict, max_length=10 * MAX_TASKS)
+
+
+class GraphJob(Body):
+    """A job without its graph."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME)
+    priority: int = Field(default=5, ge=0, le=10)
+    idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
+    correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID)
+
+
+class GraphJobBody(GraphJob):
+    """A job with its graph."""
+
+    graph: PartBody
+
+
+@routes.post("/jobs/graph", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
+async def submit(app: App, caller: Caller, body: GraphJobBody) -> JSONResponse:
+    """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
+    builder = PartBuilder(app.default_queue)
+    builder.add_body(body.graph)
+    return await _submit(app, caller.name, body, builder.part)
+
+
+@routes.post("/jobs/graph/lines", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"], request_body=LINES)
+async def submit_lines(app: App, caller: Caller, compiler: Compiler, request: Request) -> JSONResponse:
+    """Submit a job with a large graph of its own, as lines. All of it is stored, or nothing."""
+    job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
+    assert job is not None  # noqa: S101 - for mypy; `has_job`
+    return await _submit(app, caller.name, job, part)
+
+
+@routes.post("/jobs/{job_id}/tasks", Scope.SUBMIT, "AddedNodesView")
+async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seconds: WaitSeconds = 5.0) -> JSONResponse:
+    """Add up to 1,000 tasks to a job that has not finished: all or none."""
+    builder = PartBuilder(app.default_queue)
+    builder.add_body(body)
+    view = await add_nodes(app, job_id, builder.part, sent_by=caller.name, wait_seconds=wait_seconds)
+    return JSONResponse(view.to_dict())
+
+
+@routes.post("/jobs/{job_id}/tasks/lines", Scope.SUBMIT, "AddedNodesView", request_body=LINES)
+async def add_lines(
+    app: App, caller: Caller, compiler: Compiler, job_id: JobId, request: Request, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
+    """Add many tasks to a job that has not finished, as lines: all or none."""
+    _, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=False)
+    view = await add_nodes(app, job_id, part, sent_by=caller.name, wait_seconds=wait_seconds)
+    return JSONResponse(view.to_dict())
+
+
+@routes.post("/jobs/{job_id}/holds/{signal}/release", Scope.SUBMIT, "ReleasedHoldView")
+async def release(app: App, job_id: JobId, signal: str) -> JSONResponse:
+    """Let a job complete that the code which made it kept open while it added tasks."""
+    return JSONResponse((await release_hold(app, job_id, signal)).to_dict())
+
+
+@routes.get("/tasks/{task_id}", Scope.READ, "GraphTaskView")
+async def show_task(app: App, task_id: Digits) -> JSONResponse:
+    """Show a task of a graph that was built in code, by the id that its maker chose."""
+    return JSONResponse((await find_task(app, task_id)).to_dict())
+
+
+async def _submit(app: Application, submitted_by: str, job: GraphJob, part: GraphPart) -> JSONResponse:
+    request = GraphJobRequest(
+        name=job.name,
+        part=part,
+        priority=job.priority,
+        idempotency_key=job.idempotency_key,
+        correlation_id=job.correlation_id,
+        submitted_by=submitted_by,
+    )
+    result = await submit_graph(app, request)
+    return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
+
+
+# ── Lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PartBuilder:
+    """Makes a part of what was validated."""
+
+    def __init__(self, default_queue: str | None) -> None:
+        self.part = GraphPart()
+        self._queue = default_queue
+
+    def add_body(self, body: PartBody) -> None:
+        """Add everything of a body."""
+        for one in (*body.tasks, *body.groups, *body.dependencies):
+            self.add(one)
+        self.part.known |= {int(number): name for number, name in body.known.items()}
+
+    def add(self, one: TaskBody | GroupBody | DependencyBody) -> None:
+        """Add one task, group or dependency."""
+        if isinstance(one, TaskBody):
+            self.part.tasks.append(one.to_part(self._queue))
+        elif isinstance(one, GroupBody):
+            parent = None if one.parent is None else int(one.parent)
+            self.part.groups.append(GroupPart(int(one.id), one.name, parent))
+        else:
+            kinds = MemberKind(one.previous_type), MemberKind(one.next_type)
+            self.part.dependencies.append((kinds[0], int(one.previous_id), kinds[1], int(one.next_id)))
+
+
+_LINES: Final[dict[str, type[TaskBody | GroupBody | DependencyBody]]] = {
+    "task": TaskBody,
+    "group": GroupBody,
+    "dependency": DependencyBody,
+}
+
+
+def read_lines(
+    content: tuple[bytes, bool], default_queue: str | None, *, has_job: bool
+) -> tuple[GraphJob | None, GraphPart]:
+    """Return the job and the graph of a body of lines; raise `RequestInvalid` with the number of a bad line."""
+    builder = PartBuilder(default_queue)
+    job: GraphJob | None = None
+    for number, line in enumerate(_lines(*content), 1):
+        if not line.strip():
+            continue
+        try:
+            kind, value = _entry(line)
+            if kind == "job" and has_job and job is None:
+                job = GraphJob.model_validate(value)
+            elif kind == "known":
+                builder.part.known[int(value[0])] = str(value[1])
+            else:
+                builder.add(_LINES[kind].model_validate(value))
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise _bad_line(number, f"{place}: {first['msg']}") from None
+        except (KeyError, ValueError, TypeError, IndexError, RecursionError):
+            kinds = [*(["job"] if has_job else []), *_LINES, "known"]
+            raise _bad_line(number, f"it is a JSON object with one key of: {', '.join(kinds)}") from None
+    if has_job and job is None:
+        raise RequestInvalid([Problem(message='a line {"job": {"name": …}} is missing', path="body")])
+    return job, builder.part
+
+
+def _entry(line: bytes) -> tuple[str, Any]:
+    ((kind, value),) = json.loads(line).items()
+    return kind, value
+
+
+def _bad_line(number: int, reason: str) -> RequestInvalid:
+    return RequestInvalid([Problem(message=f"line {number}: {reason}", path=f"body.{number}")])
+
+
+def _lines(content: bytes, is_compressed: bool) -> Iterator[bytes]:
+    if is_compressed:
+        content = _decompress(content)
+    yield from content.split(b"\n")
+
+
+def _decompress(content: bytes) -> bytes:
+    """Decompress gzip; raise if it is none, or would be too large: a small body may decompress to terabytes."""
+    reader = zlib.decompressobj(wbits=31)
+    try:
+        data = reader.decompress(content, MAX_LINES_BYTES)
+    except zlib.error as error:
+        raise RequestInvalid([Problem(message=f"the body is not gzip: {error}", path="body")]) from None
+    if reader.unconsumed_tail or not reader.eof:
+        if len(data) >= MAX_LINES_BYTES:
+            raise RequestTooLarge(f"a graph has at most {MAX_LINES_BYTES:,} bytes, decompressed")
+        raise RequestInvalid([Problem(message="the body is not gzip: its end is missing", path="body")])
+    return data
+
+
+async def _body(request: Request) -> tuple[bytes, bool]:
+    """Return the body of lines, and whether it is compressed."""
+    media_type = request.headers.get("content-type", "").split(";", 1)[0].strip().lower()
+    if media_type != NDJSON:
+        raise MediaTypeUnsupported(f"the body is lines of JSON: send Content-Type: {NDJSON}")
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in {"identity", "gzip"}:
+        raise MediaTypeUnsupported("the body is compressed by gzip, or not at all")
+    return await request.body(), encoding == "gzip"
