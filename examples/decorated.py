@@ -1,8 +1,8 @@
 """A nightly workflow in Python: functions are tasks, their calls are the graph.
 
-    dagmaster run examples/decorated.py:nightly -i day=2026-01-01
-    dagmaster workflows diagram examples/decorated.py -o nightly.svg
-    python examples/decorated.py
+dagmaster run examples/decorated.py:nightly -i day=2026-01-01
+dagmaster workflows diagram examples/decorated.py -o nightly.svg
+python examples/decorated.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Graphs that are built in code on PostgreSQL: stored by a context, run by real services or by `run_job_test`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster import (
+    Group,
+    JobStatus,
+    OrchContext,
+    ResultCollector,
+    TaskStatus,
+    WorkerStatus,
+    add_task_to_job,
+    create_job,
+    create_task,
+    get_job,
+    get_task,
+    health_check,
+    list_workers,
+    register_worker,
+    run_job_test,
+    worker_heartbeat,
+)
+from dagmaster.errors import NodesRejected
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.integration.runtime.runtime_world import World
+
+
+async def double(x: Any = 0) -> Any:
+    return [x, x]
+
+
+def plain(x: Any = 0) -> Any:
+    return x
+
+
+def use_database(world: World, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the settings name the database of the test."""
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", world.dsn)
+    monkeypatch.setenv("DAGMASTER_BLOB_DIR", str(place / "blobs"))
+
+
+async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    first = create_task(double, {"x": 1}, queue="q")
+    group = Group("g", [create_task(plain, {"x": first}, queue="q"), create_task(plain, {"x": None}, queue="q")])
+    last = create_task(double, {"x": {"all": ResultCollector(group.tasks)}}, queue="q")
+    async with OrchContext() as context:
+        job = await create_job("nightly", last)
+        await context.apply(create_task(plain, {"x": last}, queue="q", name="added"))
+        run_job_test(job)
+        assert job.status is JobStatus.COMPLETED
+        assert (await get_task(last.id)).result == [{"all": [[1, 1], None]}] * 2
+    assert (await get_job(job.id)).status is JobStatus.COMPLETED
+
+
+async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    await world.worker()
+    async with OrchContext() as context:
+        group = Group("g", [create_task("echo", {"n": 1}, queue="q", name="one")])
+        after = create_task("echo", {"n": 2}, queue="q", name="after")
+        group >> after
+        job = await context.create_job("held", [group, after])
+        await world.until_node(str(job.id), "one", "COMPLETED")
+        # The group is not complete while it can be filled.
+        group.add(create_task("echo", {"n": 3}, queue="q", name="late"))
+        await context.apply(group)
+        await world.until_node(str(job.id), "late", "COMPLETED")
+        assert (await get_job(job.id)).status in {JobStatus.RUNNING, JobStatus.WAITING}
+        assert (await get_task(after.id)).status is TaskStatus.PENDING
+    report = await world.finished(str(job.id))
+    assert report.status == "COMPLETED"
+    assert report.nodes["after"]["status"] == "COMPLETED"
+
+
+async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    job = await create_job("plain", [create_task("echo", queue="q"), create_task("echo", queue="q", name="named")])
+    added = await add_task_to_job(job.id, "echo", {"n": 5}, queue="q")
+    with pytest.raises(NodesRejected, match="'named' already"):
+        await add_task_to_job(job.id, "echo", queue="q", name="named")
+    await world.orchestrator()
+    await world.worker()
+    report = await world.finished(str(job.id))
+    assert report.status == "COMPLETED"
+    assert sorted(report.nodes) == sorted(["echo", "named", added.node_id])
+
+
+async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    with pytest.raises(NodesRejected, match=r"task echo .*has no queue"):
+        await create_job("no queue", "echo")
+
+
+async def test_workers_of_code_are_alive_while_they_call(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+    use_database(world, place, monkeypatch)
+    async with OrchContext():
+        worker = await register_worker("worker-01", 12345)
+        await worker_heartbeat(worker.id)
+        assert [one.id for one in await list_workers(status=WorkerStatus.ACTIVE)] == [worker.id]
+        health = await health_check()
+        assert (health["database"], health["orchestrators"], bool(health)) == (True, False, False)
