@@ -106,7 +106,7 @@ async def add_nodes(
     result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
     if not result.accepted:
         raise NodesRejected(f"job {job.id}: {result.sentence}")
-    own = {one.id for one in (*part.tasks, *part.groups)}
+    own = {task.id for task in part.tasks} | {group.id for group in part.groups}
     return AddedNodesView(
         job_id=job.id,
         batch=number,

@@ -52,7 +52,9 @@ def definition_body(requests: Sequence[JobRequest]) -> dict[str, Any]:
 
 def graph_lines(part: GraphPart, job: Mapping[str, Any] | None = None) -> bytes:
     """Return a graph as compressed lines of JSON; with a job, it is the first one."""
-    lines = [] if job is None else [{"job": {name: value for name, value in job.items() if value is not None}}]
+    lines: list[dict[str, Any]] = (
+        [] if job is None else [{"job": {name: value for name, value in job.items() if value is not None}}]
+    )
     lines += [{"known": [str(number), name]} for number, name in part.known.items()]
     lines += [{"group": _without_none(id=str(one.id), name=one.name, parent=_text(one.parent))} for one in part.groups]
     lines += [{"task": _task_line(task)} for task in part.tasks]

@@ -41,8 +41,10 @@ class Backend(Protocol):
 
     default_queue: str | None
     """The queue of tasks that name none; None: they are rejected."""
-    is_shared: bool
-    """Whether calls work on any event loop."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Return whether calls work on any event loop."""
 
     def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function of `application`, without its first argument."""

@@ -90,11 +90,11 @@ async def list_workers(
     status: WorkerStatus | str | None = None, *, url: str | None = None, key: str | None = None
 ) -> list[WorkerInfo]:
     """Return the workers that are alive or left lately, by id: all, or those with this status."""
-    wanted = None if status is None else WorkerStatus(status)
+    only = None if status is None else WorkerStatus(status)
     async with a_context(url, key) as context:
         views = (await context.backend.call(fleet.fleet)).workers
     workers = [_worker_info(view) for view in sorted(views, key=lambda view: int(view.worker_id))]
-    return [worker for worker in workers if wanted in {None, worker.status}]
+    return [worker for worker in workers if only in {None, worker.status}]
 
 
 async def health_check(*, url: str | None = None, key: str | None = None) -> Health:

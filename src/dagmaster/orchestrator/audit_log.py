@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.model import Job
-    from dagmaster.json_types import JsonObject
+    from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.orchestrator.inbox import PendingEvents
     from dagmaster.orchestrator.turn import TurnResult
     from dagmaster.ports.turn_records import Command, TaskResult
@@ -207,7 +207,7 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
         case d.AddNodes(_, nodes):
-            written = [node for node in nodes if not is_group_start(node)]
+            written: list[JsonValue] = [node for node in nodes if not is_group_start(node)]
             return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": written[:100], "count": len(written)}))
         case d.StartChildJob(node, attempt):
             # A rejected one is recorded as a failed attempt.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 MAX_GRAPHS: Final = 200
-MAX_GROWN: Final = 20
+MAX_EXTENDED: Final = 20
 """How many graphs of single jobs are kept: each may have 100,000 nodes."""
 
 
@@ -53,7 +53,7 @@ class GraphCache:
     ) -> None:
         self._store = store
         self._added = added
-        self._grown: OrderedDict[str, tuple[tuple[int, ...], Graph]] = OrderedDict()
+        self._extended: OrderedDict[str, tuple[tuple[int, ...], Graph]] = OrderedDict()
         self._limits = limits
         self._graphs: OrderedDict[str, Graph] = OrderedDict()
         self._loading = asyncio.Lock()
@@ -85,17 +85,17 @@ class GraphCache:
         numbers = () if self._added is None else await self._added.accepted_batches(job.id)
         if self._added is None or not numbers:
             return graph
-        known, grown = self._grown.get(job.id, ((), graph))
+        known, extended = self._extended.get(job.id, ((), graph))
         if known != numbers:
             # Batches are accepted in any order, and a graph depends on it: one that was accepted late starts again.
             is_later = numbers[: len(known)] == known
             missing = numbers[len(known) :] if is_later else numbers
             batches = await self._added.load_batches(job.id, missing)
-            grown = await self.run(_grow, grown if is_later else graph, batches)
-            self._grown[job.id] = (numbers, grown)
-            if len(self._grown) > MAX_GROWN:
-                self._grown.popitem(last=False)
-        return grown
+            extended = await self.run(_grow, extended if is_later else graph, batches)
+            self._extended[job.id] = (numbers, extended)
+            if len(self._extended) > MAX_EXTENDED:
+                self._extended.popitem(last=False)
+        return extended
 
     async def _load(self, content_hash: str) -> Graph:
         definition = await self._store.definition(content_hash)

@@ -1,6 +1,7 @@
 """Nodes, groups and dependencies that are added to the graph of one job, as rows.
 
-A batch is written by whoever adds it and never changes. It becomes part of the job when the job's owner accepts it.
+A batch is written by the worker or client that adds it, and never changes. It becomes part of the job when the owner of
+the job accepts it.
 """
 
 from __future__ import annotations

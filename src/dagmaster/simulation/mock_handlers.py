@@ -105,7 +105,7 @@ class MockHandlers:
 
 async def _add_nodes(ctx: HandlerContext, task: TaskSpec, *, at_once: bool) -> None:
     """Add a chain and a collector. Their names are the same in every attempt: to add them twice would fail."""
-    retry = {"max_attempts": 4, "initial_delay_seconds": 0.5, "max_lost": 100}
+    retry: JsonObject = {"max_attempts": 4, "initial_delay_seconds": 0.5, "max_lost": 100}
     definition: JsonObject = {"handler": task.handler, "queue": task.queue, "retry": retry}
     # Each attempt makes its own ids.
     first = ctx.fencing_token * 10

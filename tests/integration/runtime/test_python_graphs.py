@@ -95,7 +95,7 @@ async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
     await world.worker()
     report = await world.finished(str(job.id))
     assert report.status == "COMPLETED"
-    assert sorted(report.nodes) == sorted(["echo", "named", added.node_id])
+    assert sorted(report.nodes) == sorted(["echo", "named", str(added.node_id)])
 
 
 async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(

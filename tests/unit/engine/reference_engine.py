@@ -278,7 +278,8 @@ class Reference:
         if not self.can_be_named(batch):
             return False
         links = {node.id: node.links for node in self.nodes.values()}
-        changed = {target for target, _ in batch.links} | {spec.group for spec in batch.specs}
+        changed = {target for target, _ in batch.links}
+        changed |= {spec.group for spec in batch.specs if spec.group is not None}
         changed &= self.nodes.keys()
         wanted = [leaf for spec in batch.specs if spec.requires for leaf in spec.requires.leaves()]
         wanted += [leaf for _, leaf in batch.links]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from dagmaster.engine.diagnosis.context import DiagnosisContext
@@ -136,8 +138,8 @@ def test_what_a_failed_dependency_makes_impossible_includes_the_nodes_of_the_gro
 
 
 def test_a_group_of_many_nodes_behind_many_dependencies_has_one_edge_for_each():
-    sources = {f"s{number}": "" for number in range(20)}
-    members = {f"m{number}": member("clean") for number in range(30)}
+    sources: dict[str, Any] = {f"s{number}": "" for number in range(20)}
+    members: dict[str, Any] = {f"m{number}": member("clean") for number in range(30)}
     graph = a_graph(**sources, clean=group(" ".join(sources)), **members)
     assert sum(len(leaves) for leaves in graph.wiring.leaves.values()) == 20 + 30 + 30
 
@@ -269,6 +271,7 @@ def test_a_plan_to_resume_names_the_nodes_of_a_group_and_not_the_group():
     driver = a_started_job(x="", y="", clean=group("x y"), a=member("clean"), load="clean")
     driver.succeed_all()
     plan = plan_rerun(driver.job, ResumeRequested(("clean",)), 0.0, ResumeContext(named=frozenset({"clean"})))
+    assert not isinstance(plan, str)
     assert [(decision.node, decision.reason) for decision in plan] == [
         ("x", "completed"),
         ("y", "completed"),
@@ -286,7 +289,7 @@ def sentences(driver: Driver, *names: str) -> list[str]:
 
 
 def test_why_says_how_many_nodes_of_a_group_are_not_finished():
-    members = {f"m{number}": member("clean") for number in range(8)}
+    members: dict[str, Any] = {f"m{number}": member("clean") for number in range(8)}
     driver = a_started_job(clean=group(), **members, load="clean")
     driver.succeed(*list(members)[:5])
     assert sentences(driver, "load", "clean") == [

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 async def find_task(app: Application, task_id: str, *, max_bytes: int | None = None) -> GraphTaskView:
     """Return a task that was made in Python, by its own id; raise `NodeNotFound`. A larger result is not read."""
     number = int(task_id) if task_id.isascii() and task_id.isdigit() else -1
-    found = await app.read.added_nodes.find_node(number)
-    if found is None:
+    place = await app.read.added_nodes.find_node(number)
+    if place is None:
         raise NodeNotFound(f"there is no task {task_id!r} that was made in Python")
-    job_id, node = found
+    job_id, node = place
     try:
         detail = await node_detail(app, job_id, node.node_id, max_bytes=max_bytes)
     except NodeNotFound:

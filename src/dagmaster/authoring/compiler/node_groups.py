@@ -108,7 +108,7 @@ class NodeGroups:
         for node_id in self.ids:
             group = self.group_of.get(node_id)
             for new in (group, node_id) if group in self.places else (node_id,):
-                if new is not None and new not in ids:
+                if new not in ids:
                     ids[new] = None
                     models |= {new: self.models[new]} if new in self.models else {}
                     if new in self.places:

@@ -139,7 +139,7 @@ class Task(GraphItem):
             self.queue, self.timeout_seconds, self.allow_failure = queue, timeout_seconds, allow_failure
             self.retry: dict[str, Any] | None = None
         else:
-            options = _read_function(entrypoint)  # type: ignore[arg-type]
+            options = _read_function(entrypoint)
             self.entrypoint, self.function = options.name, options.function
             self.kwargs = {**options.constants, **(kwargs or {})} if options.constants else kwargs or {}
             self.queue = options.queue if queue is None else queue
@@ -200,8 +200,9 @@ class Group(GraphItem):
     kind: ItemKind = "group"
 
     def __init__(self, name: str, tasks: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
-        if not isinstance(name, str) or not name:
-            raise NodesRejected(f"a group has a name, not {name!r}")
+        given: Any = name
+        if not isinstance(given, str) or not given:
+            raise NodesRejected(f"a group has a name, not {given!r}")
         super().__init__(name)
         self.tasks: list[Task | ResultCollector] = []
         self.groups: list[Group] = []
@@ -286,17 +287,17 @@ class _Function(NamedTuple):
 
 
 @lru_cache(maxsize=1_000)
-def _read_function(callback: Callable[..., Any]) -> _Function:
+def _read_function(callback: Any) -> _Function:
     mark = mark_of(callback)
-    call = callback if isinstance(callback, NodeCall) else None
-    options = {} if call is None else call.options
+    call: NodeCall | None = callback if isinstance(callback, NodeCall) else None
+    options: Mapping[str, Any] = {} if call is None else call.options
     if mark is None and call is None and not hasattr(callback, "__qualname__"):
         raise HandlerInvalid(f"{callback!r} is not an entrypoint: give a function, or its name as 'module.function'")
     name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
     _check_name(name)
     if call is None or isinstance(call, TaskFunction):
         FUNCTIONS[name] = callback
-    policy = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
+    policy: Any = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
     return _Function(
         name=name,
         function=callback if call is None or isinstance(call, TaskFunction) else None,

@@ -222,8 +222,12 @@ class PartBuilder:
 
     def add_body(self, body: PartBody) -> None:
         """Add everything of a body."""
-        for one in (*body.tasks, *body.groups, *body.dependencies):
-            self.add(one)
+        for task in body.tasks:
+            self.add(task)
+        for group in body.groups:
+            self.add(group)
+        for dependency in body.dependencies:
+            self.add(dependency)
         self.part.known |= {int(number): name for number, name in body.known.items()}
 
     def add(self, one: TaskBody | GroupBody | DependencyBody) -> None:

@@ -38,8 +38,7 @@ async def load_batches(
     connection: Connection | ReadOnlyPool, job_id: str, numbers: Collection[int] | None = None
 ) -> list[StoredBatch]:
     """Return batches in order: those of these numbers, or all that were accepted."""
-    wanted = None if numbers is None else sorted(numbers)
-    params: dict[str, Any] = {"job_id": int(job_id), "numbers": wanted}
+    params: dict[str, Any] = {"job_id": int(job_id), "numbers": None if numbers is None else sorted(numbers)}
     batches = {row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)}
     if not batches:
         return []

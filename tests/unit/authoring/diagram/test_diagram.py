@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -117,8 +117,8 @@ def test_a_group_joins_its_nodes_which_come_after_what_the_group_waits_for():
 
 
 def test_a_group_of_many_nodes_behind_many_dependencies_keeps_one_node_that_joins_them():
-    sources = {f"s{number}": "" for number in range(40)}
-    members = {f"m{number}": member("clean") for number in range(40)}
+    sources: dict[str, Any] = {f"s{number}": "" for number in range(40)}
+    members: dict[str, Any] = {f"m{number}": member("clean") for number in range(40)}
     graph = a_graph(**sources, clean=group(" ".join(sources)), **members)
     assert sum("-->" in line for line in mermaid(graph).splitlines()) == 3 * 40
 

@@ -228,7 +228,7 @@ def test_a_task_without_a_queue_is_rejected_by_name():
 
 
 def test_a_decorated_function_brings_its_options_which_a_task_can_change():
-    definition = part(create_task(light, {"x": 1})).tasks[0].definition
+    definition: Any = part(create_task(light, {"x": 1})).tasks[0].definition
     assert definition["retry"]["max_attempts"] == 7
     assert definition["timeout_seconds"] == 30
     changed = part(create_task(light, retry="none", timeout_seconds=5, allow_failure=True)).tasks[0].definition

@@ -5,7 +5,7 @@
 -- A statement that waits for a lock stops all that come after it: give up instead, and let the operator try again.
 SET LOCAL lock_timeout = '10s';
 
--- A batch is written by whoever adds it, and accepted by the owner of the job, as a whole. Rows without an accepted batch
+-- A batch is written by the worker or client that adds it, and accepted by the owner of the job, as a whole. Rows without an accepted batch
 -- were added by an attempt that did not succeed.
 CREATE TABLE dag_node_batches (
     job_id      bigint NOT NULL REFERENCES dag_jobs ON DELETE CASCADE,
