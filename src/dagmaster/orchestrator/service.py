@@ -138,13 +138,12 @@ class Orchestrator:
         self._backoff.on_success()
         self.store.pending_kinds.update(("results", "commands", "jobs"))
         initial = self._enqueue_all()
+        expire_workers = partial(chores.expire_workers, self.store)
         tasks = [
             asyncio.create_task(self._turn_loop(initial)),
             asyncio.create_task(self._every(self.timing.heartbeat_seconds, self._renew)),
             asyncio.create_task(self._every(self.timing.scan_seconds, self._reclaim)),
-            asyncio.create_task(
-                self._every(self.timing.worker_scan_seconds, partial(chores.expire_workers, self.store))
-            ),
+            asyncio.create_task(self._every(self.timing.worker_scan_seconds, expire_workers)),
             asyncio.create_task(self._every(self.timing.scan_seconds, self._metrics.run_once)),
         ]
         self.ready.set()

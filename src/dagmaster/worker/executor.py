@@ -168,29 +168,10 @@ class _Run:
     """One task while it runs. `work`, `progress` and `checkpoint` are called on any thread, all else on the loop's."""
 
     __slots__ = (
-        "_abandons_threads",
-        "_adder",
-        "_begun_at",
-        "_context",
-        "_deadlines",
-        "_ending",
-        "_grace",
-        "_grace_seconds",
-        "_interrupt_seconds",
-        "_is_overdue",
-        "_log",
-        "_loop",
-        "_loop_thread",
-        "_mode",
-        "_processes",
-        "_reports",
-        "_request",
-        "_spec",
-        "_task",
-        "_threads",
-        "finished",
-        "message",
-    )
+        "_abandons_threads", "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_grace_seconds",
+        "_interrupt_seconds", "_is_overdue", "_log", "_loop", "_loop_thread", "_mode", "_processes", "_reports",
+        "_request", "_spec", "_task", "_threads", "finished", "message",
+    )  # fmt: skip
 
     def __init__(self, message: TaskMessage, spec: HandlerSpec, executor: Executor) -> None:
         self.message = message
@@ -207,19 +188,10 @@ class _Run:
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = HandlerContext(
-            message.task_id,
-            message.job_id,
-            message.node_id,
-            message.attempt,
-            {},
-            message.checkpoint,
-            self,
-            executor.services,
-            workflow=message.workflow,
-            fencing_token=message.fencing_token,
-            trace_parent=message.trace_parent,
-            queue=message.queue,
-        )
+            message.task_id, message.job_id, message.node_id, message.attempt, {}, message.checkpoint, self,
+            executor.services, workflow=message.workflow, fencing_token=message.fencing_token,
+            trace_parent=message.trace_parent, queue=message.queue,
+        )  # fmt: skip
         self._adder = executor.adder
         if self._adder is not None:
             self._context.node_adder = partial(self._adder.add, message)

@@ -131,14 +131,9 @@ class Worker:
         """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
         adder = self._adder = NodeAdder(self.journal, self.held, self._back_off)
         executor = self._executor = Executor(
-            self._registry,
-            reports=self.telemetry,
-            processes=self._processes,
-            services=self._services,
-            threads=self._concurrency,
-            abandons_threads=not self._shares_loop,
-            adder=adder,
-        )
+            self._registry, reports=self.telemetry, processes=self._processes, services=self._services,
+            threads=self._concurrency, abandons_threads=not self._shares_loop, adder=adder,
+        )  # fmt: skip
         runner = self._runner(executor)
         pool = TaskPool(runner, self._concurrency, self._delivery.add_one, self._stall_seconds)
         self._pools: dict[ExecutionMode, TaskPool | ThreadedTaskPool] = {

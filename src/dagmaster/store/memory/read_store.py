@@ -80,9 +80,7 @@ _WAITS: Final = frozenset({EventType.APPROVAL_REQUESTED, EventType.NODE_WAITING}
 class MemoryReadStore:
     """Reads."""
 
-    def __init__(
-        self, database: MemoryDatabase, *, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
-    ) -> None:
+    def __init__(self, database: MemoryDatabase, lease_seconds: float = 15, worker_lease_seconds: float = 6) -> None:
         self._database = database
         self.metrics = MemoryMetricReader(database)
         self.timelines = MemoryTimelineReader(database)
