@@ -81,7 +81,7 @@ SELECT 2 * $crowd + i, 'w', 1, 'g', '{}', 1, clock() FROM generate_series(1, $cr
 
 # Statements about one row of a small table or of one key, and those of a stop.
 SMALL = {
-    "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.expire_process",
+    "client.assign_queue", "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.expire_process",
     "orchestrator.definition", "orchestrator.deregister", "orchestrator.find_workflow", "orchestrator.handler_versions",
     "orchestrator.heartbeat", "orchestrator.lease_machine", "orchestrator.register", "orchestrator.release_machine",
     "worker.deregister", "worker.register",
@@ -346,7 +346,7 @@ async def end_turns(world: PostgresWorld, played: Played) -> None:
     turn = a_turn(
         claimed, played.held.job.graph, parent=ParentNode("1", "n", 1), finished=FinishJob(JobStatus.COMPLETED)
     )
-    turn.job.status = JobStatus.COMPLETED
+    turn.job.status, turn.batches = JobStatus.COMPLETED, {1: 1}
     assert await store.commit_turns([turn], store.clock.now()) == {played.job_id}
 
 

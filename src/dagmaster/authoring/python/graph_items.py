@@ -200,9 +200,9 @@ class Group(GraphItem):
     kind: ItemKind = "group"
 
     def __init__(self, name: str, tasks: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
-        given: Any = name
-        if not isinstance(given, str) or not given:
-            raise NodesRejected(f"a group has a name, not {given!r}")
+        argument: Any = name
+        if not isinstance(argument, str) or not argument:
+            raise NodesRejected(f"a group has a name, not {argument!r}")
         super().__init__(name)
         self.tasks: list[Task | ResultCollector] = []
         self.groups: list[Group] = []

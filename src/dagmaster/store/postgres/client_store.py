@@ -9,7 +9,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.job_records import Accepted
-from dagmaster.store.postgres.added_nodes import SQL as ADDED
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
 
 _SQL = queries("client")
+_ADDED = queries("added_nodes")
 MAX_ID: Final = 2**63 - 1
 _COLUMNS = (
     "ids", "workflow_ids", "versions", "hashes", "inputs", "envs", "priorities", "keys", "body_hashes", "submitters",
@@ -110,7 +110,7 @@ class PostgresClientStore:
             params |= {name: column[0] for name, column in entry_columns(audit).items()}
         submit = submit_statement(is_single=True, is_audited=bool(audit))
         number = {"job_id": int(job.id)}
-        before = [(submit, params), (ADDED["first_batch"], number)]
+        before = [(submit, params), (_ADDED["first_batch"], number)]
         stored = await self.session.copy_in_transaction(before, copies_of(int(job.id), 1, rows))
         if stored:
             return Accepted(job.id, is_new=True)
@@ -118,7 +118,7 @@ class PostgresClientStore:
 
     async def reserve_batch(self, job_id: str) -> int | None:
         """Return the number of a new batch of nodes for a job; None if there is no such job."""
-        reserved = await reserve_batch(self.session, ADDED["reserve_job_batch"], {"job_id": int(job_id)})
+        reserved = await reserve_batch(self.session, _ADDED["reserve_job_batch"], {"job_id": int(job_id)})
         return None if reserved is None else reserved[1].number
 
     async def add_batch(
@@ -127,7 +127,7 @@ class PostgresClientStore:
         """Store a batch and ask the owner of the job to accept it; return the id of the command."""
         params = {"job_id": int(job_id), "number": number, "sent_by": sent_by, **entry_columns(audit)}
         copies = copies_of(int(job_id), number, rows)
-        before, after = [(ADDED["mark_written"], params)], [(ADDED["send_job_batch"], params)]
+        before, after = [(_ADDED["mark_written"], params)], [(_ADDED["send_job_batch"], params)]
         stored = await self.session.copy_in_transaction(before, copies, after)
         return str(stored[0]["id"]) if stored else None
 
