@@ -170,7 +170,18 @@ def _python() -> str:
 
 
 PYTHON_NAMES = (
-    *("task", "workflow", "handler_task", "conditional", "fan_out", "fan_in", "group", "approval", "wait", "child_workflow"),
+    *(
+        "task",
+        "workflow",
+        "handler_task",
+        "conditional",
+        "fan_out",
+        "fan_in",
+        "group",
+        "approval",
+        "wait",
+        "child_workflow",
+    ),
     *(
         "any_of",
         "all_of",

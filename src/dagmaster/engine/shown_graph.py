@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
 
 MAX_ARROWS: Final = 1_000
-"""A group of more nodes times dependencies keeps the node that joins them: nobody reads that many arrows."""
+"""A group of more nodes times dependencies keeps the node that joins them: so many arrows cannot be read."""
 
 
 def shown_graph(graph: Graph) -> Graph:

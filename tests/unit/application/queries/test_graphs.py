@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dagmaster.application.queries.graphs import job_graph, workflow_graph
+from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.views import Kind
 from dagmaster.errors import WorkflowNotFound
 from tests.unit.application.queries.test_workflows import a_version
@@ -52,6 +53,34 @@ def test_edges_have_branches_and_alternatives():
         {"source": "small", "target": "end", "branches": [], "is_alternative": True},
         {"source": "split", "target": "end", "branches": [], "is_alternative": True},
     ]
+
+
+GROUPED = {
+    "workflow_id": "flow",
+    "version": 1,
+    "nodes": {
+        "x": {"handler": "a", "queue": "q"},
+        "y": {"handler": "a", "queue": "q"},
+        "clean": {"type": "group", "depends_on": ["x", "y"]},
+        "wash": {"handler": "a", "queue": "q", "group": "clean"},
+        "pack": {"handler": "a", "queue": "q", "depends_on": "clean"},
+    },
+}
+
+
+def test_a_group_joins_its_nodes_and_no_node_is_shown_that_was_not_written():
+    app = an_application(FakeReadStore([a_record()], definitions={"x": GROUPED}))
+    view = run(job_graph(app, "7"))
+    assert [(node.node_id, node.kind) for node in view.nodes][2] == ("clean", Kind.GROUP)
+    assert [(edge.source, edge.target) for edge in view.edges] == [
+        ("x", "wash"),
+        ("y", "wash"),
+        ("clean", "pack"),
+        ("wash", "clean"),
+    ]
+    job = run(job_detail(app, "7"))
+    assert list(job.nodes) == ["x", "y", "clean", "wash", "pack"]
+    assert job.dependencies["wash"] == ("x", "y")
 
 
 def test_a_workflow_without_an_active_version_shows_its_newest():
