@@ -69,13 +69,12 @@ class Routes:
         also: Mapping[int, str] | None = None,
         same: Mapping[int, str] | None = None,
         headers: Sequence[str] = (),
-        request_body: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Callable[[F], F]:
         """Declare a route.
 
         `headers`: what its answer has beside those of every answer, see `openapi.HEADERS`. `also`, `same`: descriptions
-        of other statuses, without a body and with the same one. `request_body`: of a route that reads it itself.
+        of other statuses, without a body and with the same one.
         """
         self.scopes[method, path] = scope
         content = {media_type: {"schema": schema_of(returns)}}
@@ -87,8 +86,6 @@ class Routes:
         others |= {code: {**answer, "description": text} for code, text in (same or {}).items()}
         responses: dict[int | str, dict[str, Any]] = {status: answer, **others, **PROBLEMS}
         extra: dict[str, Any] = {} if scope is None else {"security": [{"key": []}], "x-scope": scope.value}
-        if request_body is not None:
-            extra["requestBody"] = dict(request_body)
         if "ETag" in headers:
             responses[304] = {"description": "Nothing has changed.", "headers": answer["headers"]}
             extra["parameters"] = [IF_NONE_MATCH]

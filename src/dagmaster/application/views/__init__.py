@@ -15,6 +15,7 @@ from dagmaster.application.views.fleet import (
     WorkerView,
 )
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
+from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.views.handlers import HandlerTestView, HandlerView
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView, SchemaView
@@ -108,6 +109,7 @@ __all__ = [
     "TERMINAL_JOB",
     "TERMINAL_NODE",
     "ActivateResult",
+    "AddedNodesView",
     "ApiKeyView",
     "AttemptStatus",
     "AttemptView",
@@ -138,6 +140,7 @@ __all__ = [
     "FootprintsView",
     "GraphEdgeView",
     "GraphNodeView",
+    "GraphTaskView",
     "GraphView",
     "GroupView",
     "HandlerTestView",
@@ -187,6 +190,7 @@ __all__ = [
     "ReasonCode",
     "ReasonView",
     "RegistrationView",
+    "ReleasedHoldView",
     "ResumePlanView",
     "SchemaView",
     "SkipReason",

@@ -39,12 +39,6 @@ MAX_LINES_BYTES: Final = 256 * 1024 * 1024
 NDJSON: Final = "application/x-ndjson"
 Path = list[str | int]
 Text = Annotated[str, Field(max_length=200)]
-LINES: Final = {
-    "required": True,
-    "description": 'NDJSON, also with Content-Encoding: gzip, at most 64 MiB: a line {"job": …} first, where a job is'
-    ' submitted, then lines {"task": …}, {"group": …}, {"dependency": …} and {"known": [id, node id]}.',
-    "content": {NDJSON: {"schema": {"type": "string"}}},
-}
 
 
 class ReferenceBody(Body):
@@ -158,9 +152,12 @@ async def submit(app: App, caller: Caller, body: GraphJobBody) -> JSONResponse:
     return await _submit(app, caller.name, body, builder.part)
 
 
-@routes.post("/jobs/graph/lines", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"], request_body=LINES)
+@routes.post("/jobs/graph/lines", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
 async def submit_lines(app: App, caller: Caller, compiler: Compiler, request: Request) -> JSONResponse:
-    """Submit a job with a large graph of its own, as lines. All of it is stored, or nothing."""
+    """Submit a job with a large graph of its own: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
+
+    First a line {"job": …}, then lines {"task": …}, {"group": …}, {"dependency": …}. All of it is stored, or nothing.
+    """
     job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
     assert job is not None  # noqa: S101 - for mypy; `has_job`
     return await _submit(app, caller.name, job, part)
@@ -175,11 +172,14 @@ async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seco
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/jobs/{job_id}/tasks/lines", Scope.SUBMIT, "AddedNodesView", request_body=LINES)
+@routes.post("/jobs/{job_id}/tasks/lines", Scope.SUBMIT, "AddedNodesView")
 async def add_lines(
     app: App, caller: Caller, compiler: Compiler, job_id: JobId, request: Request, wait_seconds: WaitSeconds = 5.0
 ) -> JSONResponse:
-    """Add many tasks to a job that has not finished, as lines: all or none."""
+    """Add many tasks to a job that has not finished: NDJSON as for a new job, without its line. All or none.
+
+    A line {"known": [id, node id]} names a task or a group of the job that others refer to.
+    """
     _, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=False)
     view = await add_nodes(app, job_id, part, sent_by=caller.name, wait_seconds=wait_seconds)
     return JSONResponse(view.to_dict())
