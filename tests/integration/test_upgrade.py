@@ -61,18 +61,6 @@ def old_database(postgres: str) -> Iterator[str]:
         yield dsn
     finally:
         asyncio.run(execute(postgres, f"DROP DATABASE {name} WITH (FORCE)"))
-    with shared_server() as server:
-        # Other processes of the test run use the same server.
-        name = f"old_schema_{os.getpid()}"
-        asyncio.run(execute(server, f"CREATE DATABASE {name}"))
-        dsn = dsn_of(server, name)
-        try:
-            schema_version.upgrade(dsn, "0001")
-            definition = json.dumps(GRAPH.definition).replace("'", "''")
-            asyncio.run(execute(dsn, OLD_ROWS.format(hash=GRAPH.content_hash, definition=definition)))
-            yield dsn
-        finally:
-            asyncio.run(execute(server, f"DROP DATABASE {name} WITH (FORCE)"))
 
 
 async def execute(dsn: str, script: str) -> None:
