@@ -31,7 +31,7 @@ from dagmaster.store.postgres.client_store import submit_statement
 from dagmaster.store.postgres.named_queries import parts, queries
 from dagmaster.store.postgres.turn_statement import _COLUMNS
 from dagmaster.store.postgres.worker_store import _REPORT_ONE
-from tests.conformance.jobs import Played, a_job, a_turn, stops_of
+from tests.conformance.jobs import Played, a_job, a_task, a_turn, stops_of
 from tests.conformance.stores import PostgresWorld, _sessions, in_world
 
 if TYPE_CHECKING:
@@ -316,6 +316,14 @@ async def run_turns(world: PostgresWorld, played: Played, tasks: list[ClaimedTas
     await played.turn(*map(result_event, results), reported=reported, results=[row.id for row in results])
     completed = [row.node_id for row in results]
 
+    # One row of each kind, as in every turn of a chain.
+    await played.worker.report([outcome(tasks[1])])
+    (result,) = await store.read_results(BATCH, after=last_of_others)
+    await write(
+        played, nodes=1, results=[result.id], notified_results=[result], tasks=[a_task(world)],
+        events=[AuditEvent(EventType.SIGNAL_RECEIVED)],
+    )  # fmt: skip
+
     await played.worker.report([outcome(tasks[0])])
     (result,) = await store.read_results(BATCH, after=last_of_others)
     job_id = int(played.job_id)
@@ -350,12 +358,12 @@ async def end_turns(world: PostgresWorld, played: Played) -> None:
     assert await store.commit_turns([turn], store.clock.now()) == {played.job_id}
 
 
-async def write(played: Played, **fields: Any) -> None:
+async def write(played: Played, *, nodes: int = BATCH, **fields: Any) -> None:
     """Commit a turn in which some nodes change, some are added, and some tasks are dispatched."""
     store: Any = played.orchestrator
     (claimed,) = await store.load_owned([played.job_id])
     turn: TurnCommit = a_turn(claimed, played.held.job.graph, **fields)
-    turn.changed = list(turn.job.walk())[1 : BATCH + 1]
+    turn.changed = list(turn.job.walk())[1 : nodes + 1]
     assert await store.commit_turns([turn], store.clock.now()) == {played.job_id}
 
 
@@ -412,6 +420,10 @@ NAMES |= {
 }
 
 
+ONE_ROW = ("EXISTS (SELECT FROM owned)", "refuted AS (", "processed AS (", "nodes_changed AS (", "dispatched AS (")
+"""What the statement of a turn contains that has one row of each kind."""
+
+
 class Plans:
     """The plans of all statements that stores executed: the rows that the parts of each handled."""
 
@@ -462,6 +474,7 @@ class Plans:
         assert max(large.values()) <= 3 * CROWD, large
         executed = {name for name, _, _ in self.rows}
         assert {*NAMES.values(), "turn"} - SMALL - executed == set()
+        assert any(all(part in text for part in ONE_ROW) for text in self.texts)
         turns = "\n".join(self.texts)
         assert [name for name in _COLUMNS if parts("turn")[name].partition(" AS (")[0] not in turns] == []
 

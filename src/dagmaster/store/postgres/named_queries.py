@@ -88,10 +88,10 @@ def encode_numbers(numbers: Sequence[Any] | None) -> str | None:
     return None if numbers is None else "{" + repr(list(numbers))[1:-1].replace("None", "NULL") + "}"
 
 
-def encode_texts(texts: Sequence[str | None] | None) -> str | None:
-    """Return an array of texts as PostgreSQL parses it."""
-    if texts is None:
-        return None
+def encode_texts(texts: Sequence[str | None] | str | None) -> str | None:
+    """Return an array of texts as PostgreSQL parses it. A text is an encoded array already."""
+    if texts is None or isinstance(texts, str):
+        return texts
     quoted = ["NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts]
     return "{" + ",".join(quoted) + "}"
 

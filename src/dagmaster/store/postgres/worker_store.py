@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import time
+from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +24,7 @@ from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.added_nodes import PostgresTaskNodes, report_with_nodes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import compile_query, for_one_row, parts, queries, split_ids
+from dagmaster.store.postgres.named_queries import compile_query, encode_texts, parts, queries, split_ids
 from dagmaster.store.result_notifications import fits_notification
 from dagmaster.telemetry.logs import set_process_field
 
@@ -50,7 +51,7 @@ def claim_query(ready: str, condition: str | None = None) -> Query:
 
 _CLAIM: Final = claim_query("ready")
 _CLAIM_EXCLUSIVE: Final = claim_query("ready_exclusive")
-_REPORT_ONE: Final = compile_query("worker.report", for_one_row(parts("worker")["report"]))
+_REPORT_ONE: Final = _SQL["report_one"]
 _REPORT: Final = (
     "task_ids", "tokens", "statuses", "permanents", "outputs", "output_refs", "errors", "metrics", "versions",
     "running_seconds",
@@ -189,8 +190,8 @@ class PostgresWorkerStore(PostgresTaskNodes):
         if not queues:
             return []
         return await self._claim(_CLAIM, {
-            "queues": queues, "limit": limit, "other_slots": limit, "process_bound": list(process_bound),
-            "process_slots": process_slots or 0, "isolates": process_slots is not None,
+            "queues": queues, "limit": limit, "other_slots": limit, "process_slots": process_slots or 0,
+            "process_bound": _encode_names(frozenset(process_bound)), "isolates": process_slots is not None,
             "scan_limit": limit + SCAN_AHEAD,
         })  # fmt: skip
 
@@ -313,6 +314,12 @@ def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedT
     task = ClaimedTask(str(task_id), token, str(job_id), *rest)
     task.isolation = _ISOLATIONS[task.isolation]
     return task
+
+
+@lru_cache(maxsize=4)
+def _encode_names(names: frozenset[str]) -> str | None:
+    """Return the names of handlers as an array. Once, and not for each claim: a worker has about a hundred."""
+    return encode_texts(sorted(names))
 
 
 def _columns(names: Sequence[str], rows: Sequence[tuple[JsonValue, ...]]) -> JsonObject:

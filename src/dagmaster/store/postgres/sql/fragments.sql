@@ -54,3 +54,35 @@ entries AS (
                          :request_ids::text[], :details::text[])
          AS e (actor, action, object_kind, object_id, request_id, details)
 )
+
+-- name: results_of_accepted
+-- The results of accepted reports, and the notifications of the owners of their jobs.
+reported AS (
+    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
+                                  output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
+                                  started_at, reported_at, batches)
+    SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
+           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock(), batches
+    FROM accepted
+    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
+              handler_version
+),
+-- Separate, so that no output is carried along when the notification has no results.
+encoded AS MATERIALIZED (
+    SELECT job_id,
+           CASE WHEN :notifies_results THEN
+               json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
+                                extract(epoch FROM started_at)::float8, extract(epoch FROM reported_at)::float8,
+                                handler_version)::text
+           END AS result
+    FROM reported
+)
+SELECT string_agg(task_id::text, ',') AS task_ids,
+       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id,
+                               CASE WHEN octet_length(o.results) < 7900 THEN 'results 2 [' || o.results || ']'
+                                    ELSE 'results' END))
+        FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
+              FROM (SELECT job_id, string_agg(result, ',') AS results FROM encoded GROUP BY job_id) s
+              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = s.job_id LIMIT 1) j
+              WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS notified
+FROM reported

@@ -5,7 +5,8 @@
 --
 -- No plan depends on statistics: see the head of worker.sql. `(job_id IN (SELECT id FROM owned)) IS TRUE` is always a
 -- hashed subplan; without IS TRUE it would be a join of any kind. Rows that have a column to set of their own are updated
--- by their ctid: only the owner changes them, so that none moves after the look-up.
+-- by their ctid: only the owner changes them, so that none moves after the look-up. A statement for one job needs none of
+-- this: its keys are constants (`_for_one_job` in turn_statement.py).
 
 -- name: notified
 -- The jobs with a result in a notification that is not stored, not stored any more, or stored differently.
@@ -73,13 +74,11 @@ to_count AS (
 -- name: results
 -- Delete the processed results; each becomes a finished attempt.
 processed AS (
-    DELETE FROM dag_task_results
-    WHERE ctid = ANY(ARRAY(
-        SELECT r.row_id
-        FROM unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
-        CROSS JOIN LATERAL (SELECT r.ctid AS row_id FROM dag_task_results r
-                            WHERE r.id = n.id AND r.job_id = n.job_id LIMIT 1) r
+    DELETE FROM dag_task_results r
+    WHERE r.id = ANY(ARRAY(
+        SELECT n.id FROM unnest(:result_ids::bigint[], :result_job_ids::bigint[]) AS n (id, job_id)
         WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE))
+      AND (r.job_id IN (SELECT id FROM owned)) IS TRUE
     RETURNING *
 ),
 attempts AS (

@@ -112,35 +112,22 @@ WITH accepted AS (
 removed AS (
     DELETE FROM dag_task_queue WHERE task_id = ANY(ARRAY(SELECT task_id FROM accepted))
 ),
-reported AS (
-    INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, worker_id, status, permanent, output,
-                                  output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
-                                  started_at, reported_at, batches)
-    SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
-           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock(), batches
-    FROM accepted
-    RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
-              handler_version
+{@results_of_accepted}
+
+-- name: report_one
+-- The same for one task: its key is a constant, so that its row need not be locked before it is deleted. That takes 156
+-- instead of 182 µs of the server's CPU (2026-11, PostgreSQL 18).
+WITH accepted AS (
+    DELETE FROM dag_task_queue q
+    USING (VALUES (:task_ids::bigint, :tokens::bigint, :statuses::text, :permanents::boolean, :outputs::text,
+                   :output_refs::text, :errors::text, :metrics::text, :versions::text, :running_seconds::float8))
+          AS n (task_id, token, status, permanent, output, output_ref, error, metrics, handler_version,
+                running_seconds)
+    WHERE q.task_id = n.task_id AND q.lease_token = n.token AND q.worker_id = :worker_id
+    RETURNING n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, q.batches,
+              coalesce(q.started_at, clock() - make_interval(secs => n.running_seconds)) AS started_at
 ),
--- Separate, so that no output is carried along when the notification has no results.
-encoded AS MATERIALIZED (
-    SELECT job_id,
-           CASE WHEN :notifies_results THEN
-               json_build_array(id, job_id, node_id, attempt, status, permanent, output::text, output_ref, error::text,
-                                extract(epoch FROM started_at)::float8, extract(epoch FROM reported_at)::float8,
-                                handler_version)::text
-           END AS result
-    FROM reported
-)
-SELECT string_agg(task_id::text, ',') AS task_ids,
-       (SELECT count(pg_notify('dagmaster_owner_' || o.owner_id,
-                               CASE WHEN octet_length(o.results) < 7900 THEN 'results 2 [' || o.results || ']'
-                                    ELSE 'results' END))
-        FROM (SELECT j.owner_id, string_agg(s.results, ',') AS results
-              FROM (SELECT job_id, string_agg(result, ',') AS results FROM encoded GROUP BY job_id) s
-              CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = s.job_id LIMIT 1) j
-              WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS notified
-FROM reported
+{@results_of_accepted}
 
 -- name: release
 -- Release tasks that were not started: they keep their position in the queue. One that is to stop is reported instead.
