@@ -29,7 +29,7 @@ def on_api(test: Callable[[Api], Coroutine[Any, Any, None]]) -> Callable[[], Non
     async def run() -> None:
         # No worker serves the queue of the tasks.
         async with opened_api(queues=["other"]) as api:
-            await api.use_key(Scope.SUBMIT, Scope.READ)
+            await api.use_key(Scope.ADMIN)
             await test(api)
 
     return lambda: asyncio.run(run())

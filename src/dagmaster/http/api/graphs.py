@@ -144,7 +144,7 @@ class GraphJobBody(GraphJob):
     graph: PartBody
 
 
-@routes.post("/jobs/graph", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
+@routes.post("/jobs/graph", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
 async def submit(app: App, caller: Caller, body: GraphJobBody) -> JSONResponse:
     """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
@@ -152,7 +152,7 @@ async def submit(app: App, caller: Caller, body: GraphJobBody) -> JSONResponse:
     return await _submit(app, caller.name, body, builder.part)
 
 
-@routes.post("/jobs/graph/lines", Scope.SUBMIT, "SubmitResult", 202, headers=["Location"])
+@routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
 async def submit_lines(app: App, caller: Caller, compiler: Compiler, request: Request) -> JSONResponse:
     """Submit a job with a large graph of its own: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
 
@@ -163,7 +163,7 @@ async def submit_lines(app: App, caller: Caller, compiler: Compiler, request: Re
     return await _submit(app, caller.name, job, part)
 
 
-@routes.post("/jobs/{job_id}/tasks", Scope.SUBMIT, "AddedNodesView")
+@routes.post("/jobs/{job_id}/tasks", Scope.ADMIN, "AddedNodesView")
 async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seconds: WaitSeconds = 5.0) -> JSONResponse:
     """Add up to 1,000 tasks to a job that has not finished: all or none."""
     builder = PartBuilder(app.default_queue)
@@ -172,7 +172,7 @@ async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seco
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/jobs/{job_id}/tasks/lines", Scope.SUBMIT, "AddedNodesView")
+@routes.post("/jobs/{job_id}/tasks/lines", Scope.ADMIN, "AddedNodesView")
 async def add_lines(
     app: App, caller: Caller, compiler: Compiler, job_id: JobId, request: Request, wait_seconds: WaitSeconds = 5.0
 ) -> JSONResponse:
@@ -185,7 +185,7 @@ async def add_lines(
     return JSONResponse(view.to_dict())
 
 
-@routes.post("/jobs/{job_id}/holds/{signal}/release", Scope.SUBMIT, "ReleasedHoldView")
+@routes.post("/jobs/{job_id}/holds/{signal}/release", Scope.ADMIN, "ReleasedHoldView")
 async def release(app: App, job_id: JobId, signal: str) -> JSONResponse:
     """Let a job complete that the code which made it kept open while it added tasks."""
     return JSONResponse((await release_hold(app, job_id, signal)).to_dict())
