@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from typing import TYPE_CHECKING
+import subprocess
+import sys
 
 import pytest
 
@@ -12,9 +13,6 @@ from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.fork_server import ROOT, run_command
 from tests.acceptance.test_readme import read_steps
 from tests.server_folders import copy_migrated_cluster, server_folder
-
-if TYPE_CHECKING:
-    import subprocess
 
 EXAMPLE = str(ROOT / "examples" / "decorated.py")
 FLOW = """
@@ -107,6 +105,21 @@ def test_the_example_runs_and_its_job_can_be_shown():
     assert (job["status"], job["result"]["summary"]["stations"]) == ("COMPLETED", 12)
     shown = dagmaster("jobs", "show", job["job_id"], "--json")
     assert json.loads(shown.stdout)["workflow_id"] == "nightly"
+
+
+@pytest.mark.parametrize(
+    ("script", "line"), [("nightly_etl", "is COMPLETED: 1900 rows of 3 sources"), ("airflow_style", "COMPLETED")]
+)
+def test_an_example_of_a_graph_in_code_runs_as_a_script(script, line):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{script}.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert line in done.stdout
 
 
 def test_a_job_without_a_result_of_its_own_completes(file):

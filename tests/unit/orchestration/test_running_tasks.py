@@ -1,0 +1,195 @@
+"""Tasks that add tasks to their own job, over a database in memory: with their success, or at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster import (
+    Group,
+    OrchContext,
+    ResultCollector,
+    RunningTask,
+    add_task_to_job,
+    create_job,
+    create_task,
+    get_current_context,
+    get_task,
+    map_values,
+    run_job_test_async,
+)
+from dagmaster.errors import NodesRejected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+RETRY = {"max_attempts": 4, "initial_delay_seconds": 0.01}
+SEEN: list[Any] = []
+FAILURES = [0]
+
+
+def note(value: Any = None) -> Any:
+    SEEN.append(value)
+    return value
+
+
+def square(chunk: list[int]) -> list[int]:
+    return [value * value for value in chunk]
+
+
+def _fail_sometimes() -> None:
+    if FAILURES[0]:
+        FAILURES[0] -= 1
+        raise RuntimeError("drawn to fail")
+
+
+async def split(count: int) -> int:
+    handle = await map_values(square, range(count), chunk=4)
+    await get_current_context().apply(create_task(note, {"value": handle}, name="total"))
+    _fail_sometimes()
+    return count
+
+
+def split_in_a_plain_function(count: int) -> int:
+    context = get_current_context()
+    context.apply([create_task(note, {"value": 1}, name="first")])
+    context.apply(create_task(note, {"value": map_values(square, range(count))}, name="total"))
+    return count
+
+
+async def add_now() -> str:
+    task = create_task(note, {"value": "now"}, name="extra")
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await context.apply(task, at_once=True)
+    SEEN.append(("id", task.id))
+    assert (task.node_id, task.job_id) == ("extra", context.job_id)
+    _fail_sometimes()
+    await context.apply(create_task(note, {"value": [task]}, name="later"))
+    return "done"
+
+
+async def add_by_name() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await add_task_to_job(context.job_id, note, {"value": "by name"})
+
+
+async def add_into_a_group() -> None:
+    group = Group("more", [create_task(note, {"value": number}) for number in range(3)])
+    last = create_task(note, {"value": "after the group"})
+    group >> last
+    await get_current_context().apply([group, last])
+
+
+async def add_a_cycle() -> None:
+    one, two = create_task(note, name="one"), create_task(note, name="two")
+    one >> two >> one
+    await get_current_context().apply([one, two])
+
+
+async def add_to_another_job() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await context.apply(create_task(note), job_id=1)
+
+
+def in_memory(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    async def run() -> None:
+        SEEN.clear()
+        FAILURES[0] = 0
+        async with OrchContext(in_memory=True):
+            await test()
+
+    return lambda: asyncio.run(run())
+
+
+async def run(function: Callable[..., Any], **kwargs: Any) -> Any:
+    return await run_job_test_async(await create_job("growing", create_task(function, kwargs, retry=RETRY)))
+
+
+@in_memory
+async def test_tasks_that_a_task_adds_run_after_it_and_take_the_results_of_one_another():
+    job = await run(split, count=10)
+    assert job.status == "COMPLETED"
+    assert SEEN == [[[0, 1, 4, 9], [16, 25, 36, 49], [64, 81]]]
+
+
+@in_memory
+async def test_what_failed_attempts_added_is_not_added():
+    FAILURES[0] = 2
+    job = await run(split, count=10)
+    assert (job.status, len(SEEN)) == ("COMPLETED", 1)
+
+
+@in_memory
+async def test_a_plain_function_adds_tasks_in_several_calls_without_await():
+    job = await run(split_in_a_plain_function, count=3)
+    assert job.status == "COMPLETED"
+    assert sorted(map(str, SEEN)) == ["1", "[[0, 1, 4]]"]
+
+
+@in_memory
+async def test_a_task_that_is_added_at_once_is_added_once_although_its_attempt_is_retried():
+    FAILURES[0] = 2
+    job = await run(add_now)
+    assert job.status == "COMPLETED"
+    assert SEEN.count("now") == 1
+    assert ["now"] in SEEN, "a task that is added later takes its result"
+    ids = {seen[1] for seen in SEEN if isinstance(seen, tuple)}
+    assert len(ids) == 1, "every attempt gets the same id"
+    assert (await get_task(ids.pop())).result == "now"
+
+
+@in_memory
+async def test_a_running_task_adds_to_its_own_job_by_name():
+    assert (await run(add_by_name)).status == "COMPLETED"
+    assert SEEN == ["by name"]
+
+
+@in_memory
+async def test_a_group_that_a_task_adds_is_complete_before_its_followers_start():
+    assert (await run(add_into_a_group)).status == "COMPLETED"
+    assert sorted(map(str, SEEN[:3])) == ["0", "1", "2"]
+    assert SEEN[3:] == ["after the group"]
+
+
+@in_memory
+async def test_a_cycle_fails_the_task_and_is_spelled_out():
+    job = await run(add_a_cycle)
+    assert job.status == "FAILED"
+    assert "cycle: one → two → one" in str(job.error)
+    assert SEEN == []
+
+
+@in_memory
+async def test_a_task_cannot_add_to_another_job():
+    job = await run(add_to_another_job)
+    assert "a running task adds to its own job" in str(job.error)
+
+
+def test_outside_of_a_task_and_of_a_context_there_is_no_current_context():
+    with pytest.raises(RuntimeError, match="there is no context here"):
+        asyncio.run(_ask())
+
+
+async def _ask() -> None:
+    get_current_context()
+
+
+def test_map_outside_of_a_task_makes_tasks_of_the_graph_that_uses_it():
+    handle = map_values(square, range(10), chunk=3)
+    assert isinstance(handle, ResultCollector)
+    assert [task.kwargs["chunk"] for task in handle.sources] == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9]]  # type: ignore[union-attr]
+
+
+def test_map_takes_values_and_not_a_task():
+    with pytest.raises(NodesRejected, match="takes the values themselves"):
+        map_values(square, create_task(note))  # type: ignore[arg-type]
+
+
+def test_a_chunk_has_at_least_one_value():
+    with pytest.raises(ValueError, match="at least 1 value"):
+        map_values(square, [1], chunk=0)
