@@ -164,6 +164,7 @@ def as_round(scenario: Callable[[random.Random], Coroutine[Any, Any, Done]]) -> 
 ROUNDS: Final = [
     Round("simulation", simulation, 60.0),
     Round("kill", as_round(lambda chance: scenarios.kill_services(5, nodes=10_000, chance=chance)), 60.0),
+    Round("grow", as_round(lambda chance: scenarios.kill_growing_jobs(3, tasks=100, chance=chance)), 30.0),
     Round("poison", as_round(lambda chance: scenarios.poison_workers(kills_worker=chance.random() < 0.5)), 30.0),
     Round("postgresql", as_round(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
     Round("stop", as_round(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),

@@ -24,6 +24,11 @@ def test_owners_and_workers_are_killed_and_nothing_is_lost_or_done_twice():
     assert done == {"kill orchestrator": 5, "kill worker": 5}
 
 
+def test_tasks_that_a_killed_task_added_run_once():
+    done = play(scenarios.kill_growing_jobs(2, tasks=20, chance=random.Random(2)))
+    assert done == {"kill orchestrator": 2, "kill worker": 2}
+
+
 def test_a_task_that_kills_its_worker_fails_and_its_neighbours_complete():
     # It dies once beside the others; then its child process dies alone.
     assert play(scenarios.poison_workers(kills_worker=False)) == {"poison": 1}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HANDLERS = """
 import asyncio, os, secrets
-from dagmaster import HandlerContext, handler
+from dagmaster import HandlerContext, Task, get_current_context, handler
 
 LEDGER = os.open(os.environ["CHAOS_LEDGER"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -38,6 +38,20 @@ async def work(ctx: HandlerContext, seconds: float = 0.0, behind: int = 0) -> di
     await gate(ctx.job_id, behind)
     if seconds:
         await asyncio.sleep(seconds)
+    mark = secrets.token_hex(8)
+    write("end", ctx.job_id, ctx.node_id, ctx.attempt, mark)
+    return {"mark": mark}
+
+@handler("grow", queue="work")
+async def grow(ctx: HandlerContext, count: int, behind: int) -> dict:
+    # Half of the tasks are added at once, before it can be killed, the others with its success.
+    write("begin", ctx.job_id, ctx.node_id, ctx.attempt, ctx.fencing_token)
+    tasks = [Task("chaos.work", queue="work", retry={"max_lost": 1000}) for _ in range(count)]
+    for task in tasks:
+        task.entrypoint = "work"
+    await get_current_context().apply(tasks[: count // 2], at_once=True)
+    await gate(ctx.job_id, behind)
+    await get_current_context().apply(tasks[count // 2 :])
     mark = secrets.token_hex(8)
     write("end", ctx.job_id, ctx.node_id, ctx.attempt, mark)
     return {"mark": mark}

@@ -78,22 +78,53 @@ async def kill_services(kills: int, nodes: int, chance: random.Random) -> Done:
         job = await fleet.job(fan_out(nodes, parallel=500, gates=kills + 1))
         for number in range(kills):
             await in_portion(fleet, job, number, of=kills + 1, nodes=nodes, chance=chance)
-            owner, owner_id = await fleet.owner(job)
-            worker, worker_id = await fleet.busy_worker(chance)
-            seq = await fleet.events(job)
-            for victim in chance.sample([owner, worker], 2):
-                victim.signal(signal.SIGKILL)
-            started = time.monotonic()
-            fleet.ledger.open_gate(job, number + 1)
-            replaced = asyncio.create_task(fleet.start("orchestrator", "worker"))
-            await asyncio.gather(
-                done.record_after("kill orchestrator", started, _has_new_owner_acted(fleet, job, owner_id, seq)),
-                done.record_after("kill worker", started, _is_reclaimed(fleet, worker_id)),
-            )
-            await replaced
+            await _kill_owner_and_worker(fleet, job, number + 1, done, chance)
         await fleet.wait_finished(job)
         done.work += await fleet.check()
     return done
+
+
+async def kill_growing_jobs(kills: int, tasks: int, chance: random.Random) -> Done:
+    """Kill the owner and the worker of a job whose running task has added tasks, again and again."""
+    done = Done()
+    growing = ", ".join(
+        f"g{number}: {{handler: grow, queue: work, retry: {{max_lost: 1000}}, params: {{count: {tasks}, behind: {number}}},"
+        f" next: {f'g{number + 1}' if number < kills else 'last'}}}"
+        for number in range(1, kills + 1)
+    )
+    last = "last: {handler: work, queue: work, retry: {max_lost: 1000}}"
+    async with Fleet() as fleet:
+        await fleet.start("orchestrator", "orchestrator", "worker", "worker")
+        job = await fleet.job(f"{{workflow_id: growing, version: 1, nodes: {{{growing}, {last}}}}}")
+        accepted = "SELECT count(*) >= $2 FROM dag_node_batches WHERE job_id = $1 AND accepted_order IS NOT NULL"
+        for number in range(kills):
+            # Of each task before it two batches are accepted, of this one the first.
+            await fleet.until(accepted, int(job), 2 * number + 1)
+            await _kill_owner_and_worker(fleet, job, number + 1, done, chance)
+        await fleet.wait_finished(job)
+        done.work += await fleet.check()
+        added = await fleet.value(
+            "SELECT count(*) FROM dag_node_states WHERE job_id = $1 AND node_id LIKE 'work%'", int(job)
+        )
+        assert added == kills * tasks, f"{added} tasks were added, not {kills * tasks}"
+    return done
+
+
+async def _kill_owner_and_worker(fleet: Fleet, job: str, gate: int, done: Done, chance: random.Random) -> None:
+    """Kill the owner of a job and a busy worker, open a gate, and wait for the recovery."""
+    owner, owner_id = await fleet.owner(job)
+    worker, worker_id = await fleet.busy_worker(chance)
+    seq = await fleet.events(job)
+    for victim in chance.sample([owner, worker], 2):
+        victim.signal(signal.SIGKILL)
+    started = time.monotonic()
+    fleet.ledger.open_gate(job, gate)
+    replaced = asyncio.create_task(fleet.start("orchestrator", "worker"))
+    await asyncio.gather(
+        done.record_after("kill orchestrator", started, _has_new_owner_acted(fleet, job, owner_id, seq)),
+        done.record_after("kill worker", started, _is_reclaimed(fleet, worker_id)),
+    )
+    await replaced
 
 
 async def _has_new_owner_acted(fleet: Fleet, job: str, owner_id: int, seq: int) -> None:
