@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
     from dagmaster.authoring.entrypoints import entrypoint_of
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.authoring.handler_mocks import mock_handler
     from dagmaster.authoring.handler_registry import (
         CheckpointableHandler,
         Registry,
@@ -145,6 +146,7 @@ __all__ = [
     "list_workers",
     "load_workflow",
     "map_values",
+    "mock_handler",
     "register_handler",
     "register_worker",
     "registry_for",
@@ -191,6 +193,7 @@ _MODULES = {
     "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
     "dagmaster.authoring.entrypoints": ("entrypoint_of",),
     "dagmaster.authoring.handler_context": ("HandlerContext",),
+    "dagmaster.authoring.handler_mocks": ("mock_handler",),
     "dagmaster.authoring.handler_registry": (
         "CheckpointableHandler",
         "Registry",

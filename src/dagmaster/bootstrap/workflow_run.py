@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
@@ -70,9 +71,10 @@ def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
     """Return the tasks of the workflow; if it names other handlers, the known ones, too."""
     from dagmaster.bootstrap import find_handlers
 
-    registry = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)
+    tasks = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)
     names = {name for member in workflow.family() for name in _handlers_in(member.document.data.get("nodes"))}
-    return registry if all(name in registry for name in names) else registry.overlay(find_handlers(settings=settings))
+    is_whole = all(name in tasks for name in names)
+    return with_mocks(tasks if is_whole else tasks.overlay(find_handlers(settings=settings)))
 
 
 def _handlers_in(data: Any) -> Iterator[str]:

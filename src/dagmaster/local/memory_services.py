@@ -6,6 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.context import Application
+from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.local.idle_clock import IdleClock
 from dagmaster.local.runner import LocalServices
 from dagmaster.orchestrator.poll_schedule import Timing
@@ -51,8 +52,9 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     """Wire services whose jobs live in memory and end with this process.
 
     Leases never expire and nothing is polled: every writer is in this process, and the clock may jump. `processes`
-    serve one run: its worker closes them. `shares_loop`: see `Worker`.
+    serve one run: its worker closes them. `shares_loop`: see `Worker`. Handlers that a test replaced are replaced here.
     """
+    registry = with_mocks(registry)
     idle_clock = IdleClock(clock)
     database = database or MemoryDatabase(idle_clock)
     database.clock = idle_clock

@@ -6,6 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.authoring.handler_mocks import active_mock, with_mocks
 from dagmaster.bootstrap.workflow_run import run_blocking
 from dagmaster.errors import CommandRejected, HandlerInvalid, HandlerNotFound
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
@@ -89,7 +90,7 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
             config,
             settings,
             modules=(),
-            registry=ProcessRegistry(),
+            registry=with_mocks(ProcessRegistry()),
             concurrency=None,
             blob_dir=blob_directory(settings),
             in_process=True,
@@ -105,7 +106,7 @@ async def _check_functions(app: Application, job: Job) -> None:
     for batch in await added.load_batches(str(job.id), numbers) if numbers else ():
         for node in batch.nodes:
             name = json.loads(node.definition).get("handler")
-            if name is None or name in checked:
+            if name is None or name in checked or active_mock(name) is not None:
                 continue
             checked.add(name)
             try:

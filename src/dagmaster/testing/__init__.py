@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagmaster.authoring.handler_mocks import mock_handler
     from dagmaster.local.memory_services import memory_services
     from dagmaster.local.runner import Answers, LocalRunner, Observer
     from dagmaster.testing.clock import FakeClock
@@ -66,6 +67,7 @@ __all__ = [
     "local_services",
     "member",
     "memory_services",
+    "mock_handler",
     "nodes_added",
     "run_workflow",
     "start",
@@ -76,6 +78,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "dagmaster.authoring.handler_mocks": ("mock_handler",),
     "dagmaster.local.memory_services": ("memory_services",),
     "dagmaster.local.runner": ("Answers", "LocalRunner", "Observer"),
     "dagmaster.testing.clock": ("FakeClock",),

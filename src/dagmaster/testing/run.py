@@ -8,6 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
+from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
@@ -53,10 +54,11 @@ def run_workflow(
     ended, and only then is it retried: two attempts never overlap. A function that has not ended ten seconds later is
     abandoned, and its failure is permanent.
     """
-    registry = _registry(handlers).overlay(_known_handlers())
+    registry = with_mocks(_registry(handlers).overlay(_known_handlers()))
     if isinstance(workflow, Workflow):
         # A double of `handlers` replaces a task, too.
-        registry = _registry(handlers).overlay(workflow.handlers(DEFAULT_QUEUE)).overlay(_known_handlers())
+        doubles = _registry(handlers)
+        registry = with_mocks(doubles.overlay(workflow.handlers(DEFAULT_QUEUE)).overlay(_known_handlers()))
         inputs = to_inputs(inputs or {})
         workflow, *called = [member.compile(registry).graph for member in workflow.family()]
         children = [*called, *children]

@@ -1,0 +1,166 @@
+"""Handlers that a test replaced by name, in the runs of this process.
+
+A worker of a fleet never looks here: only registries that `with_mocks` returns do, those of runs in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import inspect
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from dagmaster.authoring.entrypoints import function_name
+from dagmaster.authoring.handler_context import CURRENT_CONTEXT
+from dagmaster.authoring.handler_decorator import HandlerStyle, check_entrypoint, entrypoint_spec, mark_of
+from dagmaster.authoring.handler_registry import Registry
+from dagmaster.errors import HandlerInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.authoring.handler_decorator import HandlerSpec
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+_QUEUE: Final = "default"
+"""The queue of a mock without an original. In one process it does not matter, and a task has one."""
+_LOCK: Final = threading.Lock()
+# Replaced as a whole, under the lock: a reader needs none.
+_active: tuple[mock_handler, ...] = ()
+
+
+class mock_handler:  # noqa: N801 - it is used like a function
+    """Replace a handler or an entrypoint in the runs of this process, as a context manager or a decorator.
+
+    `handler`: its name, or the function. `returns`: the result, or a function that gets the params by name and returns
+    it. `raises`: the exception of every attempt. `calls` has the params of each attempt, also after the end; a list
+    that is given as `calls=` is used for them. The params are checked as those of the handler that is replaced; the
+    result may be a part of its output. The last of several mocks of one handler is in effect.
+    """
+
+    def __init__(
+        self,
+        handler: str | Callable[..., Any],
+        *,
+        returns: Any = None,
+        raises: BaseException | type[BaseException] | None = None,
+        calls: list[dict[str, Any]] | None = None,
+    ) -> None:
+        if returns is not None and raises is not None:
+            raise TypeError("a mock either returns or raises: give one of returns= and raises=")
+        if inspect.iscoroutinefunction(returns):
+            raise TypeError("returns= is a value or a plain function, not a coroutine function")
+        self.name = _name_of(handler)
+        self.returns = returns
+        self.raises = raises
+        self.calls: list[dict[str, Any]] = [] if calls is None else calls
+
+    def __enter__(self) -> Self:
+        """Replace the handler, and forget earlier calls."""
+        global _active  # noqa: PLW0603 - the state of this module
+        with _LOCK:
+            if self not in _active:
+                self.calls.clear()
+            _active = (*_active, self)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        """Restore what was in effect before, whatever the order in which mocks end."""
+        global _active  # noqa: PLW0603 - likewise
+        with _LOCK:
+            last = len(_active) - 1 - _active[::-1].index(self)
+            _active = (*_active[:last], *_active[last + 1 :])
+
+    def __call__(self, function: F) -> F:
+        """Return the function with the handler replaced while it runs."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        @functools.wraps(function)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return await function(*args, **kwargs)
+
+        return call_async if inspect.iscoroutinefunction(function) else call  # type: ignore[return-value]
+
+    def spec_for(self, original: HandlerSpec | None) -> HandlerSpec:
+        """Return the handler that stands in for another, with its options and types; without one, for any params."""
+        if original is None:
+            return replace(entrypoint_spec(_any_params(self), self.name), queue=_QUEUE)
+        # A handler of the same kind: an executor remembers where it executes one, on the loop or a thread.
+        is_blocking = original.style is HandlerStyle.PLAIN or inspect.isgeneratorfunction(original.function)
+        style = HandlerStyle.PLAIN if is_blocking else HandlerStyle.ASYNC
+        function = self._answer if is_blocking else self._answer_async
+        # A test gives the part of the output that it needs.
+        return replace(original, function=function, style=style, isolation=None, output_model=None)
+
+    async def _answer_async(self, **arguments: Any) -> Any:
+        return self._answer(**arguments)
+
+    def _answer(self, **_arguments: Any) -> Any:
+        # The params as they were sent: comparing them needs no models.
+        context = CURRENT_CONTEXT.get()
+        params: dict[str, Any] = {} if context is None else copy.deepcopy(dict(context.params))
+        self.calls.append(params)
+        if self.raises is not None:
+            raise self.raises
+        return self.returns(**copy.deepcopy(params)) if callable(self.returns) else self.returns
+
+    def __repr__(self) -> str:
+        return f"<mock_handler {self.name}: {len(self.calls)} calls>"
+
+
+def with_mocks(registry: Registry) -> Registry:
+    """Return a registry in which the mocks that are in effect replace handlers, whenever it is asked."""
+    return MockableRegistry(registry)
+
+
+def active_mock(*names: str) -> mock_handler | None:
+    """Return the mock that is in effect for a handler with these names."""
+    return next((mock for mock in reversed(_active) if mock.name in names), None)
+
+
+class MockableRegistry(Registry):
+    """The handlers of another registry, some of them replaced."""
+
+    def __init__(self, originals: Registry) -> None:
+        super().__init__(default_queue=originals.default_queue, python_queue=originals.python_queue)
+        self._originals = self._others = originals
+
+    def find(self, name: str, *, imports: bool = True) -> HandlerSpec | None:
+        """Return the mock of this handler, else the handler, or None."""
+        original = None
+        # A module that cannot be imported here is a reason for a mock.
+        with contextlib.suppress(HandlerInvalid) if active_mock(name) else contextlib.nullcontext():
+            original = self._originals.find(name, imports=imports)
+        names = (name,) if original is None else (name, original.name, *original.aliases)
+        mock = active_mock(*names)
+        return original if mock is None else mock.spec_for(original)
+
+    def needs_import(self, name: str) -> bool:
+        """Return whether `find` has to import a submodule of an allowed package for this name."""
+        return active_mock(name) is None and self._originals.needs_import(name)
+
+    def __contains__(self, name: object) -> bool:
+        return (isinstance(name, str) and active_mock(name) is not None) or name in self._originals
+
+
+def _any_params(mock: mock_handler) -> Callable[..., Any]:
+    async def mocked(**params: Any) -> Any:
+        return mock._answer(**params)  # noqa: SLF001 - of this module
+
+    return mocked
+
+
+def _name_of(handler: str | Callable[..., Any]) -> str:
+    mark = mark_of(handler)
+    name = mark.name if mark is not None else function_name(handler) if callable(handler) else handler
+    check_entrypoint(name)
+    return name
