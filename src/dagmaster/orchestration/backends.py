@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views.remote_tasks import RegistrationView
     from dagmaster.client.async_client import AsyncClient
     from dagmaster.local.runner import LocalServices
+    from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.remote_workers import NewWorker
 
@@ -192,12 +193,12 @@ async def open_backend(url: str | None = None, key: str | None = None) -> AsyncI
             yield ApplicationBackend(own, queue or (DEFAULT_QUEUE if is_own else None), config)
 
 
-def memory_backend() -> ApplicationBackend:
+def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     """Return a database in memory, whose jobs `run_job_test` runs."""
     from dagmaster.local.memory_services import memory_services
     from dagmaster.orchestration.process_functions import ProcessRegistry
 
-    services = memory_services(ProcessRegistry(), shares_loop=True)
+    services = memory_services(ProcessRegistry(), clock=clock, shares_loop=True)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.python.graph_items import Group
     from dagmaster.orchestration.backends import Backend
+    from dagmaster.ports.clock import Clock
 
 T = TypeVar("T")
 HOLD_SECONDS: Final = 3600.0
@@ -45,7 +46,8 @@ class OrchContext:
     """Applies tasks and groups to jobs of the database of the settings, or of a server (`url`, `key`).
 
     A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If this
-    process dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to.
+    process dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database
+    of its own, whose jobs `run_job_test` runs, with this `clock`.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class OrchContext:
         key: str | None = None,
         hold_seconds: float = HOLD_SECONDS,
         in_memory: bool = False,
+        clock: Clock | None = None,
     ) -> None:
         if hold_seconds <= 0:
             raise ValueError(f"hold_seconds is more than 0, not {hold_seconds}")
@@ -64,7 +67,7 @@ class OrchContext:
         self.held: dict[int, HeldJob] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._open: Callable[[], contextlib.AbstractAsyncContextManager[Backend]] = (
-            _memory if in_memory else lambda: open_backend(url, key)
+            (lambda: _memory(clock)) if in_memory else (lambda: open_backend(url, key))
         )
         self._backend: Backend | None = None
         self._stack = contextlib.AsyncExitStack()
@@ -114,7 +117,7 @@ class OrchContext:
 
     async def close(self) -> None:
         """Let the jobs complete, and close. An error of one job does not keep the others open."""
-        if self._renewal is not None:
+        if self._renewal is not None and self._renewal.get_loop() is asyncio.get_running_loop():
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
         failures: list[DagmasterError] = []
@@ -246,8 +249,8 @@ class OrchContext:
 
 
 @contextlib.asynccontextmanager
-async def _memory() -> AsyncIterator[Backend]:
-    yield memory_backend()
+async def _memory(clock: Clock | None) -> AsyncIterator[Backend]:
+    yield memory_backend(clock)
 
 
 def current_orch_context() -> OrchContext | None:
