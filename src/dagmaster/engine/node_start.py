@@ -67,10 +67,10 @@ def _dispatch(step: Step, node: Node, spec: TaskSpec) -> None:
     node.attempt += 1
     node.wake_at = None
     step.out.append(Dispatch(node.id, node.attempt, spec))
+    seconds = spec.dispatch_timeout_seconds
     # An exclusive task waits for a worker without other tasks: that is no failure of the queue.
-    is_exclusive = isolation_after(node.shared_losses) is Isolation.EXCLUSIVE
-    if spec.dispatch_timeout_seconds is not None and not is_exclusive:
-        step.wait_until(node, step.now + spec.dispatch_timeout_seconds)
+    if seconds is not None and isolation_after(node.shared_losses) is not Isolation.EXCLUSIVE:
+        step.wait_until(node, step.now + seconds)
 
 
 def request_values(step: Step, node: Node) -> None:

@@ -101,6 +101,8 @@ class PendingEvents:
 
     def log_lost(self, job_id: str, decisions: Iterable[Decision]) -> None:
         """Log the attempts that were lost, by worker; name the task that a worker ran alone."""
+        if not self.lost:
+            return
         charged = {decision.node for decision in decisions if isinstance(decision, ChargeLoss)}
         groups: dict[tuple[str | None, str], list[str]] = {}
         for event in self.lost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from dagmaster.orchestrator.result_reuse import ResultReuse
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import SourceNode
+
+
+_STARTED: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStatus.WAITING})
 
 
 @dataclass(slots=True)
@@ -95,16 +98,14 @@ class TurnResult:
     stops: list[Stop] = field(default_factory=list)
     withdrawals: list[Withdraw] = field(default_factory=list)
     finished: FinishJob | None = None
+    reopens: list[Reopen] = field(default_factory=list)
     # Nodes that reuse the result of another job: nothing was started for them.
     reused: set[str] = field(default_factory=set)
 
-    @property
-    def is_reopened(self) -> bool:
-        """Return whether the job was reopened in this turn."""
-        return any(isinstance(decision, Reopen) for decision in self.decisions)
-
     def merge(self, more: TurnResult) -> TurnResult:
         """Return this result followed by a later one of the same turn."""
+        if not (self.changed or self.decisions or self.events):
+            return more
         done = len(self.decisions)
         changed = list(dict.fromkeys([*self.changed, *more.changed]))
         return TurnResult(
@@ -118,7 +119,8 @@ class TurnResult:
             approvals=self.approvals + more.approvals,
             stops=self.stops + more.stops,
             withdrawals=self.withdrawals + more.withdrawals,
-            finished=more.finished if more.is_reopened else more.finished or self.finished,
+            finished=more.finished if more.reopens else more.finished or self.finished,
+            reopens=self.reopens + more.reopens,
             reused=self.reused | more.reused,
         )
 
@@ -203,6 +205,7 @@ class _Turn:
             elif isinstance(decision, Reopen):
                 # The job finished and was reopened in the same turn.
                 result.finished = None
+                result.reopens.append(decision)
         result.decisions += decisions
 
     def _complete(self, decision: Complete) -> None:
@@ -307,7 +310,7 @@ class _Turn:
 
     def _resolve(self, decision: Dispatch | StartChildJob | RequestApproval) -> None:
         node = self.job.nodes[decision.node]
-        if node.status not in (NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStatus.WAITING):
+        if node.status not in _STARTED:
             return
         template = _template(decision)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import AddNodes, Fail, Reopen
+from dagmaster.engine.decisions import AddNodes, Fail
 from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, isolation_after
@@ -38,7 +38,7 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             if not isinstance(node.spec, TaskSpec):
                 # No worker reports a start: it starts now.
                 commit.started[node.id] = now
-    commit.reopened = [node for decision in result.decisions if isinstance(decision, Reopen) for node in decision.nodes]
+    commit.reopened = [node for reopen in result.reopens for node in reopen.nodes]
     tasks = owned.tasks
     for task in result.tasks:
         # The same turn may have stopped it again.

@@ -34,7 +34,7 @@ class Deadlines:
         """Expire it at this time of the running loop's clock."""
         self._waiting[timed] = at
         # Most deadlines are later than the one that the timer is set to. A timer of a closed loop never fires.
-        if at < self._fires_at or self._loop is not asyncio.get_running_loop():
+        if at < self._fires_at or self._loop is None or self._loop.is_closed():
             self._set(at)
 
     def remove(self, timed: Timed) -> None:

@@ -20,7 +20,7 @@ from dagmaster.worker.json_copy import json_copy
 from dagmaster.worker.task_outcomes import NOTHING, failed, failure_of, handle_yielded, outcome_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator
+    from collections.abc import AsyncGenerator, Generator
     from contextlib import AbstractContextManager
 
     from dagmaster.authoring.handler_context import HandlerContext
@@ -38,30 +38,34 @@ def is_blocking(spec: HandlerSpec) -> bool:
 
 def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
     """Run a plain function or generator to its outcome. `own`: the params are JSON and not shared."""
+    # Functions that the handler calls find its context.
+    token = CURRENT_CONTEXT.set(context)
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         if needs_validation(context):
             discard_stale_checkpoint(context)
-        with _handler_span(context), _current(context):
+        with _handler_span(context):
             produced = spec.call(context)
             value = _run_generator(produced, context, spec) if spec.style is HandlerStyle.GENERATOR else produced
         return _cancelled_outcome() if context.saw_cancellation else _with_nodes(outcome_of(value, spec), context)
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
     finally:
+        CURRENT_CONTEXT.reset(token)
         context.close()
 
 
 async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
     """Run a coroutine function, an async generator or a class to its outcome."""
+    token = CURRENT_CONTEXT.set(context)
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version
         if needs_validation(context):
             # On a thread: other handlers share the loop.
             await asyncio.to_thread(discard_stale_checkpoint, context)
-        with _handler_span(context), _current(context):
+        with _handler_span(context):
             produced = spec.call(context)
             value = await (
                 produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context, spec)
@@ -71,17 +75,8 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
     except BaseException as error:  # noqa: BLE001 - as above
         return failure_of(error, context.about)
     finally:
-        context.close()
-
-
-@contextlib.contextmanager
-def _current(context: HandlerContext) -> Iterator[None]:
-    """Let functions that the handler calls find its context."""
-    token = CURRENT_CONTEXT.set(context)
-    try:
-        yield
-    finally:
         CURRENT_CONTEXT.reset(token)
+        context.close()
 
 
 def _with_nodes(outcome: Outcome, context: HandlerContext) -> Outcome:

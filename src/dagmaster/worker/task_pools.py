@@ -65,9 +65,11 @@ class TaskPool:
     def add(self, tasks: Sequence[ClaimedTask]) -> None:
         """Run these, in order."""
         self._waiting.update((task.task_id, task) for task in tasks)
+        # Once: to find the running loop is a system call in CPython 3.11.
+        loop = asyncio.get_running_loop()
         for _ in range(min(len(tasks), self._limit - self._open)):
             self._open += 1
-            slot = asyncio.get_running_loop().create_task(self._serve())
+            slot = loop.create_task(self._serve(loop))
             self._slots.add(slot)
             slot.add_done_callback(self._slots.discard)
         if self._stall_timer is None:
@@ -114,10 +116,10 @@ class TaskPool:
         if self._slots:
             await asyncio.wait(self._slots)
 
-    async def _serve(self) -> None:
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._waiting:
             _, task = self._waiting.popitem(last=False)
-            self._last_start_at = loop_time()
+            self._last_start_at = loop.time()
             try:
                 report = await self._runner.run(task)
             except Exception as error:  # noqa: BLE001 - reported and logged

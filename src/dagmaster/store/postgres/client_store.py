@@ -197,6 +197,6 @@ def _columns_of(job: NewJob) -> tuple[Any, ...]:
     return (
         int(job.id), job.workflow_id, job.version, job.content_hash, job.inputs, job.env, job.priority,
         job.idempotency_key, job.body_hash, job.submitted_by, job.correlation_id, job.queue, job.workflows,
-        None if job.resumed_from is None else int(job.resumed_from), json.dumps(job.redo), job.name or None,
-        job.trace_parent, job.is_hidden,
+        None if job.resumed_from is None else int(job.resumed_from), json.dumps(job.redo) if job.redo else "[]",
+        job.name or None, job.trace_parent, job.is_hidden,
     )  # fmt: skip

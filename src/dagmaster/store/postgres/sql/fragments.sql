@@ -62,7 +62,7 @@ reported AS (
                                   output_ref, error, metrics, handler_version, progress, dispatched_at, claimed_at,
                                   started_at, reported_at, batches)
     SELECT job_id, node_id, attempt, task_id, queue, :worker_id, status, permanent, output::json, output_ref,
-           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, clock(), batches
+           error::json, metrics::json, handler_version, progress, dispatched_at, claimed_at, started_at, (SELECT clock()), batches
     FROM accepted
     RETURNING id, task_id, job_id, node_id, attempt, status, permanent, output, output_ref, error, started_at, reported_at,
               handler_version

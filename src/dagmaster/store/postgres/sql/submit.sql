@@ -20,11 +20,11 @@ added AS (
            trace_parent, is_hidden, now.at, now.at
     FROM new CROSS JOIN (SELECT clock() AS at) AS now
     ON CONFLICT (submitted_by, idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING
-    RETURNING id, submitted_by, queue, resumed_from
+    RETURNING id, submitted_by, queue, resumed_from, created_at
 ),
 events_appended AS (
     INSERT INTO dag_job_events (job_id, seq, type, at, by, data)
-    SELECT id, 1, 'JobSubmitted', clock(), coalesce(nullif(submitted_by, ''), 'anonymous'),
+    SELECT id, 1, 'JobSubmitted', created_at, coalesce(nullif(submitted_by, ''), 'anonymous'),
            CASE WHEN resumed_from IS NOT NULL THEN json_build_object('resumed_from', resumed_from::text) END
     FROM added
 )

@@ -94,10 +94,10 @@ WHERE queue IS NOT NULL
 
 -- name: report
 -- Move tasks from the queue to the results, fenced by their tokens. The owner of the job is notified, with the results
--- if they are small (see store/result_notifications.py).
+-- if they are small (see store/result_notifications.py). In a subquery, clock() is read once and not for each task.
 WITH accepted AS (
     SELECT n.*, q.job_id, q.node_id, q.attempt, q.queue, q.progress, q.dispatched_at, q.claimed_at, q.batches,
-           coalesce(q.started_at, clock() - make_interval(secs => n.running_seconds)) AS started_at
+           coalesce(q.started_at, (SELECT clock()) - make_interval(secs => n.running_seconds)) AS started_at
     FROM unnest(:task_ids::bigint[], :tokens::bigint[], :statuses::text[], :permanents::boolean[],
                 :outputs::text[], :output_refs::text[], :errors::text[], :metrics::text[], :versions::text[],
                 :running_seconds::float8[])
