@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import asyncpg
 
-from bench.dev_stack import folder
+from bench.clients import FAN_OUT, client
+from bench.dev_stack import Stack, folder
 from bench.rows import Row
-from dagmaster import OrchContext, create_job, create_task
+from dagmaster import OrchContext, compile_text, create_job, create_task
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from dagmaster.store.postgres import schema_version
@@ -45,6 +46,27 @@ def measure() -> Iterator[Row]:
     yield Row("python: 100,000 tasks and 200,000 edges, built", _median(applied, "build"), "s", at_most=1)
     yield Row("python: the same, built and applied", seconds, "s", at_most=5, floor=floor)
     yield Row("python: the same, peak memory", _median(applied, "megabytes"), "MB", at_most=500)
+    yield from _growth()
+
+
+def _growth() -> Iterator[Row]:
+    """Run a task that adds tasks to its job, beside a fan-out of as many, in alternating rounds."""
+    with folder() as place, Stack(place / "data", "--handlers", "bench.growing_tasks") as stack:
+        asyncio.run(_grow_and_fan_out(stack.dsn, 1_000))
+        rounds = [asyncio.run(_grow_and_fan_out(stack.dsn, TASKS)) for _ in range(ROUNDS)]
+    grown = statistics.median(grown for grown, _ in rounds)
+    fanned = statistics.median(fanned for _, fanned in rounds)
+    yield Row("python: 100,000 tasks added by a task, to completed", grown, "s", floor=fanned)
+    yield Row("python: the same, to a fan-out of 100,000", grown / fanned, "x", at_most=1.2)
+
+
+async def _grow_and_fan_out(dsn: str, count: int) -> tuple[float, float]:
+    text = "{workflow_id: grow, inputs: {count: {type: integer}}, nodes: {g: {handler: bench.grow, queue: default,"
+    graph = compile_text(text + " params: {count: '{{ inputs.count }}'}}}}", allow_missing_handlers=True).graph
+    async with client(dsn) as submitter:
+        grown, _ = await submitter.run(graph, {"count": count})
+        fanned, _ = await submitter.run(FAN_OUT, {"count": count})
+    return grown, fanned
 
 
 def _median(rounds: list[dict[str, float]], key: str) -> float:
