@@ -84,7 +84,9 @@ def _with_nodes(outcome: Outcome, context: HandlerContext) -> Outcome:
     if context.added is None or not isinstance(outcome, Succeeded):
         return outcome
     try:
-        context.added.check()
+        # `apply` has checked what it added.
+        if context.running_task is None:
+            context.added.check()
     except NodesRejected as error:
         return failed("added_nodes", f"its nodes cannot be added: {error}", permanent=True)
     outcome.added = context.added.to_json()
