@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         registry_for,
     )
     from dagmaster.authoring.python.futures import Future
+    from dagmaster.authoring.python.graph_drawing import Drawing, draw
     from dagmaster.authoring.python.graph_items import Dependency, Group, ResultCollector, Task, create_task
     from dagmaster.authoring.python.node_functions import (
         all_of,
@@ -85,6 +86,7 @@ __all__ = [
     "Compiled",
     "DagmasterError",
     "Dependency",
+    "Drawing",
     "Future",
     "Graph",
     "Group",
@@ -129,6 +131,7 @@ __all__ = [
     "create_task",
     "deregister_worker",
     "discover",
+    "draw",
     "entrypoint_of",
     "expression",
     "fan_in",
@@ -162,6 +165,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "dagmaster.authoring.python.graph_drawing": ("Drawing", "draw"),
     "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
     "dagmaster.engine.status": ("JobStatus",),
     "dagmaster.orchestration": ("blocking",),

@@ -54,7 +54,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _wait(work: Coroutine[Any, Any, T]) -> T:
+def wait_for(work: Coroutine[Any, Any, T]) -> T:
     """Run a call on the loop, with the context variables of the caller."""
     loop = _loop()
     try:
@@ -75,7 +75,7 @@ def _wait(work: Coroutine[Any, Any, T]) -> T:
 def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        return _wait(function(*args, **kwargs))
+        return wait_for(function(*args, **kwargs))
 
     return call
 
@@ -88,14 +88,14 @@ class OrchContext:
 
     def __enter__(self) -> Self:
         """Open the database or the server."""
-        _wait(self.asynchronous.open())
+        wait_for(self.asynchronous.open())
         self.asynchronous.enter()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         """Let the jobs complete, and close."""
         self.asynchronous.leave()
-        _wait(self.asynchronous.close())
+        wait_for(self.asynchronous.close())
 
     @property
     def job_id(self) -> int | None:
@@ -104,11 +104,11 @@ class OrchContext:
 
     def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
         """Store a job with the graph of a task, a group, a list of them, or a function."""
-        return _wait(self.asynchronous.create_job(name, entry, idempotency_key=idempotency_key))
+        return wait_for(self.asynchronous.create_job(name, entry, idempotency_key=idempotency_key))
 
     def apply(self, items: T, job_id: int | str | None = None) -> T:
         """Add tasks and groups to a job, all or none, and return them with their job and node set."""
-        return _wait(self.asynchronous.apply(items, job_id))
+        return wait_for(self.asynchronous.apply(items, job_id))
 
 
 create_job = _blocking(contexts.create_job)

@@ -64,6 +64,7 @@ class OrchContext:
             raise ValueError(f"hold_seconds is more than 0, not {hold_seconds}")
         self.job_id = None if job_id is None else int(job_id)
         self.hold_seconds = hold_seconds
+        self.is_in_memory = in_memory
         self.held: dict[int, HeldJob] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._open: Callable[[], contextlib.AbstractAsyncContextManager[Backend]] = (
@@ -114,6 +115,22 @@ class OrchContext:
             raise RuntimeError("the context is entered already")
         self.loop = asyncio.get_running_loop()
         self._backend = await self._stack.enter_async_context(self._open())
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the context is entered."""
+        return self._backend is not None
+
+    @contextlib.asynccontextmanager
+    async def connect(self) -> AsyncIterator[Backend]:
+        """Provide the database or the server of this context on any event loop, also after it was closed."""
+        if self._backend is not None and (self._backend.is_shared or self.loop is asyncio.get_running_loop()):
+            yield self._backend
+        elif self.is_in_memory:
+            raise RuntimeError("the context is closed, and what it had in memory is gone")
+        else:
+            async with self._open() as backend:
+                yield backend
 
     async def close(self) -> None:
         """Let the jobs complete, and close. An error of one job does not keep the others open."""

@@ -10,12 +10,24 @@ from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 if TYPE_CHECKING:
     from dagmaster.application.views import JobView
     from dagmaster.orchestration.context import OrchContext
+    from dagmaster.orchestration.job_display import JobTable, JobWatch
 
 
 class Job:
     """A job as it was when it was read last. `get_job` and `run_job_test` read it again."""
 
-    __slots__ = ("completed_at", "context", "created_at", "error", "id", "name", "result", "started_at", "status")
+    __slots__ = (
+        "completed_at",
+        "context",
+        "created_at",
+        "error",
+        "id",
+        "name",
+        "result",
+        "started_at",
+        "status",
+        "table",
+    )
 
     def __init__(self, job_id: int, name: str, context: OrchContext | None = None) -> None:
         self.id = job_id
@@ -27,6 +39,8 @@ class Job:
         self.completed_at: datetime | None = None
         self.error: str | None = None
         self.result: Any = None
+        self.table: JobTable | None = None
+        """Its nodes, as a notebook showed them last."""
 
     @property
     def is_finished(self) -> bool:
@@ -43,6 +57,22 @@ class Job:
         self.error = None if view.error is None else str(view.error.get("message", view.error))
         self.result = result
         return self
+
+    def watch(self, *, seconds: float = 1.0) -> JobWatch:
+        """Show a table of the job here, and read it again every so many seconds until the job has ended.
+
+        Returns at once. In a notebook the table is updated where it stands; elsewhere a line is printed when something
+        changed. `with job.watch():` ends with the block, `job.watch().wait()` with the job.
+        """
+        from dagmaster.orchestration.job_display import JobWatch
+
+        return JobWatch(self, seconds)
+
+    def _repr_html_(self) -> str:
+        """Return a table of the job and its nodes as they are now; as it was read last if its context is closed."""
+        from dagmaster.orchestration.job_display import snapshot
+
+        return snapshot(self)._repr_html_()
 
     def __repr__(self) -> str:
         """Return the id, the name and the status."""

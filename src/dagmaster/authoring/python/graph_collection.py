@@ -91,21 +91,30 @@ def add_held_groups(part: GraphPart, hold: Hold, groups: list[Group]) -> None:
 
 
 def collect(
-    items: Any, *, job_id: int | None = None, default_queue: str | None = None, follows: bool = False
+    items: Any,
+    *,
+    job_id: int | None = None,
+    default_queue: str | None = None,
+    follows: bool = False,
+    with_applied: bool = False,
 ) -> Collected:
     """Return what has to be added to a job for these items; raise `NodesRejected` about what cannot be.
 
-    `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them.
+    `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them. `with_applied`: as if
+    nothing were part of a job yet.
     """
     with without_gc():
-        collector = _Collector(job_id, default_queue, follows=follows)
+        collector = _Collector(job_id, default_queue, follows=follows, with_applied=with_applied)
         collector.visit_all(list(items_in(items)))
         return collector.finish()
 
 
 class _Collector:
-    def __init__(self, job_id: int | None, default_queue: str | None, *, follows: bool) -> None:
+    def __init__(
+        self, job_id: int | None, default_queue: str | None, *, follows: bool, with_applied: bool = False
+    ) -> None:
         self.job_id = job_id
+        self.with_applied = with_applied
         self.default_queue = default_queue
         self.follows = follows
         self.part = GraphPart()
@@ -117,13 +126,13 @@ class _Collector:
 
     def visit_all(self, items: list[GraphItem]) -> None:
         self.pending = items[::-1]
-        seen = self.seen
+        seen, with_applied = self.seen, self.with_applied
         while self.pending:
             item = self.pending.pop()
             if item.id in seen:
                 continue
             seen.add(item.id)
-            if item.job_id is not None:
+            if item.job_id is not None and not with_applied:
                 self._visit_known(item)
             else:
                 self.new.append(item)

@@ -104,6 +104,12 @@ class GraphItem:
         """Make a list wait for this: `[a, b] << c`; return the list."""
         return self >> other
 
+    def _repr_svg_(self) -> str | None:
+        """Draw the graph that this is part of, in a notebook."""
+        from dagmaster.authoring.python.graph_drawing import draw_item
+
+        return draw_item(self)
+
     def __repr__(self) -> str:
         """Return the kind, the name and the id."""
         return f"<{type(self).__name__} {self.label!r} id={self.id}>"
