@@ -26,11 +26,17 @@ READY_LINE: Final = "dagmaster: ready"
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A dagmaster command to keep running; `ready` is set when its process has printed that it is ready."""
+    """A dagmaster command to keep running.
+
+    `ready` is set when its process has printed that it is ready, `replaced` when another one, the replacement, takes
+    its place.
+    """
 
     name: str
     arguments: Sequence[str]
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    replaced: asyncio.Event = field(default_factory=asyncio.Event)
+    is_replacement: bool = False
 
 
 class ServiceSupervisor:
@@ -38,17 +44,17 @@ class ServiceSupervisor:
 
     def __init__(
         self,
-        services: Sequence[Service],
         on_death: Callable[[int], Awaitable[None]],
         *,
         stop_seconds: float,
         log_format: LogFormat = LogFormat.TEXT,
     ) -> None:
-        self._services = services
+        self._services: list[Service] = []
         self._on_death = on_death
         self._log_format = log_format
         self._stop_seconds = stop_seconds
         self._processes: set[asyncio.subprocess.Process] = set()
+        self._process_of: dict[int, asyncio.subprocess.Process] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = asyncio.Event()
 
@@ -57,9 +63,21 @@ class ServiceSupervisor:
         """Return whether a stop was requested."""
         return self._stopping.is_set()
 
-    def start(self) -> None:
+    def start(self, services: Sequence[Service]) -> None:
         """Start all services."""
+        self._services = list(services)
         self._tasks = [asyncio.create_task(self._supervise(service)) for service in self._services]
+
+    def replace(self, name: str, arguments: Sequence[str]) -> None:
+        """Stop all services of a name, which finish their work, and start others with these arguments meanwhile."""
+        if self.is_stopping:
+            return
+        for position, service in enumerate(self._services):
+            if service.name == name:
+                service.replaced.set()
+                self._terminate(self._process_of.get(id(service)))
+                self._services[position] = new = Service(name, arguments, is_replacement=True)
+                self._tasks.append(asyncio.create_task(self._supervise(new)))
 
     async def wait_ready(self) -> None:
         """Wait until all services are ready, or a stop was requested."""
@@ -89,6 +107,12 @@ class ServiceSupervisor:
                 self._signal_all(kill=True)
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @staticmethod
+    def _terminate(process: asyncio.subprocess.Process | None) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if process is not None:
+                process.terminate()
+
     def _signal_all(self, *, kill: bool = False) -> None:
         for process in self._processes:
             with contextlib.suppress(ProcessLookupError):
@@ -108,16 +132,23 @@ class ServiceSupervisor:
                 print_status(service.name, text)
 
     async def _supervise(self, service: Service) -> None:
-        while not self._stopping.is_set():
+        while not self._stopping.is_set() and not service.replaced.is_set():
             was_ready = service.ready.is_set()
             process = await _spawn(service.arguments)
             self._processes.add(process)
+            self._process_of[id(service)] = process
+            if service.replaced.is_set():
+                self._terminate(process)
             await self._forward_output(process, service)
             code = await process.wait()
             self._processes.discard(process)
+            del self._process_of[id(service)]
             if self._stopping.is_set():
                 return
-            if code == BAD_INPUT and not was_ready and not service.ready.is_set():
+            if service.replaced.is_set():
+                print_status(service.name, f"pid {process.pid} has stopped")
+                return
+            if code == BAD_INPUT and not (was_ready or service.ready.is_set() or service.is_replacement):
                 # It has printed why; a restart would end the same way.
                 self.stop()
                 return

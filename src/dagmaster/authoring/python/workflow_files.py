@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.handler_decorator import mark_of
 from dagmaster.authoring.module_imports import import_source
 from dagmaster.authoring.module_names import FILE_MODULE
 from dagmaster.authoring.python.workflows import Workflow
@@ -17,6 +18,7 @@ from dagmaster.errors import HandlerInvalid, Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
 _PYTHON: Final = re.compile(r"(.+\.py)(?::([^:/\\]*))?")
 
@@ -48,10 +50,7 @@ def load_workflows(path: Path | str) -> list[Workflow[Any, Any]]:
     """Return the workflows that a Python file defines, or the one that is named; raise `WorkflowInvalid` if none is."""
     match = _PYTHON.fullmatch(str(path))
     file, name = (match[1], match[2]) if match else (str(path), None)
-    try:
-        module = import_source(file, f"the file {file!r}")
-    except HandlerInvalid as error:
-        raise _invalid(str(error), Path(file)) from error
+    module = _import(file)
     workflows = {key: one for key, one in vars(module).items() if isinstance(one, Workflow)}
     if name is not None:
         if name not in workflows:
@@ -61,6 +60,23 @@ def load_workflows(path: Path | str) -> list[Workflow[Any, Any]]:
     if not own:
         raise _invalid("the file has no workflow", Path(file), "decorate a function with @workflow")
     return list(dict.fromkeys(own))
+
+
+def has_workflows(path: Path | str) -> bool:
+    """Return whether a Python file defines workflows; raise `WorkflowInvalid` if it cannot be imported."""
+    module = _import(str(file_of(path)))
+    return any(isinstance(one, Workflow) and one.__module__ == module.__name__ for one in vars(module).values())
+
+
+def handler_sources(path: Path | str) -> tuple[str, ...]:
+    """Return what `--handlers` names for a Python file: the modules of its tasks, and itself if it has handlers."""
+    module = _import(str(file_of(path)))
+    has_handlers = any(
+        mark_of(one) is not None and getattr(one, "__module__", None) == module.__name__
+        for one in vars(module).values()
+    )
+    own = (str(module.__file__),) if has_handlers else ()
+    return tuple(dict.fromkeys((*own, *(task_modules(path) if has_workflows(path) else ()))))
 
 
 def task_modules(path: Path | str) -> tuple[str, ...]:
@@ -74,6 +90,13 @@ def task_modules(path: Path | str) -> tuple[str, ...]:
             with contextlib.suppress(WorkflowInvalid):
                 sources |= dict.fromkeys(_sources_of(workflow))
     return tuple(sources)
+
+
+def _import(file: str) -> ModuleType:
+    try:
+        return import_source(file, f"the file {file!r}")
+    except HandlerInvalid as error:
+        raise _invalid(str(error), Path(file)) from error
 
 
 def _sources_of(workflow: Workflow[Any, Any]) -> Iterator[str]:

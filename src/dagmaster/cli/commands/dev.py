@@ -7,6 +7,7 @@ import contextlib
 import pathlib
 import signal
 import time
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -14,11 +15,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.application.commands.publication import publish_workflows
-from dagmaster.application.commands.validation import to_sources, validate_files
+from dagmaster.cli.dev_publication import compile_files
+from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_arguments
 from dagmaster.cli.http_address import PORT, find_port
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
-from dagmaster.cli.options import data_dir_option, handlers_option, load_registry, print_problems
+from dagmaster.cli.options import data_dir_option, handlers_option, load_registry
 from dagmaster.cli.service_supervisor import Service, ServiceSupervisor, print_status
 from dagmaster.cli.system import database_session
 from dagmaster.errors import DagmasterError
@@ -37,6 +39,13 @@ STOP_SECONDS: Final = 10.0
 
 
 @click.command()
+@click.argument("files", nargs=-1, type=click.Path(path_type=pathlib.Path, exists=True))
+@click.option(
+    "--reload",
+    "is_reloading",
+    is_flag=True,
+    help="Publish a workflow file again when it changes, and restart the workers when Python code does.",
+)
 @click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="The number of workers.")
 @click.option(
     "--orchestrators", type=click.IntRange(0, 16), default=1, show_default=True, help="The number of orchestrators."
@@ -59,7 +68,9 @@ STOP_SECONDS: Final = 10.0
 @data_dir_option
 @log_options
 def dev(
+    files: tuple[pathlib.Path, ...],
     *,
+    is_reloading: bool,
     workers: int,
     orchestrators: int,
     concurrency: int | None,
@@ -76,6 +87,16 @@ def dev(
     of a folder are published, so that jobs can be submitted by workflow id. A process that dies is restarted. The API
     and the web page listen on 127.0.0.1; if the port is taken, on another one. Their key is beside the data directory.
 
+    FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python files. With
+    --reload all of them, the folder and the files of --handlers are watched. A changed file replaces the content of its
+    workflow version; jobs keep the content that they were submitted with. What is not valid is not published, and is
+    printed with its lines. Workers that are replaced finish the tasks that they run.
+
+    \b
+    Examples:
+      dagmaster dev
+      dagmaster dev --reload flows/ nightly.py
+
     \b
     In another terminal:
       dagmaster submit fan_out -i count=10000 --wait
@@ -87,11 +108,9 @@ def dev(
     if folder is not None and not folder.is_dir():
         raise click.ClickException(f"there is no folder {folder}")
     folder = folder or pathlib.Path("workflows")
-    worker = ["worker", "--queue=*", *(f"--handlers={module}" for module in modules)]
-    if concurrency is not None:
-        worker.append(f"--concurrency={concurrency}")
+    if is_reloading:
+        use_fresh_code()
     free_port = find_port(port)
-    commands = [["orchestrator"]] * orchestrators + [worker] * workers + [["server", f"--port={free_port}"]]
     common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
     with database_session(data_dir) as session:
         settings = load_settings()
@@ -100,68 +119,101 @@ def dev(
         if port not in {0, free_port}:
             print_status("API", f"port {port} is taken by another program: the API gets {free_port}")
         supervisor = ServiceSupervisor(
-            [Service(command[0], [*command, *common]) for command in commands],
             partial(_expire_process, session),
             log_format=log_format or settings.log_format,
             stop_seconds=settings.drain_seconds + STOP_SECONDS,
         )
-        sources = compile_folder(folder, registry)
-        return asyncio.run(_run(supervisor, session, folder, sources, started=started, port=free_port))
+        plan = _Plan(
+            folder=folder,
+            sources=compile_folder(folder, registry),
+            reloader=WorkflowReloader(
+                files,
+                modules=modules,
+                folder=folder,
+                watched_modules=(*settings.handlers, *modules),
+                data_dir=data_dir,
+            ),
+            is_reloading=is_reloading,
+            orchestrators=[["orchestrator", *common]] * orchestrators,
+            workers=workers,
+            worker=["worker", "--queue=*", *([f"--concurrency={concurrency}"] if concurrency else []), *common],
+            server=["server", f"--port={free_port}", *common],
+            port=free_port,
+            started=started,
+        )
+        return asyncio.run(_run(supervisor, session, plan))
 
 
-async def _run(
-    supervisor: ServiceSupervisor,
-    session: DatabaseSession,
-    folder: pathlib.Path,
-    sources: list[WorkflowSource],
-    *,
-    started: float,
-    port: int,
-) -> int:
-    from dagmaster.bootstrap import open_application
-    from dagmaster.bootstrap.http_server import ensure_local_key
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What `dev` publishes and starts. `worker`: the command of a worker, without its handlers."""
 
+    folder: pathlib.Path
+    sources: list[WorkflowSource]
+    reloader: WorkflowReloader
+    is_reloading: bool
+    orchestrators: list[list[str]]
+    workers: int
+    worker: list[str]
+    server: list[str]
+    port: int
+    started: float
+
+    def services(self) -> list[Service]:
+        """Return the services to start."""
+        worker = worker_arguments(self.worker, self.reloader.modules)
+        commands = [*self.orchestrators, *[worker] * self.workers, self.server]
+        return [Service(command[0], command) for command in commands]
+
+
+async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _Plan) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, supervisor.stop)
-    async with open_application(session.config, session.settings, session.data_dir, migrate=True) as app:
-        supervisor.start()
-        key_file = await ensure_local_key(session.config, session.settings, session.data_dir)
-        caller = app.on_behalf_of(ChangeOrigin(actor="dagmaster dev"))
-        published = [result.workflow_id for result in await publish_workflows(caller, sources, replace=True)]
+    key_file, published = await _start(supervisor, session, plan)
     await supervisor.wait_ready()
     if published:
-        print_status("workflows", f"{', '.join(published)} (from {folder})")
+        print_status("workflows", f"{', '.join(published)} (from {plan.folder})")
     else:
-        print_status("workflows", f"none in {folder}: publish some with `dagmaster workflows push FILE`")
-    print_status("API", f"http://127.0.0.1:{port}/api/v1 (key in {key_file})")
+        print_status("workflows", f"none in {plan.folder}: publish some with `dagmaster workflows push FILE`")
+    address = f"http://127.0.0.1:{plan.port}"
+    print_status("API", f"{address}/api/v1 (key in {key_file})")
     # After the #: a browser does not send it, and no server or proxy logs it.
-    print_status("web page", f"http://127.0.0.1:{port}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
+    print_status("web page", f"{address}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
     if not supervisor.is_stopping:
         example = "fan_out -i count=10000" if "fan_out" in published else (published or ["WORKFLOW"])[0]
-        click.echo(f"\nready in {time.monotonic() - started:.1f} s. In another terminal:")
+        click.echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
         click.echo(f"  dagmaster submit {example} --wait")
         click.echo("  dagmaster jobs watch")
         click.echo("Ctrl-C stops everything; jobs continue when dagmaster runs again.")
+    reloading = asyncio.create_task(plan.reloader.run(supervisor, plan.worker)) if plan.is_reloading else None
     await supervisor.wait_stopped()
+    if reloading is not None:
+        reloading.cancel()
+        await asyncio.gather(reloading, return_exceptions=True)
     return COMPLETED
+
+
+async def _start(
+    supervisor: ServiceSupervisor, session: DatabaseSession, plan: _Plan
+) -> tuple[pathlib.Path, list[str]]:
+    """Start the services and publish; return the file of the key, and the workflows of the folder."""
+    from dagmaster.bootstrap import open_application
+    from dagmaster.bootstrap.http_server import ensure_local_key
+
+    async with open_application(session.config, session.settings, session.data_dir, migrate=True) as app:
+        # Before workers start: they get the modules of its tasks.
+        await plan.reloader.publish_all()
+        supervisor.start(plan.services())
+        key_file = await ensure_local_key(session.config, session.settings, session.data_dir)
+        caller = app.on_behalf_of(ChangeOrigin(actor="dagmaster dev"))
+        results = await publish_workflows(caller, plan.sources, replace=True)
+    return key_file, [result.workflow_id for result in results]
 
 
 def compile_folder(folder: pathlib.Path, registry: Registry) -> list[WorkflowSource]:
     """Compile the workflow files of a folder; print the problems of invalid ones, and leave them out."""
-    files = sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")])
-    results = validate_files(files, registry, allow_missing_handlers=True)
-    sources: dict[tuple[str, int], WorkflowSource] = {}
-    for result in results:
-        if not result.is_valid:
-            print_problems(result.problems)
-            click.echo(f"{result.file} is not published", err=True)
-            continue
-        (source,) = to_sources([result])
-        first = sources.setdefault((source.graph.workflow_id, source.graph.version), source)
-        if first is not source:
-            click.echo(f"{source.file} is not published: {first.file} is the same version of it", err=True)
-    return list(sources.values())
+    return compile_files(sorted([*folder.glob("*.yaml"), *folder.glob("*.yml")]), registry)
 
 
 async def _expire_process(session: DatabaseSession, pid: int) -> None:
