@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 PROCESS_ROUTES = {"/health", "/metrics"}
 """What they answer is partly in the memory of the server. Streams wait for the database: see `test_streams`."""
+TASK_LINE = '{"task": {"id": "1", "label": "f", "definition": {"handler": "m.f", "queue": "q"}}}\n'
+LINES = '{"job": {"name": "n"}}\n' + TASK_LINE
 QUERIES = {"/api/v1/workflows/{workflow_id}/diff": "?before=1&after=1", "/api/v1/lookup": "?correlation_id=x"}
 ADMIN_KEY = "an-admin-key-of-the-settings-0123456789"
 
@@ -130,7 +132,7 @@ def own_postgres() -> Iterator[EmbeddedPostgres]:
 def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, own_postgres):
     dsn = own_postgres.start().dsn
     flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
-    names = {"job_id": "1", "node_id": "a", "workflow_id": "w", "worker_id": "1"}
+    names = {"job_id": "1", "node_id": "a", "workflow_id": "w", "worker_id": "1", "signal": "context_hold_1"}
 
     async def work(http: httpx.AsyncClient) -> None:
         key = (await http.post("/api/v1/keys", json={"name": "ci", "scopes": [*Scope]})).json()["key"]
@@ -145,9 +147,12 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
                 continue
             path = re.sub(r"{(\w+)[^}]*}", lambda match: names.get(match[1], "x"), route)
             content = document[route][method.lower()].get("requestBody", {}).get("content", {})
-            body = content.get("application/json", {}).get("example")
+            body: dict[str, Any] = {"json": content.get("application/json", {}).get("example")}
+            if route.endswith("/lines"):
+                lines = LINES if "graph" in route else TASK_LINE
+                body = {"content": lines, "headers": {"Content-Type": "application/x-ndjson"}}
             async with asyncio.timeout(20):
-                answer = await http.request(method, path + QUERIES.get(route, ""), json=body)
+                answer = await http.request(method, path + QUERIES.get(route, ""), **body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2"), (path, answer.text)
             assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), answer.text
         rejected = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})

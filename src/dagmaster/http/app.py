@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 GROUPS: Final = (
     submissions.routes,
     definitions.routes,
-    graphs.routes,
     jobs.routes,
     nodes.routes,
     events.routes,
@@ -50,6 +49,8 @@ GROUPS: Final = (
     fleet.routes,
     metrics.routes,
     tasks.routes,
+    # After the lists of tasks: the id of a task would match their names.
+    graphs.routes,
     handlers.routes,
     admin.routes,
 )

@@ -260,6 +260,8 @@ RESULTS: list[views.View] = [
         file="flow.yaml", workflow_id="flow", version=2, content_hash="x", outcome=views.PublishOutcome.REPLACED,
         is_active=True,
     ),
+    views.AddedNodesView(job_id="7", batch=2, node_ids={"1": "a"}, is_accepted=True, sentence="added"),
+    views.ReleasedHoldView(job_id="7", command_id="3"),
     views.ActivateResult(workflow_id="flow", version=2, content_hash="x", previous_version=None),
     views.ResumePlanView(
         job_id="7", workflow_id="flow", version=2, is_new_job=False, run=2, has_workers=True, reused=(), redone=(PLANNED,),
@@ -295,7 +297,7 @@ def test_every_result_of_a_command_is_in_the_schema():
         for name, function in vars(module).items()
         if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__
     ]
-    names = set(re.findall(r"\w+(?:Result|PlanView)\b", " ".join(annotations)))
+    names = set(re.findall(r"\w+(?:Result|PlanView)\b", " ".join(annotations))) | {"AddedNodesView", "ReleasedHoldView"}
     assert names == {type(result).__name__ for result in RESULTS}
     assert names <= set(SCHEMAS["$defs"])
 
@@ -337,6 +339,8 @@ def test_every_view_is_validated_by_some_query():
     # The audit has its own query, on a database: tests/integration.
     shown = {name for name in views.__all__ if name.endswith("View")} - {"View", "AuditView", "ViolationView"}
     shown -= {name for name in shown if name.startswith(("Planned", "ResumePlan", "SubmissionPlan"))}
+    # Results of commands about graphs in code: validated below, and in tests/unit/http/test_graphs_api.py.
+    shown -= {"AddedNodesView", "ReleasedHoldView", "GraphTaskView"}
     assert shown <= reached, "add a query that returns it to QUERIES"
 
 
@@ -347,7 +351,7 @@ def test_every_number_has_its_unit_and_every_time_its_name():
     counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
     counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}
     counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results", "submitted", "success_rate"}
-    counts |= {"pending_jobs", "total_jobs", "total_executions", "total_retries", "bucket_minutes"}
+    counts |= {"batch", "pending_jobs", "total_jobs", "total_executions", "total_retries", "bucket_minutes"}
     # The names of durations in metrics are those of the source systems.
     counts |= {"avg_duration", "p50_duration", "p95_duration"}
     counts |= {
