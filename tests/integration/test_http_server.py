@@ -132,7 +132,14 @@ def own_postgres() -> Iterator[EmbeddedPostgres]:
 def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, own_postgres):
     dsn = own_postgres.start().dsn
     flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
-    names = {"job_id": "1", "node_id": "a", "workflow_id": "w", "worker_id": "1", "signal": "context_hold_1"}
+    names = {
+        "job_id": "1",
+        "node_id": "a",
+        "workflow_id": "w",
+        "worker_id": "1",
+        "signal": "context_hold_1",
+        "task_id": "1",
+    }
 
     async def work(http: httpx.AsyncClient) -> None:
         key = (await http.post("/api/v1/keys", json={"name": "ci", "scopes": [*Scope]})).json()["key"]
