@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 # The fixture, too.
-from tests.acceptance.test_services import Sandbox, is_alive, sandbox  # noqa: F401
+from tests.acceptance.test_services import Sandbox, is_alive, new_sandbox, sandbox  # noqa: F401
 
 if TYPE_CHECKING:
     from tests.acceptance.background_process import Process

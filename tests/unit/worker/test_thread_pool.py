@@ -32,9 +32,9 @@ def test_time_counts_from_the_handlers_start_and_not_from_its_place_in_the_queue
     async def main(executor: Executor) -> list[Outcome]:
         first = asyncio.create_task(executor.execute(a_task("1", params={"wait": True})))
         await asyncio.to_thread(started.wait, A_WHILE)
-        second = asyncio.create_task(executor.execute(a_task("2", 0.01, params={"wait": False})))
+        second = asyncio.create_task(executor.execute(a_task("2", 0.5, params={"wait": False})))
         # Longer than its timeout: the second has no thread yet.
-        done, _ = await asyncio.wait([second], timeout=0.05)
+        done, _ = await asyncio.wait([second], timeout=0.7)
         assert not done
         release.set()
         return [await first, await second]
