@@ -8,6 +8,7 @@ import socket
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
 from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
@@ -125,9 +125,11 @@ class PostgresClientStore:
         self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
     ) -> str | None:
         """Store a batch and ask the owner of the job to accept it; return the id of the command."""
-        params = {"job_id": int(job_id), "number": number, "sent_by": sent_by, **entry_columns(audit)}
+        params = {"job_id": int(job_id), "number": number}
+        command = {"kind": CommandKind.ADD_NODES, "body": json.dumps({"batch": number}), "sent_by": sent_by}
         copies = copies_of(int(job_id), number, rows)
-        before, after = [(_ADDED["mark_written"], params)], [(_ADDED["send_job_batch"], params)]
+        before = [(_ADDED["mark_written"], params)]
+        after = [(_SQL["send"], {**params, **command, **entry_columns(audit)})]
         stored = await self.session.copy_in_transaction(before, copies, after)
         return str(stored[0]["id"]) if stored else None
 

@@ -58,26 +58,6 @@ UPDATE dag_task_queue SET batches = array_append(coalesce(batches, '{}'), :numbe
 WHERE task_id = :task_id AND lease_token = :token
 RETURNING task_id
 
--- name: send_job_batch
--- Ask the owner of a job to accept a batch.
-WITH sent AS (
-    INSERT INTO dag_inbox (job_id, kind, body, sent_by, created_at)
-    SELECT id, 'add_nodes', json_build_object('batch', :number::integer), :sent_by, clock()
-    FROM dag_jobs WHERE id = :job_id
-    RETURNING id, job_id
-),
-{@audit_entries},
-audited AS (
-    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
-    SELECT actor, action, object_kind, object_id, nullif(request_id, ''),
-           details::jsonb || jsonb_build_object('command_id', sent.id::text)
-    FROM sent CROSS JOIN entries
-)
-SELECT sent.id,
-       pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = sent.job_id),
-                          'dagmaster_jobs'), 'commands')::text AS notified
-FROM sent
-
 -- name: send_task_batch
 -- Ask the owner of the job to accept a batch of a held task now.
 SELECT c.id, pg_notify(coalesce('dagmaster_owner_' || (SELECT j.owner_id FROM dag_jobs j WHERE j.id = :job_id),
