@@ -7,7 +7,6 @@ from typing import Final
 from dagmaster.handlers.formats.driver_rules import (
     NETWORK,
     NO_FILE,
-    NOT_VERIFIED,
     PRODUCT,
     REFERENCES,
     RUNS_CODE,
@@ -70,6 +69,18 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "CALS": reads(".cal", ".ct1"),
     "BLX": reads(".blx", ".xlb"),
     "R": reads(".rda", ".rdata"),
+    "BSB": reads(".kap", ".nos"),
+    "CEOS": reads(".ceos"),
+    "COSAR": reads(".cos"),
+    "CTG": reads(".ctg"),
+    "DIPEx": reads(".dip"),
+    "DOQ2": reads(".doq"),
+    "ESAT": reads(".n1", ".e1", ".e2"),
+    "GFF": reads(".gff"),
+    "IRIS": reads(".ppi"),
+    "L1B": reads(".l1b", ".1b"),
+    "LOSLAS": reads(".los", ".las", ".geo"),
+    "NWT_GRC": reads(".grc"),
     # ── Read, recognised by the suffix ──
     "SRTMHGT": reads(".hgt", needs_suffix=True),
     "XYZ": reads(".xyz", needs_suffix=True),
@@ -82,9 +93,14 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "BYN": reads(".byn", ".err", needs_suffix=True),
     "NOAA_B": reads(".b", needs_suffix=True),
     "TGA": reads(".tga", needs_suffix=True),
+    "ACE2": reads(".ace2", needs_suffix=True),
+    "DOQ1": reads(".doq", needs_suffix=True),
+    "GSC": reads(".gsc", needs_suffix=True),
+    "JDEM": reads(".mem", needs_suffix=True),
     # ── Read, described by a file beside them ──
     "ENVI": _with(".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi", optional=("+.hdr",)),
     "EHdr": _with(".hdr", ".bil", ".bip", ".bsq", ".flt", optional=(".prj", ".clr")),
+    "GenBin": _with(".hdr", ".bil", ".bip", ".bsq"),
     "RST": _with(".rdc", ".rst"),
     "RRASTER": _with(".gri", ".grd"),
     "SAGA": _with(".sgrd", ".sdat", optional=(".prj",)),
@@ -93,6 +109,7 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "PAux": _with(".aux", ".raw"),
     # After ENVI, whose suffix it shares.
     "NGSGEOID": reads(".bin", needs_suffix=True),
+    "NSIDCbin": reads(".bin"),
     # ── Refused ──
     "VRT": refused(REFERENCES, b"<VRTDataset"),
     "DERIVED": refused(REFERENCES),
@@ -159,11 +176,8 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     **dict.fromkeys(("S104", "S111"), refused("the name of its file stands for each raster in it (GDAL 3.10)")),
     "Leveller": refused("does not read what it writes (GDAL 3.10)"),
     "Terragen": refused("the place of its pixels is in a world of its own"),
-    **dict.fromkeys(
-        (
-            *("ACE2", "AirSAR", "BSB", "CEOS", "COSAR", "CTG", "DIPEx", "DOQ1", "DOQ2", "ESAT", "GFF", "GSC", "GenBin"),
-            *("IRIS", "JDEM", "L1B", "LOSLAS", "MSGN", "NSIDCbin", "NWT_GRC", "NWT_GRD", "RIK"),
-        ),
-        refused(NOT_VERIFIED),
-    ),
+    "AirSAR": refused("a damaged header crashes the process (GDAL 3.10)"),
+    "RIK": refused("memory of the process stands for the pixels of a damaged block (GDAL 3.10)"),
+    "MSGN": refused("memory of the process stands for the calibration of a truncated header (GDAL 3.10)"),
+    "NWT_GRD": refused("its values are a fourth band, behind three of colors, which are of another type"),
 }

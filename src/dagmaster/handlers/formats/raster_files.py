@@ -11,6 +11,7 @@ import rasterio
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.formats.driver_rules import drivers_of_suffix, file_types
 from dagmaster.handlers.formats.hdf5_references import is_hdf5, reject_hdf5_references
+from dagmaster.handlers.formats.idrisi_references import reject_idrisi_reference
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 
 if TYPE_CHECKING:
@@ -85,6 +86,8 @@ def reject_references(path: Path) -> None:
             )
     if is_hdf5(path):
         reject_hdf5_references(path)
+    if path.suffix.lower() == ".rst":
+        reject_idrisi_reference(path.with_suffix(".rdc"))
 
 
 def _reject_zarr_references(path: Path) -> None:

@@ -63,6 +63,9 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "VDV": reads(".x10"),
     "WAsP": reads(".map"),
     "Selafin": reads(".slf"),
+    "Idrisi": reads(FileType(suffix=".vct", required=(".vdc",), optional=(".adc", ".avl"))),
+    # The base file: its updates are files of their own.
+    "S57": reads(".000"),
     # ── Refused ──
     "CSV": refused("read by Arrow instead: GDAL takes every column for text"),
     "OGR_VRT": refused(REFERENCES, b"<OGRVRTDataSource"),
@@ -98,8 +101,6 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "VICAR": refused(NO_GEOMETRIES),
     "PDF": refused(WRITE_ONLY),
     "PGDUMP": refused(WRITE_ONLY),
-    "Idrisi": refused(NOT_VERIFIED),
-    "S57": refused(NOT_VERIFIED),
-    "VFK": refused(NOT_VERIFIED),
+    "VFK": refused("writes a database beside the file"),
     "SXF": refused(NOT_VERIFIED),
 }

@@ -15,6 +15,7 @@ import rasterio.shutil
 from affine import Affine
 from rasterio.crs import CRS
 
+from tests.unit.handlers.formats import handwritten_rasters as handwritten
 from tests.unit.handlers.formats.zipped_samples import zipped
 
 if TYPE_CHECKING:
@@ -95,6 +96,13 @@ def write_raster(
             raster.write(data)
         with memory.open() as raster:
             rasterio.shutil.copy(raster, str(path), driver=driver, **options)
+
+
+def written(
+    driver: str, name: str, write: Callable[[Path, NDArray[Any]], None], data: NDArray[Any], **more: Any
+) -> Sample:
+    """Return a sample that is written byte for byte."""
+    return Sample(driver=driver, name=name, make=lambda path: write(path, data), **{"pixels": data, **more})
 
 
 def text(driver: str, name: str, content: str, **more: Any) -> Sample:
@@ -295,4 +303,22 @@ SAMPLES: Final = [
     gdal("ROI_PAC", "x.slc", pixels("complex64")),
     gdal("ISCE", "x.int", pixels("complex64")),
     gdal("PAux", "x.raw", has_crs=False),
+    written("ACE2", "45N010E_5M.ACE2", handwritten.write_ace2, pixels("float32", side=180)),
+    written("BSB", "x.kap", handwritten.write_bsb, pixels()),
+    written("CEOS", "x.ceos", handwritten.write_ceos, pixels(), has_crs=False),
+    written("COSAR", "x.cos", handwritten.write_cosar, pixels("complex64") * np.complex64(1 + 2j), has_crs=False),
+    written("CTG", "x.ctg", handwritten.write_ctg, pixels("int32", 6)),
+    written("DIPEx", "x.dip", handwritten.write_dipex, pixels()),
+    written("DOQ1", "old.doq", handwritten.write_doq1, pixels(side=500)),
+    written("DOQ2", "new.doq", handwritten.write_doq2, pixels(side=500)),
+    written("ESAT", "x.n1", handwritten.write_envisat, pixels("uint16"), has_crs=False),
+    written("GFF", "x.gff", handwritten.write_gff, pixels(), has_crs=False),
+    written("GSC", "x.gsc", handwritten.write_gsc, FLOATS, has_crs=False),
+    written("GenBin", "generic.bil", handwritten.write_genbin, pixels()),
+    written("IRIS", "x.ppi", handwritten.write_iris, FLOATS / 2 - 20),
+    written("JDEM", "x.mem", handwritten.write_jdem, SHORTS, pixels=SHORTS * np.float32(0.1)),
+    written("L1B", "x.l1b", handwritten.write_l1b, np.resize(pixels("uint16"), (1, 8, 2_048)), has_crs=False),
+    written("LOSLAS", "x.las", handwritten.write_loslas, FLOATS),
+    written("NSIDCbin", "ice.bin", handwritten.write_nsidc, pixels()),
+    written("NWT_GRC", "x.grc", handwritten.write_classes, pixels()),
 ]  # fmt: skip

@@ -276,7 +276,11 @@ def test_a_file_that_another_one_may_describe_names_it(bed: Bed):
     write_raster(path, "ENVI", pixels(), crs="EPSG:4326", transform=NORTH_UP)
     assert np.array_equal(bed.read(bed.run("raster.create_cog", href="x.bin").cog_url), pixels())
     path.with_suffix(".hdr").unlink()
-    refuse(bed, "x.bin", r"not a readable ENVI or NGSGEOID.*truncated or of another format, or lacks the \.hdr that")
+    refuse(
+        bed,
+        "x.bin",
+        r"not a readable ENVI or NGSGEOID or NSIDCbin.*truncated or of another format, or lacks the \.hdr that",
+    )
 
 
 # ── What a file may not reach ──
@@ -354,6 +358,23 @@ def test_an_img_file_whose_pixels_are_elsewhere_is_refused(bed: Bed):
         pass
 
 
+@pytest.mark.parametrize("name", ["../secret", "..\\secret", "/tmp/secret"])
+def test_an_idrisi_raster_whose_reference_system_is_another_file_is_refused(bed: Bed, name: str):
+    path = make(bed, named("x.rst"))
+    description = path.with_suffix(".rdc")
+    lines = description.read_text().splitlines()
+    described = [f"ref. system : {name}" if line.startswith("ref. system") else line for line in lines]
+    assert described != lines
+    description.write_text("\n".join(described))
+    refuse(bed, "x.rst", "its .rdc refers to another file, in which its reference system is defined")
+
+
+def test_an_idrisi_description_that_is_not_read_to_its_end_is_refused(bed: Bed):
+    description = make(bed, named("x.rst")).with_suffix(".rdc")
+    description.write_text(f"{description.read_text()}\ncomment : {' ' * 1024 * 1024}\nref. system : ../secret\n")
+    refuse(bed, "x.rst", "its .rdc has over 1,048,576 bytes")
+
+
 HOSTILE = {
     "vrt": '<VRTDataset rasterXSize="10" rasterYSize="10"><VRTRasterBand dataType="Byte" band="1" subClass="VRTRawRasterBand"><SourceFilename>{secret}</SourceFilename></VRTRasterBand></VRTDataset>',
     "vrt-in-grid": "ncols 1\nnrows 1\nxllcorner 0\nyllcorner 0\ncellsize 1\n<VRTDataset></VRTDataset>\n",
@@ -364,16 +385,16 @@ HOSTILE = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("content", HOSTILE)
-def test_a_file_that_names_others_is_refused_under_every_name(bed: Bed, server: tuple[str, list[str]], content: str):
+def test_a_file_that_names_others_is_refused_under_every_name(bed: Bed, server: tuple[str, list[str]]):
     url, requests = server
     secret = bed.folder / "secret"
     secret.write_bytes(SECRET)
-    text = HOSTILE[content].format(secret=secret, url=url)
-    for suffix, file_type in raster_files.FILE_TYPES.items():
-        if not file_type.markers:
-            (bed.folder / "bronze" / f"x{suffix}").write_text(text)
-            refuse(bed, f"x{suffix}", "which (refers to other files|runs a program|reads from a server)")
+    texts = [text.format(secret=secret, url=url) for text in HOSTILE.values()]
+    suffixes = [suffix for suffix, file_type in raster_files.FILE_TYPES.items() if not file_type.markers]
+    # Each text under one name, and each name with one text.
+    for number, suffix in enumerate([*([".tif"] * len(texts)), *suffixes]):
+        (bed.folder / "bronze" / f"x{suffix}").write_text(texts[number % len(texts)])
+        refuse(bed, f"x{suffix}", "which (refers to other files|runs a program|reads from a server)")
     assert requests == []
 
 

@@ -134,6 +134,14 @@ def test_the_checksum_of_a_directory_covers_its_files(services):
     assert prepare(services, path)["source"]["sha256"] != first
 
 
+def test_an_idrisi_file_whose_reference_system_is_another_file_is_refused(services):
+    path = services.folder / "x.vct"
+    next(sample for sample in SAMPLES if sample.driver == "Idrisi").make(path)
+    description = path.with_suffix(".vdc")
+    description.write_text(description.read_text().replace("latlong", "../secret"))
+    refuse(services, str(path), "its .vdc refers to another file, in which its reference system is defined")
+
+
 def test_a_link_in_a_directory_leads_nowhere_else(services, tmp_path_factory):
     path = services.folder / "x.gdb"
     next(sample for sample in SAMPLES if sample.driver == "OpenFileGDB").make(path)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pyogrio
 import shapely
 
+from tests.unit.handlers.formats import handwritten_vectors
 from tests.unit.handlers.formats.zipped_samples import zipped
 
 if TYPE_CHECKING:
@@ -209,6 +210,8 @@ SAMPLES: Final = [
     text("VDV", "x.x10", VDV, rows=2, bounds=(1.0, 1.0, 3.0, 3.0)),
     gdal("WAsP", "x.map", LINES, columns={}, params=WGS84),
     gdal("Selafin", "x.slf", POINTS, columns={"depth": [1.5, 2.5, 3.5]}, params={**WGS84, "layer": "x_p0"}),
+    Sample(driver="Idrisi", name="x.vct", make=handwritten_vectors.write_idrisi, rows=2),
+    Sample(driver="S57", name="x.000", make=handwritten_vectors.write_s57, rows=2, params={"layer": "BOYLAT"}),
     Sample(driver="GeoParquet", name="x.parquet", make=geoparquet),
     text("CSV", "x.csv", "lon,lat,n\n0,0,1\n3,3,2\n", **TWO_POINTS),
 ]  # fmt: skip
