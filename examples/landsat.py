@@ -58,10 +58,10 @@ def run_and_kill_worker(scene: str, tile_size: int) -> dict[str, Any]:
             run_cli("submit", "raster_tiled", "-i", f"href={scene}", "-i", f"tile_size={tile_size}", "--json")
         )["job_id"]
         print_heading(f"submitted job {job}; a worker will be killed while it writes tiles")
-        wait_until(lambda: tile_counts(job).get("COMPLETED", 0) >= 1, pause=0)
+        wait_until(lambda: any(Path(blob_dir, "silver").rglob("*.tif")))
         victim.kill()
         print(f"  kill -9 {victim.pid}, one of the workers")
-        wait_until(lambda: load_job(job)["status"] not in {"PENDING", "RUNNING", "WAITING"})
+        run_cli("jobs", "watch", job, may_fail=True)
         subprocess.run([*DAGMASTER, "jobs", "show", job], cwd=ROOT, check=False)
         print_heading("what happened, from the events of the job")
         lost = [line for line in run_cli("jobs", "events", job).splitlines() if "AttemptLost" in line]
@@ -114,19 +114,13 @@ def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
                 started.append(process)
                 if command == "orchestrator":
                     # It prepares the database for the workers.
-                    wait_until(lambda: "orchestrator" in run_cli("fleet", may_fail=True))
+                    wait_until(lambda: b"is ready" in os.pread(log.fileno(), 1_000_000, 0))
             yield started
         finally:
             for process in started:
                 process.terminate()
             for process in started:
                 process.wait(timeout=60)
-
-
-def tile_counts(job: str) -> dict[str, int]:
-    """Return the number of tiles by status, and in total."""
-    children = load_job(job)["nodes"].get("create_tiles", {}).get("children")
-    return {} if children is None else {"total": children["total"], **children["counts"]}
 
 
 def load_job(job: str) -> dict[str, Any]:
@@ -144,7 +138,7 @@ def load_result(job: str) -> dict[str, Any]:
     return result
 
 
-def wait_until(condition: Any, *, seconds: float = 120, pause: float = 1) -> None:
+def wait_until(condition: Any, *, seconds: float = 120, pause: float = 0.05) -> None:
     """Poll a condition until it holds; exit after the timeout."""
     end = time.monotonic() + seconds
     while not condition():

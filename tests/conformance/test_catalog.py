@@ -60,7 +60,7 @@ def catalog(place: str) -> Catalog:
     return result
 
 
-PROCESSES = 5
+PROCESSES = 3
 
 
 def names(result: list[dict[str, Any]]) -> list[str]:

@@ -319,10 +319,10 @@ def uploading(*arguments: str) -> subprocess.Popen[str]:
 
 def test_many_processes_upload_the_same_and_other_chunks_and_nothing_is_lost_or_double(tables, place, name):
     tables.create(spec(name))
-    chunks = [f"c{number}" for number in range(6)]
+    chunks = [f"c{number}" for number in range(4)]
     # Each chunk is uploaded by three processes, in different orders, over and over.
-    orders = [chunks, chunks[::-1], chunks[3:] + chunks[:3]]
-    workers = [uploading(place, name, "5", *order) for order in orders]
+    orders = [chunks, chunks[::-1], chunks[2:] + chunks[:2]]
+    workers = [uploading(place, name, "3", *order) for order in orders]
     for worker in workers:
         worker.communicate(timeout=A_LONG_WHILE)
         assert worker.returncode == 0

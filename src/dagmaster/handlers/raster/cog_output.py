@@ -265,12 +265,16 @@ def publish_cog(
     item_id = _item_id(name, origin, pixel_params)
     options = {} if source is None else source.options
 
+    facts: dict[Path, dict[str, Any]] = {}
+
     def check(target: Path) -> None:
         # Reject what cannot be described, such as a raster at an unknown place, before it is published.
-        describe_cog(ctx, LocalFile(uri=uri, path=target, size=0, sha256=""), params, origin, item_id=item_id)
+        unpublished = LocalFile(uri=uri, path=target, size=0, sha256="")
+        facts[target] = describe_cog(ctx, unpublished, params, origin, item_id=item_id).metadata
 
     file = _find_existing(ctx, uri) or _write_and_publish(ctx, uri, write, check, options)
-    result = describe_cog(ctx, file, params, origin, item_id=item_id)
+    # Another attempt may have published first: its file has facts of its own.
+    result = describe_cog(ctx, file, params, origin, item_id=item_id, facts=facts.get(file.path))
     if source is None:
         return result
     from dagmaster.handlers.raster.carried_metadata import find_lost_metadata
@@ -279,8 +283,16 @@ def publish_cog(
     return result.model_copy(update={"sidecars": sidecars, "not_carried": lost})
 
 
-def describe_cog(ctx: HandlerContext, file: LocalFile, params: CogParams, origin: Origin, *, item_id: str) -> CogResult:
-    """Return the facts of a COG and its item, with this id unless the params set one.
+def describe_cog(
+    ctx: HandlerContext,
+    file: LocalFile,
+    params: CogParams,
+    origin: Origin,
+    *,
+    item_id: str,
+    facts: dict[str, Any] | None = None,
+) -> CogResult:
+    """Return the facts of a COG, if they are not known yet, and its item, with this id unless the params set one.
 
     A source with a plain name keeps its id, whatever its datetime. A source named by its content may be of many days,
     so the datetime is part of the id; as long as it is unknown, the item is marked as undated.
@@ -293,7 +305,7 @@ def describe_cog(ctx: HandlerContext, file: LocalFile, params: CogParams, origin
     if is_content_named and params.datetime is not None:
         item_id = dated_id(item_id, normalize_datetime(params.datetime))
     with gdal_env(ctx.share):
-        facts = describe_raster(file.path, ctx.share, sample=False)
+        facts = facts or describe_raster(file.path, ctx.share, sample=False)
         info = ctx.blobs.find(file.uri)
         metadata = ItemMetadata(
             item_id=params.item_id or item_id,

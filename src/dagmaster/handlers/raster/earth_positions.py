@@ -129,6 +129,8 @@ def height_reference(crs: CRS | None) -> str | None:
     return "ellipsoidal height" if _GEOGRAPHIC_3D in text else None
 
 
+# PROJ searches its database for a CRS without a code: 60 ms, several times a raster (2026-11).
+@lru_cache(maxsize=64)
 def crs_code(crs: CRS) -> str | None:
     """Return the code of a CRS, as `EPSG:32625` or `IAU_2015:30110`, if it has one."""
     code = crs.to_epsg()

@@ -7,7 +7,9 @@ east. A footprint that contains a pole reaches from -180 to 180. A raster of ano
 from __future__ import annotations
 
 import itertools
+from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -59,6 +61,13 @@ class Footprint:
 
 def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
     """Return the footprint of a pixel grid; None off the Earth."""
+    footprint = _cached_footprint(crs, affine, width, height)
+    return None if footprint is None else deepcopy(footprint)
+
+
+@lru_cache(maxsize=16)
+def _cached_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
+    """Return the footprint of a pixel grid: a COG is described three times, before and after it is published."""
     a, b, c, d, e, f = tuple(affine)[:6]
     return _footprint(crs, lambda u, v: (a * u * width + b * v * height + c, d * u * width + e * v * height + f))
 

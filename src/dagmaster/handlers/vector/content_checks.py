@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.formats.archives import check_members, open_archive
+from dagmaster.handlers.formats.idrisi_references import reject_idrisi_reference
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
                 )
         case "MapInfo File":
             _check_mapinfo(path)
+        case "Idrisi":
+            reject_idrisi_reference(path.with_suffix(".vdc"))
         case "LIBKML" if head[:2] == b"PK":
             _check_archive(path, max_bytes)
 

@@ -34,7 +34,8 @@ def check_case(bed: Bed, case: RasterCase) -> None:
     """Make a COG of a case, and compare it with GDAL's; raise if they differ."""
     source = make_raster(case, bed.folder / "bronze" / "a.tif")
     # GDAL copies overviews that a source has where it makes none itself: it gets the raster without them.
-    plain = make_raster(without_overviews(case), bed.folder / "plain" / "a.tif")
+    other = without_overviews(case)
+    plain = source if other == case else make_raster(other, bed.folder / "plain" / "a.tif")
     compare_with_gdal(bed, source.name, plain, case.resampling)
 
 
@@ -73,8 +74,9 @@ def differences(reference: Path, cog: Path) -> Iterator[str]:
         rasterio.open(reference) as expected,
         rasterio.open(cog) as result,
     ):
+        facts = _facts(result)
         for name, value in _facts(expected).items():
-            other = _facts(result)[name]
+            other = facts[name]
             if value != other:
                 yield f"{name}: GDAL has {value!r:.200}, ours has {other!r:.200}"
         yield from _pixel_differences(expected, result, "the image")

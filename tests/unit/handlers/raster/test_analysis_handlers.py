@@ -367,8 +367,11 @@ def test_all_at_once_goes_on_after_what_was_done(tmp_path: Path):
     assert UTM.a == done.metadata["resolution"][0]
 
 
-def test_all_at_once_makes_its_cog_again_if_that_is_gone_when_it_resumes(tmp_path: Path):
+def test_all_at_once_makes_only_its_cog_again_if_that_is_gone_when_it_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Without the check on resume it succeeded, with an item that points at nothing."""
+    from dagmaster.handlers.raster import cog_handlers, cog_output, inspection
     from dagmaster.testing import run_workflow
 
     bed = Bed(tmp_path)
@@ -382,10 +385,26 @@ def test_all_at_once_makes_its_cog_again_if_that_is_gone_when_it_resumes(tmp_pat
                 raise ConnectionError("it does not answer")
             return super().register(items)
 
+    calls: list[str] = []
+
+    describe_raster, publish_cog = inspection.describe_raster, cog_output.publish_cog
+
+    def describe(path: Any, share: Any, *, sample: bool = True, size: int | None = None) -> dict[str, Any]:
+        # The COG is described without a sample of its pixels, the source with one.
+        calls.extend(["validate"] if sample else [])
+        return describe_raster(path, share, sample=sample, size=size)
+
+    def publish(*args: Any, **options: Any) -> Any:
+        calls.append("make")
+        return publish_cog(*args, **options)
+
+    monkeypatch.setattr(inspection, "describe_raster", describe)
+    monkeypatch.setattr(cog_handlers, "publish_cog", publish)
     shelf = bed.services.__dict__["catalog"] = DeletingShelf(fails=True)
     workflow = """{name: n, nodes: {a: {handler: raster.process_complete, params: {href: a.tif},
                                         retry: {max_attempts: 2}}}}"""
     report = run_workflow(workflow, handlers=REGISTRY, services=bed.services)
     assert (report.status, report.nodes["a"]["attempts"]) == ("COMPLETED", 2)
+    assert calls == ["validate", "make", "make"]
     (item,) = shelf.items.values()
     assert np.array_equal(bed.read(item["assets"]["data"]["href"]), numbers())

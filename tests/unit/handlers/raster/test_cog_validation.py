@@ -10,8 +10,10 @@ import rasterio
 import rasterio.shutil
 from rasterio.transform import from_origin
 
-from dagmaster.handlers.gdal import ignore_missing_georeference
+from dagmaster.handlers.gdal import gdal_env, ignore_missing_georeference
 from dagmaster.handlers.raster.cog_validation import check_layout
+from dagmaster.handlers.raster.cog_writer import CogOptions, write_cog
+from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +38,20 @@ def test_a_file_of_the_cog_driver_is_valid_in_every_shape(tmp_path, width, heigh
     source, target = write_tiff(tmp_path / "source.tif", width, height), tmp_path / "cog.tif"
     rasterio.shutil.copy(str(source), str(target), driver="COG", BLOCKSIZE=512, BIGTIFF=bigtiff)
     assert check_layout(target) == []
+
+
+@pytest.mark.parametrize("compression", ["DEFLATE", "ZSTD", "LZW"])
+def test_the_level_of_temporary_overviews_does_not_change_the_file(tmp_path, compression):
+    source = write_tiff(tmp_path / "source.tif", 600, 600)
+    targets, options, share = (
+        [tmp_path / "ours.tif", tmp_path / "gdal.tif"],
+        CogOptions(compression=compression),
+        Share(),
+    )
+    with gdal_env(share), rasterio.open(source) as raster:
+        write_cog(raster, targets[0], options, share)
+        rasterio.shutil.copy(raster, str(targets[1]), driver="COG", **options.creation_options(raster, share))
+    assert targets[0].read_bytes() == targets[1].read_bytes()
 
 
 @pytest.mark.parametrize("blocksize", [64, 256, 1024])
