@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import signal
+import socket
 import subprocess
 import tarfile
 from typing import TYPE_CHECKING
@@ -132,13 +134,28 @@ def _replace_services(box: Sandbox, source: Path, gates: list[Path]) -> None:
     fleet.until_completed("second")
 
     # Both versions run tasks of one job; then those of the previous one die.
-    box.start("orchestrator")
-    box.start(*worker)
+    replacements = [box.start("orchestrator"), box.start(*worker)]
+    # The previous code does not know drains: the request is stored, and not seen.
+    previous = f"{socket.gethostname()}:{services[1].pid}"
+    assert box.run("fleet", "drain", previous).returncode == 0
     fleet.submit("third", gates[2])
     fleet.until_claimed(4, workers=2)
+    shown = {one["pid"]: one for one in json.loads(box.run("fleet", "--json").stdout)["workers"]}
+    old = shown[services[1].pid]
+    assert (old["drain"]["is_seen"], old["is_draining"], old["is_drained"]) == (False, True, False)
     for service in services:
         service.signal(signal.SIGKILL)
     gates[2].touch()
     fleet.until_completed("third")
     audit = box.run("jobs", "audit")
     assert audit.returncode == 0, audit.stdout + audit.stderr
+
+    # And back: the previous code runs on the schema that a downgrade restores.
+    for service in replacements:
+        service.signal(signal.SIGTERM)
+        assert service.wait() == 0, service.text
+    assert box.run("migrate", "downgrade", PREVIOUS, "--yes").returncode == 0
+    for arguments in (("orchestrator",), worker):
+        fleet.start_previous(*arguments)
+    fleet.start_previous("submit", box.write(flow("fourth", gates[2], 2), "fourth.yaml")).wait()
+    fleet.until_completed("fourth")

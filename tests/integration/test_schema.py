@@ -116,7 +116,7 @@ def test_the_command_migrates_to_a_revision_and_shows_where_it_is(empty, monkeyp
     assert migrate() == (0, f"schema version: {schema_version.HEAD}; nothing to do")
     # It asks first, and there is no answer.
     assert migrate("downgrade", "0002")[0] != 0
-    assert migrate("downgrade", "0002", "--yes") == (0, "schema version: 0002")
+    assert migrate("downgrade", "0002", "--yes") == (0, f"schema version: {schema_version.HEAD} -> 0002")
     code, message = migrate("upgrade", "nonsense")
     assert code != 0
     assert "'nonsense': the schema versions are base, 0001, 0002" in message
@@ -202,6 +202,15 @@ def refused(*errors: type[Exception]):
         a_node(failed_attempts="1"),
         a_node(wake_at="now()"),
         a_node(output="'{}'", output_ref="'x'"),
+        *(
+            f"INSERT INTO {table} ({key}, host, pid, version, {more} started_at, heartbeat_at, {column})"
+            f" VALUES (1, 'h', 1, '1', {values} now(), now(), now())"
+            for table, key, more, values, column in (
+                ("dag_orchestrators", "owner_id", "", "", "drain_seen_at"),
+                ("dag_workers", "worker_id", "queues, concurrency,", "'{}', 1,", "drain_seen_at"),
+                ("dag_workers", "worker_id", "queues, concurrency,", "'{}', 1,", "drain_deadline_at"),
+            )
+        ),
         "INSERT INTO dag_task_queue (task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at, worker_id) VALUES (1, 1, 'n', 1, 'q', 5, 'h', '{}', 1, now(), 7)",
     ],
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
-    from dagmaster.application.views.fleet import FleetView
+    from dagmaster.application.views.fleet import FleetView, OrchestratorView, WorkerView
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
 
 READY_PARTS: Final = ("database", "schema", "orchestrators")
@@ -77,7 +77,8 @@ class HealthMonitor:
 
     async def _count_orchestrators(self) -> list[_Part]:
         """Check what readiness needs, by counts: the whole fleet has the tasks of every queue."""
-        return [_orchestrators_part((await self._app.read.fleet_counts()).orchestrators)]
+        counts = await self._app.read.fleet_counts()
+        return [_services_part("orchestrators", counts.orchestrators, counts.draining_orchestrators)]
 
     async def _check_parts(self, check_services: Callable[[], Awaitable[list[_Part]]]) -> list[_Part]:
         asked_at = time.monotonic()
@@ -107,18 +108,26 @@ def _check_schema(schema: SchemaState) -> _Part:
     return "schema", _BAD, detail
 
 
-def _orchestrators_part(alive: int) -> _Part:
-    return "orchestrators", _OK if alive else _BAD, f"{alive} alive"
+def _services_part(name: str, claiming: int, draining: int) -> _Part:
+    """Return the part of services: those that drain are alive, and decide or run nothing new."""
+    note = f", {draining} of them draining" if draining else ""
+    return name, _OK if claiming else _BAD, f"{claiming + draining} alive{note}"
+
+
+def _count_services(name: str, services: Iterable[OrchestratorView | WorkerView]) -> _Part:
+    alive = [one for one in services if one.is_alive]
+    draining = sum(one.is_draining for one in alive)
+    return _services_part(name, len(alive) - draining, draining)
 
 
 def _fleet_parts(view: FleetView) -> Iterator[_Part]:
-    yield _orchestrators_part(sum(one.is_alive for one in view.orchestrators))
-    workers = sum(one.is_alive for one in view.workers)
-    yield "workers", _OK if workers else _BAD, f"{workers} alive"
+    yield _count_services("orchestrators", view.orchestrators)
+    yield _count_services("workers", view.workers)
+    workers = sum(one.is_alive and not one.is_draining for one in view.workers)
     unserved = sorted(queue.queue for queue in view.queues if queue.waiting and not queue.workers)
     if unserved:
         yield "queues", _BAD, f"tasks wait, and no live worker serves: {', '.join(unserved[:10])}"
     elif not workers:
-        yield "queues", _BAD, "no live worker serves any queue"
+        yield "queues", _BAD, "no live worker claims from any queue"
     else:
         yield "queues", _OK, "every queue with tasks is served"

@@ -15,15 +15,16 @@ import logging
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.connection_backoff import ConnectionBackoff
-from dagmaster.engine.events import JobStarted, TimerFired
+from dagmaster.engine.events import JobStarted
 from dagmaster.engine.status import TERMINAL_JOB
 from dagmaster.errors import DatabaseUnavailable, OwnershipLost, StatementFailed
 from dagmaster.orchestrator import added_nodes, chores, job_log, turn_traces
 from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
+from dagmaster.orchestrator.drain import Drain
 from dagmaster.orchestrator.graph_cache import GraphCache
 from dagmaster.orchestrator.inbox import PendingEvents
 from dagmaster.orchestrator.owned_job import OwnedJob
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from dagmaster.engine.graph import DefaultLimits
-    from dagmaster.engine.model import Job
+    from dagmaster.orchestrator.turn import TurnObserver
     from dagmaster.ports.job_records import ClaimedJob, NewJob
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -49,13 +50,6 @@ MAX_CLAIMS: Final = 500
 MAX_REPORTED: Final = 100
 QUARANTINE_SECONDS: Final = 30.0
 """How long a job that could not be advanced, which is a bug, is quarantined before the next try."""
-
-
-class TurnObserver(Protocol):
-    """An observer of turns. Called after the commit, in the loop: it must be quick."""
-
-    def turn(self, job: Job, result: TurnResult) -> None:
-        """Observe a committed turn."""
 
 
 class Orchestrator:
@@ -86,6 +80,7 @@ class Orchestrator:
         self._results = ResultReader(store)
         self._metrics = chores.MetricRollup(store, self.timing.metric_retention_seconds)
         self._schedule = PollSchedule(store, self.timing.poll_seconds)
+        self._drain = Drain(store)
         self._stopping = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=self.timing.max_backoff_seconds)
         store.on_disconnect = self._backoff.on_disconnect
@@ -124,6 +119,7 @@ class Orchestrator:
                     await asyncio.wait_for(self._stopping.wait(), backoff.on_failure(error))
             finally:
                 self._drop_all()
+                self.ready.clear()
         if registered:
             try:
                 await self.store.deregister()
@@ -169,7 +165,9 @@ class Orchestrator:
     async def _heartbeat(self) -> None:
         # `jobs why` reads the quarantined jobs from the database, not from this process.
         quarantined = dict(islice(self._quarantined.items(), MAX_REPORTED))
-        await self.store.heartbeat({**self.counters, "jobs": len(self.jobs), "quarantined": quarantined})
+        counters = {**self.counters, "jobs": len(self.jobs), "quarantined": quarantined}
+        if self._drain.follow(is_requested=await self.store.heartbeat(counters)):
+            self._wake("jobs")
 
     async def _reclaim(self) -> None:
         if released := await self.store.reclaim():
@@ -192,6 +190,10 @@ class Orchestrator:
     async def _turn_loop(self, pending: dict[str, PendingEvents]) -> None:
         while not self._stopping.is_set():
             waiting = self._schedule.due()
+            if "drain" in waiting:
+                await self._heartbeat()
+            if await self._drain.release_jobs(self.jobs or self._quarantined):
+                self._drop_all()
             claimed = "jobs" in waiting and await self._claim(pending)
             full = False
             if self._results.is_due(waiting):
@@ -267,15 +269,10 @@ class Orchestrator:
 
     async def _commit_and_prefetch(self, turns: list[TurnCommit], now: float) -> set[str]:
         """Commit turns, and meanwhile read the results of the next ones."""
-        prefetch = asyncio.create_task(self._results.prefetch(turns, self._quarantined))
-        try:
+        async with self._results.prefetching(turns, self._quarantined) as prefetch:
             committed = await self._commit(turns, now)
             if await prefetch:
                 self._wake("results")
-        finally:
-            # Do not prefetch past a turn that was not committed.
-            prefetch.cancel()
-            await asyncio.gather(prefetch, return_exceptions=True)
         return committed
 
     async def _commit(self, turns: list[TurnCommit], now: float) -> set[str]:
@@ -327,14 +324,12 @@ class Orchestrator:
         job_id = owned.job.id
         if owned.job.status in TERMINAL_JOB:
             self.jobs.pop(job_id, None)
+            self._schedule.on_finish()
             self.counters["jobs_finished"] += commit.finished is not None
             job_log.log_finished(job_id, owned.job.status)
         else:
-            for node in result.changed:
-                if node.wake_at is not None:
-                    heapq.heappush(self._timers, (node.wake_at, job_id, node.id))
-            if owned.is_fresh and owned.job.deadline_at is not None:
-                heapq.heappush(self._timers, (owned.job.deadline_at, job_id, ""))
+            for at, name in owned.timers_after(result.changed, has_deadline=owned.is_fresh):
+                heapq.heappush(self._timers, (at, job_id, name))
             owned.is_fresh = False
         if self.observer is not None:
             self.observer.turn(owned.job, result)
@@ -350,8 +345,6 @@ class Orchestrator:
             if owned is not None:
                 self._enqueue_initial(owned, pending)
         self._schedule.on_claim(has_jobs=bool(claimed))
-        if claimed:
-            self._wake("jobs")
         return bool(claimed)
 
     async def _reload(self, pending: dict[str, PendingEvents]) -> None:
@@ -373,8 +366,8 @@ class Orchestrator:
             job_events.events.append(JobStarted())
         else:
             job_events.needs_recovery = True
-            for at, node_id in owned.timers():
-                heapq.heappush(self._timers, (at, owned.job.id, node_id))
+            for at, name in owned.timers():
+                heapq.heappush(self._timers, (at, owned.job.id, name))
             # Results and commands may have arrived while the job had no owner.
             self._wake("results")
             self._wake("commands")
@@ -429,22 +422,20 @@ class Orchestrator:
     def _collect_timers(self, pending: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()
         while self._timers and self._timers[0][0] <= now:
-            _, job_id, node_id = heapq.heappop(self._timers)
+            _, job_id, name = heapq.heappop(self._timers)
             owned = self.jobs.get(job_id)
             if owned is None:
                 if self._quarantined.get(job_id, (now + 1,))[0] <= now:
                     del self._quarantined[job_id]
                     self._to_reload.add(job_id)
                 continue
-            if owned.is_due(node_id, now):
-                job_events = pending.setdefault(job_id, PendingEvents())
-                job_events.events.append(TimerFired(node_id or None))
+            if owned.is_due(name, now):
+                pending.setdefault(job_id, PendingEvents()).events.append(owned.timer_event(name))
 
     def _drop_all(self) -> None:
-        """Drop every job: memory may differ from the rows."""
+        """Drop every job: memory may differ from the rows, or others get them."""
         self.jobs.clear()
         self._timers.clear()
         self._results.clear()
         self._quarantined.clear()
         self._to_reload.clear()
-        self.ready.clear()

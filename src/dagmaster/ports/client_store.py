@@ -67,6 +67,18 @@ class ClientStore(Protocol):
         A job is idle while no orchestrator owns it, and it has not started or has finished.
         """
 
+    async def drain(
+        self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Ask a registered orchestrator or worker to claim nothing more; return False if there is none with this id.
+
+        No claim that starts after this takes anything. `grace_seconds`: when a worker releases what still runs; None:
+        it lets every task finish. A second request replaces that.
+        """
+
+    async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:
+        """Let a service claim again; return False if no registered one with this id was asked to drain."""
+
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()
     ) -> None:

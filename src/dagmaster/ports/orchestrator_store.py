@@ -27,7 +27,7 @@ class OrchestratorStore(ReusableResults, Protocol):
     """What an orchestrator needs."""
 
     wakeup: asyncio.Event
-    """Set when something may wait for this orchestrator; `pending_kinds` says what: results, commands, jobs."""
+    """Set when something may wait for this orchestrator; `pending_kinds` says what: results, commands, jobs, drain."""
 
     pending_kinds: set[str]
 
@@ -46,13 +46,19 @@ class OrchestratorStore(ReusableResults, Protocol):
         """Return the source of new ids."""
 
     async def register(self) -> None:
-        """Register as alive under a new owner id."""
+        """Register as alive under a new owner id. A request to drain the registration before is kept."""
 
-    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
-        """Renew the lease; raise `OwnershipLost` if it has expired: then every job has to be dropped."""
+    async def heartbeat(self, counters: Mapping[str, Any]) -> bool:
+        """Renew the lease; return whether this orchestrator has to drain.
+
+        Raise `OwnershipLost` if the lease has expired: then every job has to be dropped.
+        """
 
     async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
-        """Claim up to `limit` unowned jobs by priority, then age; with a queue, only jobs of this queue."""
+        """Claim up to `limit` unowned jobs by priority, then age; with a queue, only jobs of this queue.
+
+        None while this orchestrator drains.
+        """
 
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load owned jobs, all or some, under a new epoch: after a call whose effect is not known."""
@@ -92,6 +98,9 @@ class OrchestratorStore(ReusableResults, Protocol):
 
         0 if there are none, or while another process counts.
         """
+
+    async def release_jobs(self) -> int:
+        """Release every job, for other orchestrators to claim; return how many."""
 
     async def deregister(self) -> None:
         """Release every job and deregister."""

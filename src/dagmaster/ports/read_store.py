@@ -5,20 +5,27 @@ Lists are keyset-paged: `after` is the position of the last record of the page b
 record that is there while all pages are read comes exactly once. Where ids are made by several processes (tasks), a
 list is newest first: what is new comes before the first page, not somewhere in between.
 An id that cannot exist (no number, too large) and a text that cannot be stored (with a NUL) match nothing.
-The records are in `read_records`, and may be imported from here.
+The records are in `read_records` and `fleet_records`, and may be imported from here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from dagmaster.ports.fleet_records import (
+    DrainRecord,
+    FleetCounts,
+    FleetRecord,
+    OrchestratorRecord,
+    QueueBacklog,
+    QueueRecord,
+    WorkerRecord,
+)
 from dagmaster.ports.read_records import (
     ALL_LOGS,
     AttemptRecord,
     ChildCounts,
     DiagnosisFacts,
-    FleetCounts,
-    FleetRecord,
     FootprintRecord,
     JobEvent,
     JobFilter,
@@ -28,17 +35,13 @@ from dagmaster.ports.read_records import (
     NodeFilter,
     NodeRecord,
     NodeValues,
-    OrchestratorRecord,
     OwnerRecord,
     PendingCommand,
     Position,
-    QueueBacklog,
-    QueueRecord,
     TaskFilter,
     TaskRecord,
     VersionRecord,
     WaitInfo,
-    WorkerRecord,
     WorkflowRecord,
 )
 
@@ -61,6 +64,7 @@ __all__ = [
     "AttemptRecord",
     "ChildCounts",
     "DiagnosisFacts",
+    "DrainRecord",
     "FleetCounts",
     "FleetRecord",
     "FootprintRecord",

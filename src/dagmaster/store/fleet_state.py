@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
-from dagmaster.ports.read_store import OrchestratorRecord, WorkerRecord
+from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, WorkerRecord
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 
 if TYPE_CHECKING:
@@ -38,6 +38,26 @@ class Registration:
     counters: Mapping[str, Any] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
     concurrency: int = 1
+    drain_requested_at: float | None = None
+    drain_seen_at: float | None = None
+
+    @property
+    def is_draining(self) -> bool:
+        """Return whether it is alive and claims nothing more: it was asked to drain, or it stops."""
+        return self.is_alive and (self.drain_requested_at is not None or bool(self.counters.get("draining")))
+
+    @property
+    def may_claim(self) -> bool:
+        """Return whether it is alive and does not drain."""
+        return self.is_alive and not self.is_draining
+
+    @property
+    def drain(self) -> DrainRecord | None:
+        """Return the request to drain it, if it is alive."""
+        requested_at = self.drain_requested_at
+        if requested_at is None or not self.is_alive:
+            return None
+        return DrainRecord(requested_seconds=self.now - requested_at, is_seen=self.drain_seen_at is not None)
 
     @property
     def is_alive(self) -> bool:
@@ -91,6 +111,7 @@ def service_of(registration: Registration) -> Service:
         silent_seconds=registration.silent_seconds,
         lease_seconds=registration.lease_seconds,
         is_over=registration.stopped_at is not None or "last_heartbeat_at" in registration.counters,
+        is_draining=registration.is_draining,
     )
 
 
@@ -114,11 +135,13 @@ def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> Adv
 
 
 def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
-    """Return the capacity of the live workers that serve a queue."""
+    """Return the capacity of the live workers that serve a queue; those that drain are only counted."""
     registered = [row for row in workers if row.stopped_at is None]
     is_orphaned = is_orphaned_queue(queue, [row.queues for row in registered])
-    serving = [row for row in registered if row.is_alive and is_served(queue, row.queues, is_orphaned=is_orphaned)]
+    alive = [row for row in registered if row.is_alive and is_served(queue, row.queues, is_orphaned=is_orphaned)]
+    serving = [row for row in alive if row.may_claim]
     return QueueState(
+        draining=len(alive) - len(serving),
         workers=len(serving),
         slots=sum(row.concurrency for row in serving),
         busy=sum(row.running for row in serving),
@@ -177,6 +200,8 @@ def orchestrator_record(registration: Registration, jobs: int, left_statuses: Ma
         silent_seconds=registration.silent_seconds,
         age_seconds=registration.age_seconds,
         stopped_seconds=registration.stopped_seconds,
+        is_draining=registration.is_draining,
+        drain=registration.drain,
         jobs=jobs,
         counters=counters,
         left=left,
@@ -228,7 +253,8 @@ def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | N
         concurrency=registration.concurrency,
         is_alive=registration.is_alive,
         has_died=registration.has_died,
-        is_draining=bool(counters.get("draining")) and registration.is_alive,
+        is_draining=registration.is_draining,
+        drain=registration.drain,
         lease_seconds=registration.lease_seconds,
         silent_seconds=registration.silent_seconds,
         age_seconds=registration.age_seconds,

@@ -15,6 +15,7 @@ from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.telemetry.logs import task_fields
+from dagmaster.worker.drain import Drain
 from dagmaster.worker.entrypoint_imports import EntrypointImports
 from dagmaster.worker.execution_mode import ExecutionMode
 from dagmaster.worker.executor import Executor
@@ -29,7 +30,7 @@ from dagmaster.worker.task_log_capture import capture
 from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
-from dagmaster.worker.telemetry_flush import CHECKPOINT_SECONDS, FLUSH_SECONDS, TelemetryFlush
+from dagmaster.worker.telemetry_flush import TelemetryFlush
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -113,6 +114,7 @@ class Worker:
         self._has_more = False
         # An exclusive task waits for this worker.
         self._has_exclusive = False
+        self._drain = Drain()
         # The tasks that had not ended when this worker last waited for that. It does not wait for them again.
         self._outlasting: frozenset[str] = frozenset()
         self._imports = EntrypointImports(registry, self.held, self._enqueue)
@@ -151,7 +153,7 @@ class Worker:
             await self._run_registered()
 
     async def _run_registered(self) -> None:
-        loops = [self._delivery.run(), self._telemetry_loop()]
+        loops = [self._delivery.run(), self._flush.run(self.held, self._has_tasks, self._running_seconds)]
         if not self._shares_loop:
             loops.append(self._watch_loop())
         background = self._background = [asyncio.create_task(loop) for loop in loops]
@@ -161,7 +163,7 @@ class Worker:
                     break
                 self.ready.set()
                 await self._serve()
-            await self._drain()
+            await self._shut_down()
         finally:
             if self._publication is not None:
                 self._publication.stop()
@@ -212,10 +214,10 @@ class Worker:
             if task.done() and not task.cancelled() and task.exception() is not None:
                 task.result()
 
-    async def _drain(self) -> None:
+    async def _shut_down(self) -> None:
         """Let running tasks finish; ask the rest to stop and release them. One time budget for all steps."""
         budget = ShutdownBudget(self._drain_seconds, loop_time())
-        # The lease must not expire while the worker drains.
+        # The lease must not expire meanwhile.
         heartbeat = asyncio.create_task(self._heartbeat_loop())
         pools = list(dict.fromkeys(self._pools.values()))
         for pool in pools:
@@ -249,6 +251,9 @@ class Worker:
 
     async def _claim_loop(self) -> None:
         while not self._stopping.is_set():
+            if self._drain.is_requested:
+                await self._until_undrained()
+                continue
             if self._has_exclusive and self._outlasting.isdisjoint(self.held):
                 await self._run_exclusive()
             self._has_capacity.clear()
@@ -303,6 +308,11 @@ class Worker:
             self._has_capacity.clear()
             await self._has_capacity.wait()
 
+    async def _until_undrained(self) -> None:
+        while self._drain.is_requested and not self._stopping.is_set():
+            self._has_capacity.clear()
+            await self._has_capacity.wait()
+
     async def _sleep(self) -> None:
         try:
             # Not wait_for: in Python 3.11 it wraps the coroutine in a task, which costs two more loop iterations.
@@ -350,25 +360,6 @@ class Worker:
         if self._has_more:
             self.source.wakeup.set()
 
-    # ── Telemetry ──
-
-    async def _telemetry_loop(self) -> None:
-        loop, is_due = asyncio.get_running_loop(), asyncio.Event()
-        self.telemetry.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
-        while True:
-            if not (self.held or self._flush.is_due()):
-                # Nothing runs and nothing is buffered.
-                self._has_tasks.clear()
-                await self._has_tasks.wait()
-            await asyncio.sleep(CHECKPOINT_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
-            is_due.clear()
-            with contextlib.suppress(DatabaseUnavailable):
-                await self._flush.mark_started(self._running_seconds())
-                if self._flush.is_due():
-                    await self._flush.run_once()
-
     def _running_seconds(self) -> dict[str, float]:
         running: dict[str, float] = {}
         for pool in self._pools.values():
@@ -394,13 +385,14 @@ class Worker:
                     "the lease of this worker expired (paused, or the database was unreachable); registering again"
                 )
                 return
-            if answer.has_exclusive:
+            self._has_exclusive = self._has_exclusive or answer.has_exclusive
+            has_changed = self._drain.follow(answer.drain, self.held, dict.fromkeys(self._pools.values()))
+            if has_changed or answer.has_exclusive:
                 # The claim loop waits for a slot or for a notification.
-                self._has_exclusive = True
                 self._has_capacity.set()
                 self.source.wakeup.set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ledger.stops.wait(), self._heartbeat_seconds)
+                await asyncio.wait_for(self.ledger.stops.wait(), self._drain.limit_wait(self._heartbeat_seconds))
 
     async def _watch_loop(self) -> None:
         """Watch the loop of the async handlers: abandon a handler that blocks it and release the other tasks."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from typing import Any
 
 from dagmaster.application.views import (
+    DrainView,
     FleetView,
     LeftTasksView,
     OrchestratorView,
@@ -14,18 +16,20 @@ from dagmaster.application.views import (
     TaskNodeView,
     WorkerView,
 )
+from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.pages.fleet import fleet_page, queues_page
 from tests.unit.ui.page_client import opened_pages, text_of
 
 LIVE: dict[str, Any] = {
     "host": "h", "pid": 7, "version": "1.0", "is_alive": True, "has_died": False, "lease_seconds": 10.0,
     "silent_seconds": 1.0, "age_seconds": 90.0, "stopped_seconds": None, "counters": {"completed": 1200}, "left": None,
+    "is_draining": False, "is_drained": False, "drain": None,
 }  # fmt: skip
 
 
 def a_worker(**changes: Any) -> WorkerView:
     values = {
-        "worker_id": "5", "queues": ("tiles",), "concurrency": 4, "is_draining": False, "running": 2, "prefetched": 1,
+        "worker_id": "5", "queues": ("tiles",), "concurrency": 4, "running": 2, "prefetched": 1,
         "processes": 0, "processes_busy": 0, "finished_last_minute": {"tiles": 60},
     }  # fmt: skip
     return WorkerView(**{**LIVE, **values, **changes})
@@ -90,6 +94,60 @@ def test_a_dead_worker_names_what_it_ran_alone():
     (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=replace(several, crashed=(alone,))))).workers
     assert row.left == "left 3 tasks: 1 not reclaimed yet, 2 completed; crashed since: tiles__3"
     assert row.left_href == "/ui/jobs/7/nodes/tiles__3"
+
+
+def test_a_member_offers_the_drain_or_its_end():
+    seen, unseen = DrainView(requested_seconds=90.0, is_seen=True), DrainView(requested_seconds=90.0, is_seen=False)
+    page = fleet_page(
+        a_fleet(
+            a_worker(),
+            a_worker(is_draining=True, drain=seen),
+            a_worker(is_draining=True, is_drained=True, drain=seen),
+            a_worker(is_draining=True, drain=unseen),
+            a_worker(is_draining=True),
+            a_worker(is_alive=False),
+        )
+    )
+    assert [(row.state.word, row.drain_href.rpartition("/")[2], row.drain_note) for row in page.workers] == [
+        ("busy", "drain", ""),
+        ("draining", "undrain", "asked 1 min ago"),
+        ("drained", "undrain", "asked 1 min ago"),
+        ("draining", "undrain", "does not answer: an older version"),
+        # It was asked to stop by a signal.
+        ("draining", "", ""),
+        ("stopped", "", ""),
+    ]
+    assert page.orchestrators[0].drain_href == "/ui/fleet/3/drain"
+    assert fleet_page(a_fleet(a_worker(is_draining=True, drain=seen))).tone == "failed"
+
+
+def test_a_drain_is_confirmed_and_can_be_withdrawn_without_scripts():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            fleet = (await pages.get("/ui/fleet")).text
+            confirm = re.findall(r'href="(/ui/fleet/\d+/drain)"', fleet)[1]
+            asked = await pages.get(confirm)
+            assert "No other worker claims: tasks wait until one starts." in text_of(asked.text)
+            assert f'action="{confirm}"' in asked.text
+            bad = await pages.post(confirm, {"grace_seconds": "5"})
+            assert bad.status_code == 400
+            orchestrator = re.findall(r'href="(/ui/fleet/\d+/drain)"', fleet)[0]
+            bad = await pages.post(orchestrator, {"grace_seconds": "60"})
+            assert (bad.status_code, "orchestrator has no grace period" in text_of(bad.text)) == (400, True)
+            done = await pages.post(confirm, {"grace_seconds": "60"})
+            assert (done.status_code, done.headers["location"]) == (303, "/ui/fleet")
+            shown = (await pages.get("/ui/fleet")).text
+            assert re.search(r"drain(ing|ed)", text_of(shown))
+            undrain = confirm.replace("/drain", "/undrain")
+            assert f'href="{undrain}"' in shown
+            assert "It claims tasks again." in text_of((await pages.get(undrain)).text)
+            assert (await pages.post(undrain)).status_code == 303
+            assert f'href="{undrain}"' not in (await pages.get("/ui/fleet")).text
+            assert (await pages.get("/ui/fleet/7/drain")).status_code == 404
+            await pages.log_in(Scope.READ)
+            assert "/drain" not in (await pages.get("/ui/fleet")).text
+
+    asyncio.run(main())
 
 
 def test_the_pages_show_the_services_that_run():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.fleet import (
+    DrainView,
     FleetView,
     LeftJobsView,
     LeftTasksView,
@@ -17,7 +18,7 @@ from dagmaster.application.views.fleet import (
     WorkerView,
 )
 from dagmaster.application.views.page import Page
-from dagmaster.engine.diagnosis.active_nodes import format_busy_processes
+from dagmaster.engine.diagnosis.active_nodes import format_all_draining, format_busy_processes
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 from dagmaster.text_format import format_count
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import OrchestratorRecord, Position, QueueRecord, WorkerRecord
+    from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, Position, QueueRecord, WorkerRecord
 
 _SUMMED: Final = ("jobs_claimed", "jobs_reclaimed", "jobs_finished", "turns", "results")
 V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
@@ -97,7 +98,9 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
     ]
     claiming = sum(not worker.is_draining for worker in alive)
     note = None
-    if record.waiting and not claiming:
+    if record.waiting and alive and not claiming:
+        note = f"no worker claims from {queue}: {format_all_draining(len(alive), 'worker')}"
+    elif record.waiting and not claiming:
         note = f"no live worker serves {queue}"
     elif record.waiting_exclusive:
         tasks = format_count(record.waiting_exclusive, "task waits", "tasks wait")
@@ -123,12 +126,21 @@ def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None
 
 def _orchestrator_view(record: OrchestratorRecord) -> OrchestratorView:
     left = None if record.left is None else LeftJobsView(**record.left)
-    return _from_record(OrchestratorView, record, orchestrator_id=record.owner_id, left=left)
+    drains = _drain_fields(record.drain, record.jobs)
+    return _from_record(OrchestratorView, record, orchestrator_id=record.owner_id, left=left, **drains)
+
+
+def _drain_fields(drain: DrainRecord | None, holds: int) -> dict[str, Any]:
+    if drain is None:
+        return {"drain": None, "is_drained": False}
+    view = DrainView(requested_seconds=drain.requested_seconds, is_seen=drain.is_seen)
+    return {"drain": view, "is_drained": drain.is_seen and holds == 0}
 
 
 def _worker_view(record: WorkerRecord) -> WorkerView:
+    drains = _drain_fields(record.drain, record.running + record.prefetched)
     if record.left is None:
-        return _from_record(WorkerView, record, left=None)
+        return _from_record(WorkerView, record, left=None, **drains)
     alone_with = record.left.get("alone_with")
     left = LeftTasksView(
         tasks=record.left["tasks"],
@@ -137,7 +149,7 @@ def _worker_view(record: WorkerRecord) -> WorkerView:
         alone_with=None if alone_with is None else TaskNodeView(**alone_with),
         crashed=tuple(TaskNodeView(**node) for node in record.left.get("crashed", ())),
     )
-    return _from_record(WorkerView, record, left=left)
+    return _from_record(WorkerView, record, left=left, **drains)
 
 
 def _from_record(view: type[V], record: Any, **others: Any) -> V:

@@ -44,8 +44,19 @@ class LeftTasksView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainView(View):
+    """A request to drain a service. `is_seen`: the service has seen it; those of older versions never do."""
+
+    requested_seconds: float
+    is_seen: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorView(View):
-    """An orchestrator. `left`: what became of the jobs of one that stopped or died."""
+    """An orchestrator. `left`: what became of the jobs of one that stopped or died.
+
+    `is_draining`: it claims nothing more. `is_drained`: it was asked to drain, and owns no job any more.
+    """
 
     orchestrator_id: str
     host: str
@@ -57,6 +68,9 @@ class OrchestratorView(View):
     silent_seconds: float
     age_seconds: float
     stopped_seconds: float | None
+    is_draining: bool
+    is_drained: bool
+    drain: DrainView | None
     jobs: int
     counters: JsonObject
     left: LeftJobsView | None
@@ -81,7 +95,8 @@ class OrchestratorStatusView(View):
 class WorkerView(View):
     """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died.
 
-    `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat.
+    `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat. `is_draining`: it claims
+    nothing more. `is_drained`: it was asked to drain, and holds no task any more.
     """
 
     worker_id: str
@@ -93,6 +108,8 @@ class WorkerView(View):
     is_alive: bool
     has_died: bool
     is_draining: bool
+    is_drained: bool
+    drain: DrainView | None
     lease_seconds: float
     silent_seconds: float
     age_seconds: float

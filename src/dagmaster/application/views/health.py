@@ -52,3 +52,12 @@ class SchemaView(View):
     version: str | None
     newest_version: str
     is_usable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaVersionView(View):
+    """A version of the schema that the code knows."""
+
+    revision: str
+    description: str
+    is_current: bool

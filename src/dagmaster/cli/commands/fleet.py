@@ -1,4 +1,4 @@
-"""`dagmaster fleet`: the live services, the services that stopped or died, and the queues."""
+"""`dagmaster fleet`: the live services, the services that stopped or died, and the queues; and their drain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dagmaster.cli.main import COMPLETED
+from dagmaster.cli.main import COMPLETED, LazyGroup
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import on_system
 
@@ -18,10 +18,19 @@ if TYPE_CHECKING:
     from dagmaster.cli.system import System
 
 
-@click.command(epilog="Exit codes: 0 shown, 3 no database.")
+@click.group(
+    cls=LazyGroup,
+    lazy={
+        "drain": ("dagmaster.cli.commands.fleet_drain:drain", "Let an orchestrator or a worker claim nothing more."),
+        "undrain": ("dagmaster.cli.commands.fleet_drain:undrain", "Let it claim again."),
+    },
+    invoke_without_command=True,
+    epilog="Exit codes: 0 shown, 3 no database.",
+)
 @json_option
 @data_dir_option
-def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
+@click.pass_context
+def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show the orchestrators and workers that are alive, and the tasks that wait in the queues.
 
     A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live worker
@@ -32,7 +41,10 @@ def fleet(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     Examples:
       dagmaster fleet
       dagmaster fleet --json
+      dagmaster fleet drain worker-7:1 --wait
     """
+    if context.invoked_subcommand is not None:
+        return COMPLETED
 
     async def query(system: System) -> FleetView:
         from dagmaster.application.queries import fleet as queries

@@ -204,6 +204,16 @@ def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
         return bad("services", message, f"no job makes progress without an orchestrator: {start}")
     if not live.workers:
         return warning("services", message, "no task runs without a worker: start one with `dagmaster worker`")
+    counts = {
+        "orchestrator": (live.orchestrators, live.draining_orchestrators),
+        "worker": (live.workers, live.draining_workers),
+    }
+    notes = [_count(draining, kind) for kind, (_, draining) in counts.items() if draining]
+    message += f"; {' and '.join(notes)} draining" if notes else ""
+    for kind, (alive, draining) in counts.items():
+        if draining == alive:
+            remedy = f"no {kind} claims: start another one with `dagmaster {kind}`, or run `dagmaster fleet undrain ID`"
+            return bad("services", message, remedy)
     return good("services", message)
 
 

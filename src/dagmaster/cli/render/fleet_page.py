@@ -88,7 +88,12 @@ def _table(first: str, *columns: str, last: str = "") -> Table:
 
 
 def _host(service: OrchestratorView | WorkerView) -> Text:
-    return Text(f"{service.host}:{service.pid}", style="bold")
+    host = Text(f"{service.host}:{service.pid}", style="bold")
+    if service.is_drained:
+        host.append(" drained", style="yellow")
+    elif service.is_draining:
+        host.append(" draining", style="yellow")
+    return host
 
 
 def _heartbeat(service: OrchestratorView | WorkerView) -> Text:
@@ -117,11 +122,8 @@ def _workers(services: Sequence[WorkerView]) -> Table:
         counters: Mapping[str, Any] = service.counters
         failed = counters.get("failed", 0)
         is_busy = service.running >= service.concurrency
-        host = _host(service)
-        if service.is_draining:
-            host.append(" draining", style="yellow")
         table.add_row(
-            host,
+            _host(service),
             age(service.age_seconds),
             _heartbeat(service),
             Text(f"{service.running:,}/{service.concurrency:,}", style="yellow" if is_busy else ""),

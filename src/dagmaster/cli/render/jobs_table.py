@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.table import Table
 from rich.text import Text
@@ -20,27 +20,40 @@ if TYPE_CHECKING:
 def jobs_table(jobs: Sequence[JobView]) -> Table:
     """Draw a list of jobs. It has a column of names if a job has another name than its workflow."""
     has_names = any(job.name != job.workflow_id for job in jobs)
+    rows = [_cells(job, has_names=has_names) for job in jobs]
     table = Table(box=None, pad_edge=False, header_style=DIM)
-    # An id that is cut off is of no use.
-    table.add_column("job", no_wrap=True, min_width=max((len(job.job_id) for job in jobs), default=0))
-    table.add_column("status", no_wrap=True)
-    table.add_column("workflow", overflow="ellipsis", no_wrap=True)
-    if has_names:
-        table.add_column("name", overflow="ellipsis", no_wrap=True)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
-    table.add_column("age", justify="right", no_wrap=True)
-    table.add_column("by", overflow="ellipsis", no_wrap=True, style=DIM)
-    for job in jobs:
-        total, finished = f"{job.nodes_total:,}", f"{job.nodes_finished:,}"
-        table.add_row(
-            Text(job.job_id, style="bold"),
-            job_status("CANCELLING" if job.is_cancelling else job.status),
-            f"{job.workflow_id} v{job.version}",
-            *([Text(job.name)] if has_names else []),
-            total if job.nodes_finished == job.nodes_total else f"{finished}/{total}",
-            "" if job.duration_seconds is None else duration(job.duration_seconds),
-            age(job.read_at - job.created_at),
-            job.submitted_by,
+    names = ("workflow", "name", "by") if has_names else ("workflow", "by")
+    for column in ("job", "status", *names[:-1], "nodes", "took", "age", names[-1]):
+        # On a narrow terminal names are cut off. An id, a status or a number without its unit would be of no use.
+        table.add_column(
+            column,
+            no_wrap=column not in names,
+            min_width=8 if column in names else None,
+            justify="right" if column in _NUMBERS else "left",
+            style=_STYLES.get(column),
         )
+    for cells in rows:
+        table.add_row(*cells)
     return table
+
+
+_NUMBERS: Final = ("nodes", "took", "age")
+_STYLES: Final = {"job": "bold", "by": DIM}
+
+
+def _cells(job: JobView, *, has_names: bool) -> list[Text]:
+    total, finished = f"{job.nodes_total:,}", f"{job.nodes_finished:,}"
+    return [
+        Text(job.job_id),
+        job_status("CANCELLING" if job.is_cancelling else job.status),
+        _name(f"{job.workflow_id} v{job.version}"),
+        *([_name(job.name)] if has_names else []),
+        Text(total if job.nodes_finished == job.nodes_total else f"{finished}/{total}"),
+        Text("" if job.duration_seconds is None else duration(job.duration_seconds)),
+        Text(age(job.read_at - job.created_at)),
+        _name(job.submitted_by),
+    ]
+
+
+def _name(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Path
+from pydantic import Field
 from starlette.responses import JSONResponse
 
+from dagmaster.application.commands.drain import MAX_GRACE_SECONDS, drain_service, undrain_service
 from dagmaster.application.queries.fleet import (
     fleet,
     list_orchestrators,
@@ -12,17 +17,44 @@ from dagmaster.application.queries.fleet import (
     orchestrator_status,
 )
 from dagmaster.http.parameters import Cursor, Limit
-from dagmaster.http.routes import Routes
-from dagmaster.http.services import App
+from dagmaster.http.routes import Body, Routes
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("fleet")
+ServiceName = Annotated[str, Path(max_length=300, description="The id of an orchestrator or a worker, or HOST:PID.")]
+
+
+class DrainBody(Body):
+    """How a service drains."""
+
+    grace_seconds: float | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_GRACE_SECONDS,
+        allow_inf_nan=False,
+        description="When a worker releases what still runs; null: it lets every task finish. Not for an orchestrator.",
+    )
 
 
 @routes.get("/fleet", Scope.READ, "FleetView")
 async def whole_fleet(app: App) -> JSONResponse:
     """Show orchestrators, workers and queues."""
     return JSONResponse((await fleet(app)).to_dict())
+
+
+@routes.post("/fleet/{service_id}/drain", Scope.OPERATE, "DrainResult")
+async def drain(app: App, caller: Caller, service_id: ServiceName, body: DrainBody | None = None) -> JSONResponse:
+    """Drain a service: it claims nothing more. A worker finishes its tasks, an orchestrator releases its jobs."""
+    grace_seconds = None if body is None else body.grace_seconds
+    result = await drain_service(app, service_id, sent_by=caller.name, grace_seconds=grace_seconds)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/fleet/{service_id}/undrain", Scope.OPERATE, "DrainResult")
+async def undrain(app: App, caller: Caller, service_id: ServiceName) -> JSONResponse:
+    """Let a service that drains claim again."""
+    return JSONResponse((await undrain_service(app, service_id, sent_by=caller.name)).to_dict())
 
 
 @routes.get("/orchestrator/status", Scope.READ, "OrchestratorStatusView")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import NewJob, StoredWorkflow
-    from dagmaster.store.memory.database import MemoryDatabase
+    from dagmaster.store.memory.database import MemoryDatabase, Registration
 
 
 class MemoryClientStore:
@@ -58,6 +58,8 @@ class MemoryClientStore:
 
     async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
         """Store a job with the nodes of its graph, unless its key is in use."""
+        if not await self.find_duplicates([job]):
+            added_nodes.check_ids(self.database, rows)
         accepted = (await self.submit([job], audit=audit))[0]
         if accepted.is_new:
             stored = self.database.jobs[job.id]
@@ -73,6 +75,7 @@ class MemoryClientStore:
         self, job_id: str, number: int, rows: BatchRows, sent_by: str, *, audit: Sequence[AuditEntry] = ()
     ) -> str | None:
         """Store a batch and ask the owner of the job to accept it; return the id of the command."""
+        added_nodes.check_ids(self.database, rows)
         job = self.database.jobs.get(job_id)
         if job is None or number not in job.batches or not added_nodes.write(job, number, rows):
             return None
@@ -114,6 +117,38 @@ class MemoryClientStore:
         job.new = replace(job.new, queue=queue)
         self.database.notify("jobs")
         return True
+
+    async def drain(
+        self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Ask a registered service to claim nothing more, and wake it."""
+        service, now = self._registered(service_id), self.database.clock.now()
+        if service is None:
+            return False
+        if service.drain_requested_at is None:
+            service.drain_requested_at = now
+        service.drain_deadline_at = None if grace_seconds is None else now + grace_seconds
+        self._on_drain_change(service_id, audit)
+        return True
+
+    async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:
+        """Let a service claim again, and wake it."""
+        service = self._registered(service_id)
+        if service is None or service.drain_requested_at is None:
+            return False
+        service.drain_requested_at = service.drain_deadline_at = service.drain_seen_at = None
+        self._on_drain_change(service_id, audit)
+        return True
+
+    def _registered(self, service_id: str) -> Registration | None:
+        database = self.database
+        service = database.workers.get(service_id) or database.orchestrators.get(service_id)
+        return service if service is not None and service.stopped_at is None else None
+
+    def _on_drain_change(self, service_id: str, audit: Sequence[AuditEntry]) -> None:
+        self.audit_trail.add(audit)
+        self.database.notify(f"worker {service_id}", "drain")
+        self.database.notify(f"owner {service_id}", "drain")
 
     async def publish(
         self, *workflows: StoredWorkflow, activate: bool = True, audit: Sequence[AuditEntry] = ()

@@ -13,7 +13,7 @@ from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.handler_definitions import HandlerRecord
-from dagmaster.ports.read_store import DiagnosisFacts, FleetRecord, QueueRecord
+from dagmaster.ports.read_store import DiagnosisFacts, FleetCounts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     LeftNodes,
@@ -66,6 +66,8 @@ def _registration(
         counters=stored.counters,
         queues=stored.queues,
         concurrency=stored.concurrency,
+        drain_requested_at=stored.drain_requested_at,
+        drain_seen_at=stored.drain_seen_at,
     )
 
 
@@ -100,6 +102,16 @@ def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_s
         ],
         queues=[_queue_record(database, queue) for queue in sorted({task.queue for task in database.queue.values()})],
         unowned_jobs=sum(job.owner_id is None for job in open_jobs),
+    )
+
+
+def count_services(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetCounts:
+    """Count orchestrators and workers that claim, and orchestrators that drain."""
+    owners = orchestrators(database, lease_seconds).values()
+    return FleetCounts(
+        sum(row.may_claim for row in owners),
+        sum(row.may_claim for row in workers(database, worker_lease_seconds).values()),
+        sum(row.is_draining for row in owners),
     )
 
 
@@ -191,7 +203,8 @@ def read_diagnosis(
         job=job.row,
         nodes=[node.row for node in job.nodes.values()],
         owner=_service(owners, job.owner_id, lease_seconds),
-        orchestrators=sum(row.is_alive for row in owners.values()),
+        orchestrators=sum(row.may_claim for row in owners.values()),
+        draining_orchestrators=sum(row.is_draining for row in owners.values()),
         failure=None if owner is None else advance_failure(owner.counters, job_id, now),
         cancelled_by=cancels[-1] if cancels and job.row.cancel_requested else None,
         cancelled_at=job.cancel_requested_at,

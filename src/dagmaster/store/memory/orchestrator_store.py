@@ -49,23 +49,26 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
     async def register(self) -> None:
         """Register this orchestrator, and listen for notifications."""
         database = self._database
+        previous = database.orchestrators.get(self.owner_id)
         self.owner_id = self._ids.new()
         self.name = f"orchestrator {self.owner_id}"
-        database.orchestrators[self.owner_id] = Registration(database.clock.now())
+        me = database.orchestrators[self.owner_id] = Registration(database.clock.now())
+        me.keep_drain(previous)
         database.unlisten(self._callbacks)
         self._callbacks = [self.on_jobs, self.on_notification]
         database.listen("jobs", self._callbacks[0])
         database.listen(f"owner {self.owner_id}", self._callbacks[1])
 
-    async def heartbeat(self, counters: Mapping[str, Any]) -> None:
-        """Renew the lease; raise `OwnershipLost` if it has expired."""
+    async def heartbeat(self, counters: Mapping[str, Any]) -> bool:
+        """Renew the lease; return whether to drain. Raise `OwnershipLost` if the lease has expired."""
         me = self._database.orchestrators.get(self.owner_id)
         if me is None or me.stopped_at is not None or self._database.has_expired(me, self._lease_seconds):
             raise OwnershipLost(
                 "the lease expired before this heartbeat; other orchestrators may have claimed the jobs"
             )
-        me.heartbeat_at = self._database.clock.now()
+        me.renew(self._database.clock.now())
         me.counters = dict(counters)
+        return me.drain_requested_at is not None
 
     @property
     def clock(self) -> Clock:
@@ -83,7 +86,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         """Claim unowned jobs: open ones, and finished ones with a command."""
         database = self._database
         me = database.orchestrators.get(self.owner_id)
-        if me is None or me.stopped_at is not None:
+        if me is None or not me.may_claim:
             return []
         commanded = {command.job_id for command in database.inbox.values()}
         claimable = [
@@ -169,19 +172,24 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         )
         return len(released)
 
-    async def deregister(self) -> None:
-        """Release every job and deregister."""
-        database = self._database
+    async def release_jobs(self) -> int:
+        """Release every job, for other orchestrators to claim; return how many."""
         released = self._owned()
         for job in released:
             job.owner_id, job.previous_owner_id = None, job.owner_id
+        if released:
+            self._database.notify("jobs")
+        return len(released)
+
+    async def deregister(self) -> None:
+        """Release every job and deregister."""
+        database = self._database
+        database.unlisten(self._callbacks)
+        released = await self.release_jobs()
         me = database.orchestrators.get(self.owner_id)
         if me is not None:
             me.stopped_at = database.clock.now()
-            me.counters["left"] = len(released)
-        database.unlisten(self._callbacks)
-        if released:
-            database.notify("jobs")
+            me.counters["left"] = released
 
     # ── Turns ──
 

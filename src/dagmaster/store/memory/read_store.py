@@ -385,10 +385,10 @@ class MemoryReadStore:
         return fleet_reader.read_handlers(self._database, after, limit, self.worker_lease_seconds)
 
     async def fleet_counts(self) -> FleetCounts:
-        """Count live orchestrators and workers."""
-        orchestrators = fleet_reader.orchestrators(self._database, self.lease_seconds).values()
-        workers = fleet_reader.workers(self._database, self.worker_lease_seconds).values()
-        return FleetCounts(sum(row.is_alive for row in orchestrators), sum(row.is_alive for row in workers))
+        """Count orchestrators and workers that claim, and orchestrators that drain."""
+        return fleet_reader.count_services(
+            self._database, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
+        )
 
     async def fleet(self) -> FleetRecord:
         """Return orchestrators, workers and queues."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
-from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
+from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.memory.added_nodes import MemoryTaskNodes, stage
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
@@ -47,11 +47,13 @@ class MemoryWorkerStore(MemoryTaskNodes):
     ) -> None:
         """Register this worker, and listen for notifications."""
         database = self._database
+        previous = database.workers.get(self.worker_id)
         self.worker_id = self._ids.new()
         self._queues = frozenset(queues)
-        database.workers[self.worker_id] = Registration(
+        me = database.workers[self.worker_id] = Registration(
             database.clock.now(), tuple(queues), concurrency, handlers=dict(handlers or {})
         )
+        me.keep_drain(previous)
         database.unlisten(self._callbacks)
         self._callbacks = [self._on_tasks, lambda _payload: self.stops.set()]
         database.listen("tasks", self._callbacks[0])
@@ -94,16 +96,21 @@ class MemoryWorkerStore(MemoryTaskNodes):
         me = database.workers.get(self.worker_id)
         if me is None or me.stopped_at is not None:
             return None
-        me.heartbeat_at = database.clock.now()
+        me.renew(database.clock.now())
         earlier = [
             worker_id
             for worker_id, worker in database.workers.items()
-            if worker.stopped_at is None and int(worker_id) < int(self.worker_id)
+            if worker.may_claim and int(worker_id) < int(self.worker_id)
         ]
         busy_before = me.heartbeat_at - EXCLUSIVE_BUSY_SECONDS * (1 + len(earlier))
+        drain = None
+        if me.drain_requested_at is not None:
+            deadline = me.drain_deadline_at
+            drain = DrainRequest(None if deadline is None else deadline - me.heartbeat_at)
         return HeartbeatAnswer(
             {task_id for task_id in held if self._is_to_stop(database.queue.get(task_id))},
             any(not held or task.dispatched_at <= busy_before for task in self._exclusive_tasks()),
+            drain,
         )
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
@@ -133,9 +140,9 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return next(iter(self._claim(list(self._exclusive_tasks())[:1])), None)
 
     def _unclaimed_tasks(self) -> Iterator[StoredTask]:
-        """Yield the unclaimed tasks of the served queues by rank; none for an expired worker."""
+        """Yield the unclaimed tasks of the served queues by rank; none for a worker that was expired or drains."""
         me = self._database.workers.get(self.worker_id)
-        if me is None or me.stopped_at is not None:
+        if me is None or not me.may_claim:
             return
         served = self._queues or self._all_queues()
         for task in self._database.tasks_by_rank():
@@ -174,7 +181,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
             has_handler(worker.handlers, task.handler, by_package=by_package)
             and (not worker.queues or task.queue in worker.queues)
             for worker_id, worker in self._database.workers.items()
-            if worker_id != self.worker_id and worker.stopped_at is None and not worker.counters.get("draining")
+            if worker_id != self.worker_id and worker.may_claim and not worker.counters.get("draining")
         )
 
     def rescan_queues(self) -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.job_records import Accepted
-from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch
+from dagmaster.store.postgres.added_nodes import copies_of, reserve_batch, unique_ids
 from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
+from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts, queries, split_ids
 
@@ -111,7 +112,8 @@ class PostgresClientStore:
         submit = submit_statement(is_single=True, is_audited=bool(audit))
         number = {"job_id": int(job.id)}
         before = [(submit, params), (_ADDED["first_batch"], number)]
-        stored = await self.session.copy_in_transaction(before, copies_of(int(job.id), 1, rows))
+        with unique_ids(rows):
+            stored = await self.session.copy_in_transaction(before, copies_of(int(job.id), 1, rows))
         if stored:
             return Accepted(job.id, is_new=True)
         return (await self.find_duplicates([job]))[0]
@@ -130,7 +132,8 @@ class PostgresClientStore:
         copies = copies_of(int(job_id), number, rows)
         before = [(_ADDED["mark_written"], params)]
         after = [(_SQL["send"], {**params, **command, **entry_columns(audit)})]
-        stored = await self.session.copy_in_transaction(before, copies, after)
+        with unique_ids(rows):
+            stored = await self.session.copy_in_transaction(before, copies, after)
         return str(stored[0]["id"]) if stored else None
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
@@ -168,6 +171,25 @@ class PostgresClientStore:
         """Give all tasks of an idle job to a queue."""
         params = {"job_id": int(job_id), "queue": queue}
         return await self.session.row(_SQL["assign_queue"], params) is not None
+
+    async def drain(
+        self, service_id: str, *, grace_seconds: float | None = None, audit: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Ask a registered service to claim nothing more, and wake it."""
+        return await self._change_drain(_SQL["drain"], service_id, {"grace_seconds": grace_seconds}, audit)
+
+    async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:
+        """Let a service claim again, and wake it."""
+        return await self._change_drain(_SQL["undrain"], service_id, {}, audit)
+
+    async def _change_drain(
+        self, query: Query, service_id: str, params: Mapping[str, Any], audit: Sequence[AuditEntry]
+    ) -> bool:
+        number = bigint(service_id)
+        if number is None:
+            return False
+        row = await self.session.row(query, {"service_id": number, **params, **entry_columns(audit)})
+        return row is not None and row["services"] > 0
 
     async def expire_process(self, pid: int, *, lease_seconds: float, worker_lease_seconds: float) -> None:
         """Expire the leases of a dead process of this host, so that its jobs and tasks are reclaimed at once."""

@@ -98,6 +98,8 @@ def registration_of(row: Record | Mapping[str, Any], lease_seconds: float) -> Re
         counters=json.loads(row["counters"] or "{}"),
         queues=tuple(row.get("queues") or ()),
         concurrency=row.get("concurrency") or 1,
+        drain_requested_at=row.get("drain_requested_at"),
+        drain_seen_at=row.get("drain_seen_at"),
     )
 
 

@@ -77,28 +77,32 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     async def register(self) -> None:
         """Register this orchestrator, and listen for notifications."""
         await self.identity.lease()
-        self.owner_id = int(self.identity.ids.new())
-        self.name = f"orchestrator {self.owner_id}"
-        set_process_field("owner_id", str(self.owner_id))
+        owner_id = int(self.identity.ids.new())
         params = {
-            "owner_id": self.owner_id,
+            "owner_id": owner_id,
+            "previous_id": self.owner_id,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": version("dagmaster"),
         }
         await self._side.fetch(_SQL["register"], params)
+        # Not before: if the statement fails, the next try has to find the row with the request to drain.
+        self.owner_id, self.name = owner_id, f"orchestrator {owner_id}"
+        set_process_field("owner_id", str(owner_id))
         await self._side.listen("dagmaster_jobs", self.on_jobs)
         await self._side.listen(f"dagmaster_owner_{self.owner_id}", self.on_notification)
         await self._side.listen(WATCH_CHANNEL, self._watched.on_announcement)
 
-    async def heartbeat(self, counters: Mapping[str, JsonValue]) -> None:
-        """Renew the lease; raise `OwnershipLost` if it has expired."""
+    async def heartbeat(self, counters: Mapping[str, JsonValue]) -> bool:
+        """Renew the lease; return whether to drain. Raise `OwnershipLost` if the lease has expired."""
         params = {"owner_id": self.owner_id, "counters": json.dumps(counters), **self._leases}
-        if await self._side.row(_SQL["heartbeat"], params) is None:
+        row = await self._side.row(_SQL["heartbeat"], params)
+        if row is None:
             raise OwnershipLost(
                 "the lease expired before this heartbeat; other orchestrators may have claimed the jobs"
             )
         await self.identity.renew()
+        return bool(row["is_draining"])
 
     @property
     def clock(self) -> Clock:
@@ -156,6 +160,11 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         """Delete a batch of old sums; return how many workflows and periods it had."""
         return await self._rollups.prune(self.owner_id, retention_seconds)
 
+    async def release_jobs(self) -> int:
+        """Release every job, for other orchestrators to claim; return how many."""
+        row = await self._turns.row(_SQL["release_jobs"], {"owner_id": self.owner_id})
+        return 0 if row is None else int(row["released"])
+
     async def deregister(self) -> None:
         """Release every job and deregister."""
         try:
@@ -197,10 +206,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         number = int(job_id)
         outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
         if outputs:
-            for row in await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs}):
-                values[ValueKey(ValueKind.OUTPUT, row["node_id"])] = await self.resolve_value(
-                    JsonText(row["output"], row["output_ref"])
-                )
+            rows = await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs})
+            for node_id, output, ref in rows:
+                value = json.loads(output) if ref is None else await self.resolve_value(JsonText(output, ref))
+                values[ValueKey(ValueKind.OUTPUT, node_id)] = value
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
             for row in await self._turns.fetch(_SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}):

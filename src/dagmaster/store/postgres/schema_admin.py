@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dagmaster.ports.schema_admin import SchemaState
+from dagmaster.ports.schema_admin import SchemaState, SchemaVersion
 from dagmaster.store.postgres import schema_version
 
 if TYPE_CHECKING:
@@ -28,3 +28,8 @@ class PostgresSchemaAdmin:
         if schema_version.needs_upgrade(await schema_version.current(self._dsn)):
             await asyncio.to_thread(schema_version.upgrade, self._dsn)
         return await self.state()
+
+    async def history(self) -> list[SchemaVersion]:
+        """Return all versions that this code knows, oldest first."""
+        revision = await schema_version.current(self._dsn)
+        return await asyncio.to_thread(schema_version.history, revision)

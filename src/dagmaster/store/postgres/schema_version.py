@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
 from asyncpg.exceptions import InterfaceError, PostgresError
 
 from dagmaster.errors import DatabaseUnavailable, SchemaVersionMismatch
+from dagmaster.ports.schema_admin import SchemaVersion
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
@@ -17,19 +17,10 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 # The newest version. A test compares it with the migration files.
-HEAD: Final = "0006"
+HEAD: Final = "0007"
 ANSWER_SECONDS: Final = 3.0
 """How long the database may take to accept a connection, and to answer: the readiness of a server waits for it."""
 _SQL = queries("read")
-
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """One version of the schema."""
-
-    revision: str
-    description: str
-    is_current: bool
 
 
 async def current(dsn: str) -> str | None:
@@ -123,13 +114,14 @@ def downgrade(dsn: str, revision: str) -> None:
     _run(command.downgrade, dsn, revision)
 
 
-def history(revision: str | None) -> list[Version]:
+def history(revision: str | None) -> list[SchemaVersion]:
     """Return every version, oldest first; `revision` is that of the database."""
     from alembic.script import ScriptDirectory
 
     scripts = ScriptDirectory.from_config(_config("")).walk_revisions()
     versions = [
-        Version(script.revision, (script.doc or "").split("\n")[0], script.revision == revision) for script in scripts
+        SchemaVersion(script.revision, (script.doc or "").split("\n")[0], script.revision == revision)
+        for script in scripts
     ]
     return versions[::-1]
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
-from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, HeartbeatAnswer
+from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
 from dagmaster.store.postgres.added_nodes import PostgresTaskNodes, report_with_nodes
 from dagmaster.store.postgres.connection import Connection
@@ -109,15 +109,17 @@ class PostgresWorkerStore(PostgresTaskNodes):
     ) -> None:
         """Register this worker, and listen for notifications."""
         await self.identity.lease()
-        self.worker_id = int(self.identity.ids.new())
-        set_process_field("worker_id", str(self.worker_id))
+        worker_id = int(self.identity.ids.new())
         self._queues = list(queues)
         params = {
-            "worker_id": self.worker_id, "host": socket.gethostname(), "pid": os.getpid(),
+            "worker_id": worker_id, "host": socket.gethostname(), "pid": os.getpid(),
             "version": version("dagmaster"), "queues": self._queues, "concurrency": concurrency,
-            "handlers": json.dumps(dict(handlers or {})), "registered_by": None,
+            "handlers": json.dumps(dict(handlers or {})), "registered_by": None, "previous_id": self.worker_id,
         }  # fmt: skip
         await self._side.fetch(_SQL["register"], params)
+        # Not before: if the statement fails, the next try has to find the row with the request to drain.
+        self.worker_id = worker_id
+        set_process_field("worker_id", str(worker_id))
         served = set(self._queues)
 
         def on_tasks(queue: str) -> None:
@@ -146,7 +148,8 @@ class PostgresWorkerStore(PostgresTaskNodes):
             return None
         if not await self._renew_identity():
             return None
-        return HeartbeatAnswer(split_ids(row["to_stop"]), row["has_exclusive"])
+        drain = DrainRequest(row["drain_seconds_left"]) if row["is_draining"] else None
+        return HeartbeatAnswer(split_ids(row["to_stop"]), row["has_exclusive"], drain)
 
     async def _renew_identity(self) -> bool:
         """Renew the lease of the ids; return whether it had not expired."""

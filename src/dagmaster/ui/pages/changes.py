@@ -88,6 +88,7 @@ def _nodes(job: JobView, planned: Sequence[PlannedNodeView]) -> tuple[PlannedNod
 
 
 def _children(node: PlannedNodeView) -> str:
-    if node.children is None:
+    # A reason that counts them has the failures' names, too.
+    if node.children is None or " children reused" in node.reason:
         return ""
     return f"{format_count(node.children.reused, 'child', 'children')} reused, {node.children.redone:,} run again"

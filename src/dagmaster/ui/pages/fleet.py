@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.views import QueueView
+from dagmaster.application.views import QueueView, WorkerView
 from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.pages.times import NOTHING, format_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from dagmaster.application.views import FleetView, OrchestratorView, WorkerView
+    from dagmaster.application.views import FleetView, OrchestratorView
 
 LOOKS: Final = {
     "alive": ("check", "ok"),
     "busy": ("progress", "running"),
     "draining": ("pause", "waiting"),
+    "drained": ("pause", "skipped"),
     "stopped": ("slash", "skipped"),
     "died": ("cross", "failed"),
 }
@@ -39,7 +40,10 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRow:
-    """An orchestrator or a worker. `lease`: how much of it is left, in percent; `left`: what became of what it held."""
+    """An orchestrator or a worker. `lease`: how much of it is left, in percent; `left`: what became of what it held.
+
+    `drain_word`: what the button does, Drain or Undrain; `drain_href`: its confirmation, empty if it has none.
+    """
 
     member_id: str
     place: str
@@ -57,6 +61,9 @@ class MemberRow:
     left: str
     left_href: str
     tasks_href: str
+    drain_word: str
+    drain_href: str
+    drain_note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +122,7 @@ def fleet_page(view: FleetView) -> FleetPage:
     orchestrators = sum(one.is_alive for one in view.orchestrators)
     return FleetPage(
         headline=f"{format_count(orchestrators, 'orchestrator')} and {format_count(len(workers), 'worker')} alive",
-        tone="ok" if orchestrators and workers else "failed",
+        tone="ok" if _has_claiming(view.orchestrators) and _has_claiming(view.workers) else "failed",
         orchestrators=tuple(map(_orchestrator_row, view.orchestrators)),
         workers=tuple(map(_worker_row, view.workers)),
         slots=f"{busy:,} of {slots:,}",
@@ -202,8 +209,9 @@ def _orchestrator_row(one: OrchestratorView) -> MemberRow:
         member_id=one.orchestrator_id,
         place=f"{one.host}:{one.pid}",
         version=one.version,
-        state=_state(one, is_busy=False, is_draining=False),
+        state=_state(one),
         **_lease(one),
+        **_drain(one, one.orchestrator_id),
         held=f"{one.jobs:,}",
         held_percent=0,
         holds=format_count(one.jobs, "job"),
@@ -233,8 +241,9 @@ def _worker_row(one: WorkerView) -> MemberRow:
         member_id=one.worker_id,
         place=f"{one.host}:{one.pid}",
         version=one.version,
-        state=_state(one, is_busy=one.running > 0, is_draining=one.is_draining),
+        state=_state(one),
         **_lease(one),
+        **_drain(one, one.worker_id),
         held=f"{one.running:,}/{one.concurrency:,}",
         held_percent=_percent(one.running, one.concurrency),
         holds=f"{one.running} of {one.concurrency} slots busy, {format_count(one.prefetched, 'task')} prefetched",
@@ -246,11 +255,34 @@ def _worker_row(one: WorkerView) -> MemberRow:
     )
 
 
-def _state(one: OrchestratorView | WorkerView, *, is_busy: bool, is_draining: bool) -> MemberState:
-    word = "died" if one.has_died else "stopped"
-    if one.is_alive:
-        word = "draining" if is_draining else "busy" if is_busy else "alive"
+def state_word(one: OrchestratorView | WorkerView) -> str:
+    """Return the state of a member in one word."""
+    if not one.is_alive:
+        return "died" if one.has_died else "stopped"
+    if one.is_draining:
+        return "drained" if one.is_drained else "draining"
+    return "busy" if isinstance(one, WorkerView) and one.running else "alive"
+
+
+def _state(one: OrchestratorView | WorkerView) -> MemberState:
+    word = state_word(one)
     return MemberState(word, *LOOKS[word])
+
+
+def _has_claiming(members: Sequence[OrchestratorView | WorkerView]) -> bool:
+    return any(one.is_alive and not one.is_draining for one in members)
+
+
+def _drain(one: OrchestratorView | WorkerView, member_id: str) -> dict[str, Any]:
+    """Return the button that drains a live member or undrains it; none while it stops by itself."""
+    word, note = "Drain", ""
+    if one.drain is not None:
+        word = "Undrain"
+        is_late = not one.drain.is_seen and one.drain.requested_seconds > one.lease_seconds
+        note = "does not answer: an older version" if is_late else f"asked {age(one.drain.requested_seconds)} ago"
+    has_button = one.is_alive and (one.drain is not None or not one.is_draining)
+    href = f"/ui/fleet/{member_id}/{word.lower()}" if has_button else ""
+    return {"drain_word": word, "drain_href": href, "drain_note": note}
 
 
 def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:

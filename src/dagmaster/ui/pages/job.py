@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.diagnosis import is_failure, is_success
+from dagmaster.application.node_lookup import is_written
 from dagmaster.application.views import JobStatus, NodeStatus
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.addresses import with_query
@@ -40,6 +41,8 @@ TABS: Final = (
     ("map", "Map", "map"),
 )
 """The tabs of a job: the last part of the path, the label, the icon. The first is the page of the job itself."""
+MAX_NAMES: Final = 3
+"""How many nodes are named above their log; more are counted."""
 _ELEMENTS: Final = {"graph": "dag-graph", "timeline": "job-timeline", "logs": "log-view", "map": "job-map"}
 """The custom element of a tab; its module has the same name."""
 MAX_VALUE: Final = 64 * 1024
@@ -155,8 +158,8 @@ class LogsBody:
     follows: bool
     text: str
     next: str
-    node_id: str
-    """The node whose log it is; empty: all of them."""
+    of: str
+    """The nodes whose log it is; empty: all of them."""
     all_href: str
 
 
@@ -303,6 +306,7 @@ def events_body(job: JobView, page: Page[EventView], *, cursor: str | None, with
                 node=None if event.node_id is None else Link(event.node_id, node_path(job.job_id, event.node_id)),
             )
             for event in page.items
+            if event.node_id is None or is_written(event.node_id)
         ),
         first="" if cursor is None else with_query(base, children=children),
         next="" if page.next_cursor is None else with_query(base, children=children, cursor=page.next_cursor),
@@ -327,17 +331,19 @@ def json_value(value: Any, download: str) -> Value:
     return Value(text=text[:MAX_VALUE], is_cut=len(text) > MAX_VALUE, download=download)
 
 
-def logs_body(job: JobView, page: Page[LogView], *, node_id: str = "", attempt: int | None = None) -> LogsBody:
-    """Return a page of the log as text: of all nodes, or of one of them."""
-    names = {"node_id": node_id, "attempt": "" if attempt is None else str(attempt)}
+def logs_body(
+    job: JobView, page: Page[LogView], *, node_ids: Sequence[str] = (), attempt: int | None = None
+) -> LogsBody:
+    """Return a page of the log as text: of all nodes, or of some of them."""
+    chosen = [("node_id", node_id) for node_id in node_ids]
     path = job_path(job.job_id, "logs")
     return LogsBody(
-        src=with_query(f"/api/v1/jobs/{job.job_id}/logs", **names),
-        node_id=node_id,
+        src=with_query(f"/api/v1/jobs/{job.job_id}/logs", *chosen, attempt=attempt),
+        of=", ".join(node_ids) if len(node_ids) <= MAX_NAMES else format_count(len(node_ids), "node"),
         all_href=path,
         follows=not job.is_finished,
         text="".join(chunk.text for chunk in page.items),
-        next="" if page.next_cursor is None else with_query(path, **names, cursor=page.next_cursor),
+        next="" if page.next_cursor is None else with_query(path, *chosen, attempt=attempt, cursor=page.next_cursor),
     )
 
 

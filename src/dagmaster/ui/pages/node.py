@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views import AttemptView, LinkView, LogView, NodeDetailView, NodeWhyView
 
 _RETRIABLE: Final = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
+_ACTIVE: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING})
 MAX_LOG: Final = 8_000
 """How many characters of the end of a log are shown."""
 
@@ -73,6 +74,10 @@ class NodePage:
     signal: str
     signal_path: str
     message: str
+    is_open: bool
+    """Whether the job may change it still."""
+    is_active: bool
+    """Whether a worker may write its log."""
     title: str
 
 
@@ -111,6 +116,8 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView], *,
         signal=signal if has_signal else "",
         signal_path=job_path(job_id, "signals", signal) if has_signal else "",
         message=node.message or "",
+        is_open=not job_finished,
+        is_active=node.status in _ACTIVE and not job_finished,
         title=f"{node_id} · {why.job.name}",
     )
 

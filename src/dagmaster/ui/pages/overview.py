@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views import JobStatus
 from dagmaster.text_format import age, format_count
 from dagmaster.ui.pages.charts import BarChart, throughput_chart
+from dagmaster.ui.pages.fleet import state_word
 from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
 from dagmaster.ui.pages.times import Moment, moment
 
@@ -70,7 +71,7 @@ class Member:
     name: str
     kind: str
     state: str
-    """`alive`, `busy`, `draining`, `stopped` or `died`."""
+    """`alive`, `busy`, `draining`, `drained`, `stopped` or `died`."""
     detail: str
 
 
@@ -192,7 +193,7 @@ def _orchestrators(fleet: FleetView) -> list[Member]:
         Member(
             f"{one.host}:{one.pid}",
             "orchestrator",
-            "died" if one.has_died else "alive" if one.is_alive else "stopped",
+            state_word(one),
             f"{format_count(one.jobs, 'job')}, version {one.version}",
         )
         for one in fleet.orchestrators
@@ -202,9 +203,6 @@ def _orchestrators(fleet: FleetView) -> list[Member]:
 def _workers(fleet: FleetView) -> list[Member]:
     members = []
     for one in fleet.workers:
-        state = "died" if one.has_died else "stopped"
-        if one.is_alive:
-            state = "draining" if one.is_draining else "busy" if one.running else "alive"
         detail = f"{one.running} of {one.concurrency} running, queues {', '.join(one.queues) or 'all'}"
-        members.append(Member(f"{one.host}:{one.pid}", "worker", state, detail))
+        members.append(Member(f"{one.host}:{one.pid}", "worker", state_word(one), detail))
     return members

@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from dagmaster.application.api_keys import MAX_NAME, create_key, list_keys, parse_scopes, revoke_key, rotate_key
 from dagmaster.application.audit_trail import list_changes
+from dagmaster.application.database_admin import schema_state
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.queries.metrics import throughput
-from dagmaster.application.views import HealthState, SchemaView
+from dagmaster.application.views import HealthState
 from dagmaster.errors import ApiKeyInvalid
 from dagmaster.http.parameters import MAX_ID, Cursor
 from dagmaster.http.services import App, Caller, HttpServices, Origin, Services
@@ -41,7 +42,7 @@ async def health(request: Request, app: App, services: Services) -> Response:
     is_readable = all(view.parts[name].state is HealthState.HEALTHY for name in ("database", "schema"))
     page = health_page(
         view,
-        schema=SchemaView(**(await services.schema.state())._asdict()) if is_readable else None,
+        schema=await schema_state(services.admin) if is_readable else None,
         fleet=await fleet(app) if is_readable else None,
         pending=(await throughput(app, hours=1)).pending_jobs if is_readable else None,
         now=time.time(),

@@ -1,18 +1,26 @@
-"""Queues, orchestrators and workers."""
+"""Queues, orchestrators and workers; and the drain of one, with what it would do shown first."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.commands.drain import drain_service, undrain_service
 from dagmaster.application.queries import fleet as queries
-from dagmaster.http.services import App
+from dagmaster.errors import QueryInvalid
+from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
-from dagmaster.ui.page_routes import PageRoutes
+from dagmaster.ui.notices import Notice
+from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
+from dagmaster.ui.pages.drain import GRACE_CHOICES, drain_page, undrain_page
 from dagmaster.ui.pages.fleet import fleet_page, queues_page
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
+ServiceId = Annotated[str, Path(max_length=20)]
 
 
 @routes.get("/ui/queues", Scope.READ)
@@ -25,3 +33,32 @@ async def queues(request: Request, app: App) -> Response:
 async def fleet(request: Request, app: App) -> Response:
     """Show orchestrators and workers."""
     return render(request, "fleet.html", fleet_page(await queries.fleet(app)))
+
+
+@routes.get("/ui/fleet/{service_id}/drain", Scope.OPERATE)
+async def confirm_drain(request: Request, app: App, service_id: ServiceId) -> Response:
+    """Ask whether a service is to be drained."""
+    return render(request, "drain.html", drain_page(await queries.fleet(app), service_id))
+
+
+@routes.post("/ui/fleet/{service_id}/drain", Scope.OPERATE)
+async def drain(app: App, caller: Caller, service_id: ServiceId, form: FormFields) -> Response:
+    """Drain a service."""
+    text = form.text("grace_seconds", max_length=10)
+    if text not in dict(GRACE_CHOICES):
+        raise QueryInvalid(f"grace_seconds: one of {', '.join(value for value, _ in GRACE_CHOICES if value)}, or empty")
+    result = await drain_service(app, service_id, sent_by=caller.name, grace_seconds=float(text) if text else None)
+    return see_other("/ui/fleet", Notice(f"{result.sentence[:1].upper()}{result.sentence[1:]}."))
+
+
+@routes.get("/ui/fleet/{service_id}/undrain", Scope.OPERATE)
+async def confirm_undrain(request: Request, app: App, service_id: ServiceId) -> Response:
+    """Ask whether a service is to claim again."""
+    return render(request, "drain.html", undrain_page(await queries.fleet(app), service_id))
+
+
+@routes.post("/ui/fleet/{service_id}/undrain", Scope.OPERATE)
+async def undrain(app: App, caller: Caller, service_id: ServiceId) -> Response:
+    """Let a service claim again."""
+    result = await undrain_service(app, service_id, sent_by=caller.name)
+    return see_other("/ui/fleet", Notice(f"{result.sentence[:1].upper()}{result.sentence[1:]}."))

@@ -17,7 +17,7 @@ from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.jobs import find_successors, job_footprints
 from dagmaster.application.queries.nodes import list_children, list_nodes
 from dagmaster.application.views import JobDetailView, JobStatus, NodeStatus
-from dagmaster.http.parameters import MAX_ID, Cursor, JobId, parse_node_statuses
+from dagmaster.http.parameters import MAX_ID, Cursor, JobId, NodeIds, parse_node_statuses
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.read_store import NodeFilter
@@ -101,15 +101,15 @@ async def logs(
     request: Request,
     app: App,
     job_id: JobId,
-    node_id: NodeName = "",
+    node_id: NodeIds = None,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     cursor: Cursor = None,
 ) -> Response:
-    """Show what the tasks of a job wrote, or those of one node."""
+    """Show what the tasks of a job wrote, or those of some nodes."""
     job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
-    chosen = {"node_id": node_id or None, "attempt": attempt}
+    chosen = {"node_id": node_id, "attempt": attempt}
     page = await list_log_text(app, job.job_id, max_characters=MAX_VALUE, cursor=cursor, **chosen)
-    return await _render(request, app, job, "logs", logs_body(job, page, node_id=node_id, attempt=attempt))
+    return await _render(request, app, job, "logs", logs_body(job, page, node_ids=node_id or (), attempt=attempt))
 
 
 @routes.get("/ui/jobs/{job_id}/map", Scope.READ)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagmaster.application.queries.fleet import fleet, list_queues, list_workers
-from dagmaster.ports.read_store import FleetRecord, QueueRecord, WorkerRecord
+from dagmaster.ports.read_store import DrainRecord, FleetRecord, QueueRecord, WorkerRecord
 from tests.unit.application.world import FakeReadStore, an_application, run
 
 A_QUEUE = QueueRecord(queue="light", waiting=3, waiting_exclusive=0, claimed=1, oldest_seconds=65.0)
@@ -27,8 +27,30 @@ def queues_of(*workers: WorkerRecord, queues: tuple[QueueRecord, ...] = (A_QUEUE
 
 
 def test_a_queue_that_no_live_worker_serves_says_so():
-    (queue,) = queues_of(a_worker("heavy"), a_worker("light", is_alive=False), a_worker("light", is_draining=True))
+    (queue,) = queues_of(a_worker("heavy"), a_worker("light", is_alive=False))
     assert (queue.workers, queue.note) == (0, "no live worker serves light")
+
+
+def test_a_queue_whose_workers_all_drain_says_so():
+    (queue,) = queues_of(a_worker("heavy"), a_worker("light", is_draining=True))
+    assert (queue.workers, queue.note) == (0, "no worker claims from light: the only live worker is draining")
+    (queue,) = queues_of(a_worker("light"), a_worker("light", is_draining=True))
+    assert (queue.workers, queue.note) == (1, None)
+
+
+def test_a_service_is_drained_when_it_has_seen_the_request_and_holds_nothing():
+    def of(is_seen: bool, running: int, prefetched: int) -> bool:
+        drain = DrainRecord(requested_seconds=3.0, is_seen=is_seen)
+        worker = a_worker(is_draining=True, drain=drain, running=running, prefetched=prefetched)
+        record = FleetRecord(orchestrators=(), workers=(worker,), queues=(), unowned_jobs=0)
+        (view,) = run(fleet(an_application(FakeReadStore(fleet_record=record)))).workers
+        assert view.drain is not None
+        return bool(view.is_drained)
+
+    assert of(True, 0, 0)
+    assert not of(False, 0, 0), "it may still claim: its version does not know drains"
+    assert not of(True, 1, 0)
+    assert not of(True, 0, 1)
 
 
 def test_a_queue_sums_what_its_workers_finished_in_the_last_minute():

@@ -201,6 +201,18 @@ def test_a_missing_orchestrator_is_bad_and_a_missing_worker_is_a_warning():
     assert "`dagmaster dev`" in rules.grade_services(LiveServices(0, 0), is_embedded=True).remedy
 
 
+def test_services_that_all_drain_are_bad_and_some_that_drain_are_named():
+    some = rules.grade_services(LiveServices(2, 3, 1, 2))
+    assert (some.grade, some.message) == (
+        Grade.GOOD,
+        "2 orchestrators and 3 workers alive; 1 orchestrator and 2 workers draining",
+    )
+    workers = rules.grade_services(LiveServices(1, 2, 0, 2))
+    assert (workers.grade, workers.message) == (Grade.BAD, "1 orchestrator and 2 workers alive; 2 workers draining")
+    assert "`dagmaster fleet undrain ID`" in workers.remedy
+    assert "no orchestrator claims" in rules.grade_services(LiveServices(1, 2, 1, 0)).remedy
+
+
 def test_missing_roles_are_reported_with_the_consequence():
     assert rules.grade_roles(rules.ROLES).grade is Grade.GOOD
     assert "dagmaster_gateway does not exist" in rules.grade_roles(rules.ROLES[:2]).message

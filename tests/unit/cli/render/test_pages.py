@@ -19,7 +19,15 @@ from dagmaster.cli.render.node_page import node_page
 from dagmaster.cli.render.why_page import job_why_page, node_why_page
 from dagmaster.cli.render.workflow_page import workflow_page
 from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
-from dagmaster.ports.read_store import AttemptRecord, ChildCounts, FleetRecord, NodeRecord, NodeValues, WaitInfo
+from dagmaster.ports.read_store import (
+    AttemptRecord,
+    ChildCounts,
+    DrainRecord,
+    FleetRecord,
+    NodeRecord,
+    NodeValues,
+    WaitInfo,
+)
 from tests.unit.application.queries.test_fleet import A_QUEUE, a_worker
 from tests.unit.application.queries.test_workflows import a_version
 from tests.unit.application.test_diagnosis import in_queue
@@ -118,6 +126,14 @@ def test_a_list_has_a_column_of_names_only_if_a_job_has_a_name():
     assert "◌ cancelling" in text
 
 
+def test_a_narrow_list_cuts_names_and_no_number_or_status():
+    record = a_record(id="116355178019844096", workflow_id="w" * 40, name="n" * 40, submitted_by="s" * 40)
+    line = drawn(jobs_table(run(list_jobs(an_application(FakeReadStore([record])))).items)).splitlines()[1]
+    assert len(line) <= 80
+    for text in ("116355178019844096", "▶ running", "1/4", "10.0 s", "11 s"):
+        assert text in line
+
+
 def test_names_that_look_like_markup_or_an_emoji_are_printed_as_they_are():
     record = a_record(name="[/x] :warning:", submitted_by="[red]ada", correlation_id=":x:")
     listed = drawn(jobs_table(run(list_jobs(an_application(FakeReadStore([record])))).items))
@@ -207,7 +223,10 @@ def test_a_dead_worker_names_the_tasks_that_crashed_since():
 def test_a_worker_that_drains_is_marked():
     text = fleet_text(a_worker("light", is_draining=True))
     assert "h:9 draining" in text
-    assert "✘ no live worker serves light" in text
+    assert "✘ no worker claims from light: the only live worker is draining" in text
+    drain = DrainRecord(requested_seconds=3.0, is_seen=True)
+    text = fleet_text(a_worker("light", is_draining=True, drain=drain, running=0, prefetched=0))
+    assert "h:9 drained" in text
 
 
 def test_a_worker_that_stopped_did_not_die():

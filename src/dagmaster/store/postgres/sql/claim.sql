@@ -48,11 +48,12 @@ ready AS (
 )
 
 -- name: claimed
--- Claim the tasks that are ready, and return them with their checkpoints.
+-- Claim the tasks that are ready, and return them with their checkpoints. A worker that was expired or drains gets none.
 claimed AS (
     UPDATE dag_task_queue q SET worker_id = :worker_id, lease_token = :token, claimed_at = (SELECT clock())
     WHERE q.task_id = ANY(ARRAY(SELECT task_id FROM ready))
-      AND EXISTS (SELECT FROM dag_workers w WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL){condition}
+      AND EXISTS (SELECT FROM dag_workers w
+                  WHERE w.worker_id = :worker_id AND w.stopped_at IS NULL AND w.drain_requested_at IS NULL){condition}
     RETURNING q.task_id, q.job_id, q.node_id, q.attempt, q.handler, q.params, q.secrets, q.timeout_seconds, q.priority,
               q.dispatched_at, q.claimed_at, q.isolation, q.queue
 )

@@ -64,3 +64,35 @@ WITH assigned AS (
     UPDATE dag_jobs SET queue = :queue WHERE id = :job_id AND owner_id IS NULL AND status <> 'RUNNING' RETURNING id
 )
 SELECT id, pg_notify('dagmaster_jobs', '')::text AS notified FROM assigned
+
+-- name: drain
+-- Ask an orchestrator or a worker to drain, with the audit entry, and wake it. One that has stopped is left as it is.
+WITH worker AS (
+    UPDATE dag_workers
+    SET drain_requested_at = coalesce(drain_requested_at, clock()),
+        drain_deadline_at = clock() + make_interval(secs => :grace_seconds::float8)
+    WHERE worker_id = :service_id AND stopped_at IS NULL
+    RETURNING worker_id
+),
+orchestrator AS (
+    UPDATE dag_orchestrators SET drain_requested_at = coalesce(drain_requested_at, clock())
+    WHERE owner_id = :service_id AND stopped_at IS NULL
+    RETURNING owner_id
+),
+{@audit_entries},
+{@audited_and_woken}
+
+-- name: undrain
+-- Withdraw the request, with the audit entry if there was one, and wake the service.
+WITH worker AS (
+    UPDATE dag_workers SET drain_requested_at = NULL, drain_deadline_at = NULL, drain_seen_at = NULL
+    WHERE worker_id = :service_id AND stopped_at IS NULL AND drain_requested_at IS NOT NULL
+    RETURNING worker_id
+),
+orchestrator AS (
+    UPDATE dag_orchestrators SET drain_requested_at = NULL, drain_seen_at = NULL
+    WHERE owner_id = :service_id AND stopped_at IS NULL AND drain_requested_at IS NOT NULL
+    RETURNING owner_id
+),
+{@audit_entries},
+{@audited_and_woken}

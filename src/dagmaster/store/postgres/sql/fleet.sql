@@ -6,6 +6,8 @@
 SELECT o.owner_id AS id, o.host, o.pid, o.version, o.counters, extract(epoch FROM o.started_at)::float8 AS started_at,
        extract(epoch FROM o.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM o.stopped_at)::float8 AS stopped_at,
        extract(epoch FROM clock())::float8 AS now,
+       extract(epoch FROM o.drain_requested_at)::float8 AS drain_requested_at,
+       extract(epoch FROM o.drain_seen_at)::float8 AS drain_seen_at,
        (SELECT count(*) FROM dag_jobs j WHERE j.owner_id = o.owner_id AND j.status IN ('PENDING', 'RUNNING')) AS jobs
 FROM dag_orchestrators o
 WHERE o.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
@@ -28,7 +30,9 @@ GROUP BY j.previous_owner_id
 SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM w.started_at)::float8 AS started_at,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
-       extract(epoch FROM clock())::float8 AS now
+       extract(epoch FROM clock())::float8 AS now,
+       extract(epoch FROM w.drain_requested_at)::float8 AS drain_requested_at,
+       extract(epoch FROM w.drain_seen_at)::float8 AS drain_seen_at
 FROM dag_workers w
 WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
   AND (w.stopped_at IS NULL
@@ -42,7 +46,9 @@ WHERE w.heartbeat_at > clock() - make_interval(secs => :recent_seconds)
 SELECT w.worker_id AS id, w.host, w.pid, w.version, w.queues, w.concurrency, w.counters,
        extract(epoch FROM w.started_at)::float8 AS started_at,
        extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at, extract(epoch FROM w.stopped_at)::float8 AS stopped_at,
-       extract(epoch FROM clock())::float8 AS now
+       extract(epoch FROM clock())::float8 AS now,
+       extract(epoch FROM w.drain_requested_at)::float8 AS drain_requested_at,
+       extract(epoch FROM w.drain_seen_at)::float8 AS drain_seen_at
 FROM dag_workers w
 WHERE w.stopped_at IS NULL OR w.worker_id = ANY(:worker_ids::bigint[])
 

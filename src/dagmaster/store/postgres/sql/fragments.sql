@@ -86,3 +86,16 @@ SELECT string_agg(task_id::text, ',') AS task_ids,
               CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = s.job_id LIMIT 1) j
               WHERE j.owner_id IS NOT NULL GROUP BY j.owner_id) o) AS notified
 FROM reported
+
+-- name: audited_and_woken
+-- The end of a statement about drains: the service that was changed, its audit entries, and its wake-up.
+changed AS (
+    SELECT 'dagmaster_worker_' || worker_id AS channel FROM worker
+    UNION ALL
+    SELECT 'dagmaster_owner_' || owner_id FROM orchestrator
+),
+audited AS (
+    INSERT INTO dag_audit (actor, action, object_kind, object_id, request_id, details)
+    SELECT actor, action, object_kind, object_id, nullif(request_id, ''), details::jsonb FROM changed CROSS JOIN entries
+)
+SELECT count(*) AS services, count(pg_notify(channel, 'drain')) AS notified FROM changed

@@ -194,7 +194,7 @@ SELECT j.id, coalesce(j.name, j.workflow_id) AS name, j.workflow_id, j.version, 
        j.idempotency_key, j.queue, j.parent_job_id, j.parent_node_id, j.resumed_from, j.event_seq, j.error,
        dag_displayed_status(j.status, p.waiting, p.active) AS status,
        j.cancel_requested_at IS NOT NULL AS is_cancelling, j.ending AS is_ending,
-       coalesce(g.nodes, 0) + coalesce(c.children, 0) AS nodes_total, p.finished AS nodes_finished,
+       coalesce(g.nodes, 0) + coalesce(c.children, 0) + coalesce(a.nodes, 0) AS nodes_total, p.finished AS nodes_finished,
        extract(epoch FROM j.created_at)::float8 AS created_at, extract(epoch FROM j.updated_at)::float8 AS updated_at,
        extract(epoch FROM j.started_at)::float8 AS started_at, extract(epoch FROM j.finished_at)::float8 AS finished_at,
        extract(epoch FROM j.deadline_at)::float8 AS deadline_at, extract(epoch FROM clock())::float8 AS now,
@@ -211,6 +211,14 @@ LEFT JOIN LATERAL (
     SELECT sum(n.source_count) AS children FROM dag_node_states n
     WHERE n.job_id = j.id AND n.node_id = ANY(g.fan_outs)
 ) c ON true
+LEFT JOIN LATERAL (
+    -- The last position of a batch is read from the end of its key: 100,000 nodes are not counted.
+    SELECT sum(coalesce((SELECT d.position + 1 FROM dag_added_nodes d WHERE d.job_id = b.job_id AND d.batch = b.number
+                         ORDER BY d.job_id DESC, d.batch DESC, d.position DESC LIMIT 1), 0)
+             + coalesce((SELECT d.position + 1 FROM dag_groups d WHERE d.job_id = b.job_id AND d.batch = b.number
+                         ORDER BY d.job_id DESC, d.batch DESC, d.position DESC LIMIT 1), 0)) AS nodes
+    FROM dag_node_batches b WHERE b.job_id = j.id AND b.accepted_order IS NOT NULL
+) a ON true
 LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
 ORDER BY j.id DESC
 

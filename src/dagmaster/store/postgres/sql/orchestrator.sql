@@ -1,24 +1,28 @@
 -- The statements of an orchestrator, besides its turns.
 
 -- name: register
--- Register an orchestrator.
-INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at)
-VALUES (:owner_id, :host, :pid, :version, clock(), clock())
+-- Register an orchestrator. One that registers again keeps the request to drain that it may not have seen.
+INSERT INTO dag_orchestrators (owner_id, host, pid, version, started_at, heartbeat_at, drain_requested_at)
+VALUES (:owner_id, :host, :pid, :version, clock(), clock(),
+        (SELECT drain_requested_at FROM dag_orchestrators WHERE owner_id = :previous_id))
 ON CONFLICT (owner_id) DO UPDATE SET heartbeat_at = clock(), stopped_at = NULL
 
 -- name: heartbeat
--- Renew the lease, unless it has expired: then the row stays as it is and none is returned.
+-- Renew the lease, unless it has expired: then the row stays as it is and none is returned. A request to drain is seen.
 UPDATE dag_orchestrators
-SET heartbeat_at = clock(), counters = :counters::jsonb
+SET heartbeat_at = clock(), counters = :counters::jsonb,
+    drain_seen_at = CASE WHEN drain_requested_at IS NOT NULL THEN coalesce(drain_seen_at, clock()) END
 WHERE owner_id = :owner_id AND stopped_at IS NULL
   AND (heartbeat_at > clock() - make_interval(secs => :lease_seconds)
        OR clock() < pg_postmaster_start_time() + make_interval(secs => :lease_seconds))
-RETURNING extract(epoch FROM clock())::float8
+RETURNING drain_requested_at IS NOT NULL AS is_draining
 
 -- name: claim
--- Claim open jobs without an owner, and finished ones with a command. A live `run` claims its own jobs itself.
+-- Claim open jobs without an owner, and finished ones with a command. A live `run` claims its own jobs itself. One that
+-- was expired or drains claims none.
 WITH me AS (
-    SELECT owner_id, host, pid FROM dag_orchestrators WHERE owner_id = :owner_id AND stopped_at IS NULL
+    SELECT owner_id, host, pid FROM dag_orchestrators
+    WHERE owner_id = :owner_id AND stopped_at IS NULL AND drain_requested_at IS NULL
 ),
 open_jobs AS (
     SELECT id, priority FROM dag_jobs
@@ -273,6 +277,13 @@ SELECT count(*) AS released,
               CROSS JOIN LATERAL (SELECT j.owner_id FROM dag_jobs j WHERE j.id = r.job_id LIMIT 1) j
               WHERE j.owner_id IS NOT NULL) o) AS notified
 FROM reported
+
+-- name: release_jobs
+-- Release every job, and wake other orchestrators to claim them.
+WITH released AS (
+    UPDATE dag_jobs SET owner_id = NULL, previous_owner_id = owner_id WHERE owner_id = :owner_id RETURNING id
+)
+SELECT count(*) AS released, CASE WHEN count(*) > 0 THEN pg_notify('dagmaster_jobs', '')::text END AS notified FROM released
 
 -- name: deregister
 -- Release every job, deregister, and wake other orchestrators to claim the jobs.

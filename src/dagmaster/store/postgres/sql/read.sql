@@ -172,7 +172,7 @@ GROUP BY type
 -- ASCII letters alone, whatever the locale of the database.
 SELECT l.task_id, l.chunk, l.node_id, l.attempt, extract(epoch FROM l.at)::float8 AS at, l.text
 FROM dag_task_logs l
-WHERE l.job_id = :job_id AND (:node_id::text IS NULL OR l.node_id = :node_id::text)
+WHERE l.job_id = :job_id AND (:node_ids::text[] = '{}' OR l.node_id = ANY(:node_ids::text[]))
   AND (:attempt::integer IS NULL OR l.attempt = :attempt::integer)
   AND (:since::float8 IS NULL OR l.at >= to_timestamp(:since::float8))
   AND (:until::float8 IS NULL OR l.at <= to_timestamp(:until::float8))
@@ -230,11 +230,16 @@ SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created
 FROM dag_workflows WHERE workflow_id = :workflow_id AND version > :after::integer ORDER BY version LIMIT :limit::bigint
 
 -- name: fleet_counts
--- How many orchestrators and workers are alive.
-SELECT (SELECT count(*) FROM dag_orchestrators
-        WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) AS orchestrators,
+-- How many orchestrators and workers are alive and claim, and how many orchestrators drain.
+SELECT o.orchestrators,
        (SELECT count(*) FROM dag_workers
-        WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)) AS workers
+        WHERE stopped_at IS NULL AND drain_requested_at IS NULL AND counters ->> 'draining' IS DISTINCT FROM 'true'
+          AND heartbeat_at > clock() - make_interval(secs => :worker_lease_seconds)) AS workers,
+       o.draining_orchestrators
+FROM (SELECT count(*) FILTER (WHERE drain_requested_at IS NULL) AS orchestrators,
+             count(*) FILTER (WHERE drain_requested_at IS NOT NULL) AS draining_orchestrators
+      FROM dag_orchestrators
+      WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) o
 
 -- name: now
 -- The clock of the database.

@@ -8,28 +8,34 @@
 -- turn.sql and orchestrator.sql, too; tests/integration/test_plans.py checks it.
 
 -- name: register
--- Register a worker; one that speaks HTTP by the key that registered it.
+-- Register a worker; one that speaks HTTP by the key that registered it. One that registers again, because its lease
+-- expired, keeps the request to drain that it may not have seen.
 INSERT INTO dag_workers (worker_id, host, pid, version, queues, concurrency, handlers, registered_by, started_at,
-                         heartbeat_at)
+                         heartbeat_at, drain_requested_at, drain_deadline_at)
 VALUES (:worker_id, :host, :pid, :version, :queues::text[], :concurrency, :handlers::jsonb, :registered_by::text, clock(),
-        clock())
+        clock(), (SELECT drain_requested_at FROM dag_workers WHERE worker_id = :previous_id),
+        (SELECT drain_deadline_at FROM dag_workers WHERE worker_id = :previous_id))
 
 -- name: heartbeat
 -- Renew the lease, unless the worker was expired: then no row is returned. Return the claimed tasks to stop: those that
 -- were requested to stop, that have finished, or that another worker claimed. An unclaimed one lost its claim in a crash
--- of the database, and is claimed again. Counters that are NULL are left as they are.
+-- of the database, and is claimed again. Counters that are NULL are left as they are. A request to drain is seen now.
 WITH alive AS (
-    UPDATE dag_workers SET heartbeat_at = clock(), counters = coalesce(:counters::jsonb, counters)
+    UPDATE dag_workers
+    SET heartbeat_at = clock(), counters = coalesce(:counters::jsonb, counters),
+        drain_seen_at = CASE WHEN drain_requested_at IS NOT NULL THEN coalesce(drain_seen_at, clock()) END
     WHERE worker_id = :worker_id AND stopped_at IS NULL
-    RETURNING worker_id, handlers
+    RETURNING worker_id, handlers, drain_requested_at IS NOT NULL AS is_draining,
+              extract(epoch FROM drain_deadline_at - clock())::float8 AS drain_seconds_left
 )
-SELECT (SELECT string_agg(claimed.task_id::text, ',')
+SELECT alive.is_draining, alive.drain_seconds_left,
+       (SELECT string_agg(claimed.task_id::text, ',')
         FROM unnest(:task_ids::bigint[]) AS claimed (task_id)
         LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = claimed.task_id LIMIT 1) q ON true
         WHERE q.task_id IS NULL OR q.worker_id <> alive.worker_id OR q.stop_requested_at IS NOT NULL) AS to_stop,
        -- An idle worker takes an exclusive task at once. One that holds tasks must let them finish first: it leaves the
        -- others some time, and the later worker more of it, so that not all of them wait at once.
-       EXISTS (SELECT FROM dag_task_queue q
+       NOT alive.is_draining AND EXISTS (SELECT FROM dag_task_queue q
                WHERE q.isolation = 2 AND q.worker_id IS NULL AND q.stop_requested_at IS NULL
                  AND dag_is_served(q.queue, :queues::text[])
                  AND (jsonb_exists(alive.handlers, q.handler)
@@ -38,7 +44,8 @@ SELECT (SELECT string_agg(claimed.task_id::text, ',')
                  AND (cardinality(:task_ids::bigint[]) = 0
                       OR q.dispatched_at <= clock() - make_interval(secs => :busy_seconds)
                          * (1 + (SELECT count(*) FROM dag_workers w
-                                 WHERE w.stopped_at IS NULL AND w.worker_id < alive.worker_id)))) AS has_exclusive
+                                 WHERE w.stopped_at IS NULL AND w.drain_requested_at IS NULL
+                                   AND w.worker_id < alive.worker_id)))) AS has_exclusive
 FROM alive
 
 -- name: reconcile
@@ -70,7 +77,7 @@ FROM reported
 -- Whether another live worker serves the queue of a task and has its handler, or a package that may have it: `name.*`.
 SELECT EXISTS (
     SELECT FROM dag_task_queue q
-    JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL
+    JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL AND w.drain_requested_at IS NULL
                       AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
                       AND (w.queues = '{}' OR q.queue = ANY(w.queues))
                       AND (jsonb_exists(w.handlers, q.handler)

@@ -1,0 +1,38 @@
+"""The drain of an orchestrator that runs: what it owns and has not loaded is released, too."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from dagmaster.orchestrator.service import Orchestrator
+from dagmaster.redaction import redact_value
+from dagmaster.store.memory.database import MemoryDatabase
+from tests.conformance.jobs import submitted
+from tests.conformance.stores import MemoryWorld
+
+
+def test_a_job_that_is_quarantined_during_the_drain_is_released():
+    async def main() -> None:
+        world = MemoryWorld()
+        # With a clock that passes: the loop of the turns waits with it.
+        world.database = MemoryDatabase()
+        client = await world.client()
+        store: Any = await world.orchestrator()
+        orchestrator = Orchestrator(store, blobs=world.blobs, redact=redact_value)
+        job_id = await submitted(world, client)
+        # The claim was on its way when the drain was requested and its jobs were released, and cannot be loaded.
+        (claimed,) = await store.claim(1)
+        await client.drain(str(store.owner_id))
+        await orchestrator._heartbeat()
+        orchestrator._drain._is_new = False
+        orchestrator._quarantine(claimed.row.id, ValueError())
+        turns = asyncio.create_task(orchestrator._turn_loop({}))
+        async with asyncio.timeout(10):
+            while orchestrator.quarantined:  # noqa: ASYNC110 - in memory, a turn is a few steps of the loop
+                await asyncio.sleep(0)
+        orchestrator.stop()
+        await turns
+        assert world.database.jobs[job_id].owner_id is None
+
+    asyncio.run(main())
