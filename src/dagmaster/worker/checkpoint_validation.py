@@ -6,6 +6,7 @@ not read: size and etag tell whether it was replaced.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from dagmaster.errors import BlobNameInvalid, BlobNotFound
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_context import HandlerContext
+    from dagmaster.ports.handler_reports import Checkpoint
 
 _FILE_SCHEME = "file://"
 
@@ -23,22 +25,30 @@ def needs_validation(context: HandlerContext) -> bool:
 
 
 def discard_stale_checkpoint(context: HandlerContext) -> None:
-    """Remove the checkpoint from the context if an artifact is missing or has changed, and log which.
+    """Replace the checkpoint by the newest earlier one whose artifacts all exist unchanged; log what is wrong.
 
     It blocks while the storage answers; `BlobsUnavailable` fails the attempt, because the answer decides what is done.
     """
-    checkpoint = context.last_checkpoint
-    if checkpoint is None:
-        return
+    history = () if context.last_checkpoint is None else context.last_checkpoint.history
+    for number, checkpoint in enumerate(history):
+        problem = _stale_artifact(context, checkpoint)
+        if problem is None:
+            context.last_checkpoint = replace(checkpoint, earlier=history[number + 1 :])
+            if number:
+                context.logger.warning("the task resumes from the earlier checkpoint %r", checkpoint.phase)
+            return
+        context.logger.warning("the checkpoint %r is discarded: %s", checkpoint.phase, problem)
+    context.last_checkpoint = None
+    context.logger.warning("the task starts from the beginning: no checkpoint is valid")
+
+
+def _stale_artifact(context: HandlerContext, checkpoint: Checkpoint) -> str | None:
+    """Return which artifact of a checkpoint is missing or has changed, in words; None if all are as they were."""
     for artifact in map(str, checkpoint.artifacts):
         problem = _problem(context, artifact, checkpoint.versions.get(artifact))
         if problem is not None:
-            context.logger.warning(
-                "the checkpoint %r is discarded, and its work starts again: the artifact %s %s",
-                checkpoint.phase, artifact, problem,
-            )  # fmt: skip
-            context.last_checkpoint = None
-            return
+            return f"the artifact {artifact} {problem}"
+    return None
 
 
 def _problem(context: HandlerContext, artifact: str, version: str | None) -> str | None:

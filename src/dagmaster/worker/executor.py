@@ -117,15 +117,15 @@ class Executor:
         spec = self.registry.find(handler)
         return None if spec is None else spec.version
 
-    def stop(self, task_id: str, *, is_expired: bool = False) -> None:
+    def stop(self, task_id: str, *, releases: bool = False) -> None:
         """Ask a task to stop. Its outcome is a failure of kind `cancelled`, or a release if it has not started.
 
-        `is_expired`: because the lease expired. This is always a release: the worker may have claimed the task again by
-        the time its handler ends, and its job was not cancelled.
+        `releases`: because the lease expired or the worker drains. This is always a release: its job was not cancelled,
+        and the worker may have claimed the task again by the time its handler ends.
         """
         run = self._running.get(task_id)
         if run is not None:
-            run.stop(is_expired=is_expired)
+            run.stop(releases=releases)
 
     async def close(self, grace_seconds: float | None = None) -> None:
         """Release what runs, and end threads and processes. A second call waits for the first."""
@@ -299,10 +299,10 @@ class _Run:
 
     # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
 
-    def stop(self, *, is_expired: bool) -> None:
+    def stop(self, *, releases: bool) -> None:
         """End the task, because it was asked to stop."""
-        if is_expired:
-            self.end(Released("the lease of the worker expired"))
+        if releases:
+            self.end(Released("the worker lost its lease or drains"))
         elif self._begun_at is None:
             self.end(Released("the task was asked to stop before it started"))
         else:

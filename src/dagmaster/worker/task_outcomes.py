@@ -10,6 +10,7 @@ import inspect
 import math
 import signal
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.blob_uris import without_keys
 from dagmaster.errors import PermanentError
-from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress
+from dagmaster.ports.handler_reports import Artifact, Checkpoint, HandlerResult, Progress, select_earlier
 from dagmaster.ports.task_messages import Failed, Outcome, Succeeded
 from dagmaster.text_format import storable_text
 from dagmaster.worker.error_truncation import CUT, describe, truncate_details, type_name
@@ -122,8 +123,11 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
             "the artifacts of a checkpoint are a list of URIs, paths, or results of ctx.blobs.publish",
             kind="invalid_checkpoint",
         )
-    copied = json_copy(checkpoint.to_json(), kind="invalid_checkpoint", subject="the checkpoint")
-    return Checkpoint.from_json(copied)
+    # The earlier ones are copies already, and do not count towards the largest size of a checkpoint.
+    body = replace(checkpoint, earlier=()).to_json()
+    copied = Checkpoint.from_json(json_copy(body, kind="invalid_checkpoint", subject="the checkpoint"))
+    copied.earlier = select_earlier(copied, checkpoint.earlier)
+    return copied
 
 
 def failure_of(error: BaseException, about: str | None = None) -> Failed:

@@ -76,7 +76,7 @@ class TaskPool:
             self._last_start_at = loop_time()
             self._check_stall_later()
 
-    def stop(self, task_ids: Sequence[str], is_expired: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
+    def stop(self, task_ids: Sequence[str], releases: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
         """Ask tasks to stop, waiting or running. All at once: the end of one does not start another."""
         for task_id in task_ids:
             waiting = self._waiting.pop(task_id, None)
@@ -84,7 +84,7 @@ class TaskPool:
                 # Reported, not returned to the queue: it has to end.
                 self._done(TaskReport(waiting.task_id, waiting.token, AttemptStatus.RELEASED))
             else:
-                self.executor.stop(task_id, is_expired=is_expired)
+                self.executor.stop(task_id, releases=releases)
 
     def release_waiting(self) -> None:
         """Release what has not started."""
@@ -166,12 +166,12 @@ class ThreadedTaskPool:
         self._tasks.update((task.task_id, task) for task in tasks)
         self._loop.call_soon_threadsafe(self._on_loop, "add", tasks)
 
-    def stop(self, task_ids: Sequence[str], is_expired: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
+    def stop(self, task_ids: Sequence[str], releases: bool = False) -> None:  # noqa: FBT001, FBT002 - as `Executor.stop`
         """Ask tasks to stop, those that are in this pool."""
         stopped = [task_id for task_id in task_ids if task_id in self._tasks]
         if stopped:
             self._stop_requested.update(stopped)
-            self._loop.call_soon_threadsafe(self._on_loop, "stop", stopped, is_expired)
+            self._loop.call_soon_threadsafe(self._on_loop, "stop", stopped, releases)
 
     def release_waiting(self) -> None:
         """Release what has not started."""

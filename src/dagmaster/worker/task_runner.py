@@ -97,11 +97,14 @@ class TaskRunner:
             return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
         if isinstance(outcome, Failed):
-            module = "" if is_allowed else task.handler.rpartition(".")[0]
+            # An entrypoint has its module in its name; a handler may be defined anywhere.
+            module = task.handler.rpartition(".")[0] or "MODULE"
             todo = (
                 "correct the name, or deploy the module that has it to the workers"
                 if is_allowed
-                else f"start a worker with `--handlers{f' {module}' if module else ''}`, and resume the job"
+                else f"start one with `--handlers {module}`, or with the module or file that defines it"
+                f" (`dagmaster worker --queue {task.queue} --handlers …`, `dagmaster dev --handlers …`),"
+                " and resume the job"
             )
             outcome.error["message"] += (
                 f". Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has it:"

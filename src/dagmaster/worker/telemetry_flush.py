@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.errors import StatementFailed
+from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.worker.task_log_files import TaskLogFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
     from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
+    from dagmaster.worker.held_tasks import HeldTasks
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
 FLUSH_SECONDS: Final = 0.25
@@ -39,6 +41,26 @@ class TelemetryFlush:
         self._lock = asyncio.Lock()
         self._checkpoints: list[CheckpointWrite] = []
         self._logs: list[LogChunk] = []
+
+    async def run(
+        self, held: HeldTasks, has_tasks: asyncio.Event, running_seconds: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Store what is buffered, checkpoints at once, and which tasks have started, until cancelled."""
+        loop, is_due = asyncio.get_running_loop(), asyncio.Event()
+        self._buffer.on_checkpoint = lambda: loop.call_soon_threadsafe(is_due.set)
+        while True:
+            if not (held or self.is_due()):
+                # Nothing runs and nothing is buffered.
+                has_tasks.clear()
+                await has_tasks.wait()
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
+            is_due.clear()
+            with contextlib.suppress(DatabaseUnavailable):
+                await self.mark_started(running_seconds())
+                if self.is_due():
+                    await self.run_once()
 
     def is_due(self) -> bool:
         """Return whether there is something to store."""

@@ -102,7 +102,7 @@ def lives(pid: float | None) -> bool:
 
 
 def ends(pid: float | None) -> bool:
-    """Wait for the end of a process that is not our child: nobody tells when it is dead."""
+    """Wait for the end of a process that is not our child: there is no signal when it has ended."""
     try:
         pidfd = os.pidfd_open(int(pid or 0))
     except ProcessLookupError:

@@ -70,7 +70,7 @@ class World:
         store = MemoryWorkerStore(self.database)
         worker = Worker(
             store, store, store, self.registry, blobs=self.database.blobs, secrets=lambda _name: None, queues=["q"],
-            shares_loop=True, poll_seconds=0.02, heartbeat_seconds=0.02, **options,
+            **{"shares_loop": True, "poll_seconds": 0.02, "heartbeat_seconds": 0.02, **options},
         )  # fmt: skip
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()
@@ -127,7 +127,7 @@ def test_a_worker_whose_tasks_take_long_goes_on_claiming(monkeypatch):
             exclusive = world.add("alone", Isolation.EXCLUSIVE)
             world.add("short")
             assert await world.next_start() == "short"
-            # Nobody holds it: an idle worker could take it, and it can be cancelled.
+            # No worker holds it: an idle worker could take it, and it can be cancelled.
             assert world.database.queue[exclusive].worker_id is None
             await world.end("short")
             await world.end("long")

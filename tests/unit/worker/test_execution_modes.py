@@ -65,22 +65,26 @@ def test_every_mode_has_the_same_idempotency_key_and_fencing_token(tmp_path: Pat
 
 
 @pytest.mark.process
-def test_every_mode_resumes_from_a_checkpoint_whose_artifacts_exist_and_from_no_other(tmp_path: Path):
+def test_every_mode_resumes_from_the_newest_checkpoint_whose_artifacts_exist(tmp_path: Path):
     blobs = local_services(tmp_path).blobs
     uri = blobs.in_zone("silver", "part.bin")
     info, own = blobs.write(uri, b"one"), tmp_path.parent / f"{tmp_path.name}-own"
     own.write_bytes(b"mine")
-    saved = Checkpoint("half", {"n": 1}, [info, str(uri), own])
+    saved = Checkpoint(
+        "half", {"n": 3}, [info, str(uri), own],
+        earlier=(Checkpoint("third", {"n": 2}, [str(uri)]), Checkpoint("start", {"n": 1}, [own])),
+    )  # fmt: skip
     outcomes, watched = execute(tmp_path, [a_message(name, saved) for name in MODES])
-    assert [output(outcome)["resumed"] for outcome in outcomes] == [{"n": 1}] * 6
+    assert [output(outcome)["resumed"] for outcome in outcomes] == [{"n": 3}] * 6
     assert watched.text(MODES[0]) == ""
 
     blobs.delete(uri)
     outcomes, watched = execute(tmp_path, [a_message(name, saved) for name in MODES])
-    assert [output(outcome)["resumed"] for outcome in outcomes] == [None] * 6
+    assert [output(outcome)["resumed"] for outcome in outcomes] == [{"n": 1}] * 6
     for name in MODES:
-        line = f"the checkpoint 'half' is discarded, and its work starts again: the artifact {uri} does not exist"
-        assert line in watched.text(name)
+        for phase in ("half", "third"):
+            assert f"the checkpoint '{phase}' is discarded: the artifact {uri} does not exist" in watched.text(name)
+        assert "the task resumes from the earlier checkpoint 'start'" in watched.text(name)
 
 
 def test_the_key_stays_and_the_token_grows_with_each_attempt_of_each_child():
@@ -157,6 +161,27 @@ def test_an_artifact_that_was_replaced_since_is_noticed_where_its_version_is_kno
     assert services.blobs.find(part.uri).size == part.size  # type: ignore[union-attr]
     assert resumed(tmp_path, [part], services=services) is None
     assert resumed(tmp_path, [part.uri], services=services) == {"n": 1}
+
+
+def test_three_attempts_fall_back_to_what_is_left_of_each_phase(tmp_path: Path):
+    """Each attempt runs the phases whose artifacts are gone, and no other; their checkpoints are those of later ones."""
+    ran: list[tuple[int, int]] = []
+    parts = [tmp_path / f"part{number}" for number in range(4)]
+
+    @handler("it", retry=3)
+    def it(ctx: HandlerContext) -> dict[str, Any]:
+        for phase in range((ctx.checkpoint_data or {}).get("next", 0), 4):
+            ran.append((ctx.attempt, phase))
+            parts[phase].write_bytes(b"made")
+            ctx.checkpoint(f"phase {phase}", {"next": phase + 1}, parts[: phase + 1])
+        if ctx.attempt < 3:
+            parts[(3, 1)[ctx.attempt - 1]].unlink()
+            raise RuntimeError("the worker lost its network")
+        return {}
+
+    report = run_workflow("{name: n, nodes: {a: {handler: it, queue: q}}}", handlers=[it])
+    assert report.status == "COMPLETED"
+    assert ran == [(1, 0), (1, 1), (1, 2), (1, 3), (2, 3), (3, 1), (3, 2), (3, 3)]
 
 
 def test_without_services_only_local_files_are_checked(tmp_path: Path):

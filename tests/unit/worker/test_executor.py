@@ -108,10 +108,12 @@ def test_the_dict_forms_mean_the_same():
             yield {"type": "result", "output": {"params": params, "from": checkpoint}}
 
     reports = RecordedReports()
-    outcome = run(Steps, a_task(params={"a": 1}, checkpoint=Checkpoint("quarter")), reports)
-    saved = {"phase": "quarter", "data": {}, "artifacts": []}
+    resumed = Checkpoint("third", {}, earlier=(Checkpoint("quarter"),))
+    outcome = run(Steps, a_task(params={"a": 1}, checkpoint=resumed), reports)
+    saved = {"phase": "third", "data": {}, "artifacts": []}
     assert outcome == Succeeded({"params": {"a": 1}, "from": saved})
-    assert reports.entries == ENTRIES
+    half = Checkpoint("half", {"n": 1}, ("a.tif",), earlier=(Checkpoint("third"),))
+    assert reports.entries == [ENTRIES[0], ("1", half)]
 
 
 def test_a_plain_generator_reports_from_its_thread_and_may_return_its_result():

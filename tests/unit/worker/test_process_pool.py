@@ -52,7 +52,8 @@ def test_reports_come_in_order_before_the_outcome_and_after_what_was_written_bef
     outcome, watched = outcome_of(message)
     assert output(outcome) == {"before": "half", "ids": ["1", "node", 3]}
     reports = [text for _, text in watched.entries if not isinstance(text, str)]
-    assert reports == [Progress(1, 2, "half"), Checkpoint("half", {"n": 1}, ("a.tif",))]
+    half = Checkpoint("half", {"n": 1}, ("a.tif",), earlier=(Checkpoint("quarter"),))
+    assert reports == [Progress(1, 2, "half"), half]
     assert watched.text() == "between\nWARNING dagmaster.task: invalid progress (not a number): nan of None; dropped\n"
     texts = "".join(
         text for _, text in watched.entries[: watched.entries.index(("1", reports[1]))] if isinstance(text, str)

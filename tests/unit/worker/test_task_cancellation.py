@@ -146,10 +146,10 @@ def test_a_handler_whose_worker_lost_its_lease_is_released_because_its_job_was_n
     async def main(executor: Executor) -> Outcome:
         running = asyncio.create_task(executor.execute(a_task()))
         await asyncio.sleep(0)
-        executor.stop("1", is_expired=True)
+        executor.stop("1", releases=True)
         return await running
 
-    assert with_executor(forever, main) == Released("the lease of the worker expired")
+    assert with_executor(forever, main) == Released("the worker lost its lease or drains")
 
 
 def test_a_handler_is_stopped_before_its_first_step():
@@ -269,7 +269,7 @@ def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> 
         await asyncio.to_thread(started.wait, A_WHILE)
         closing = asyncio.create_task(executor.close(A_WHILE))
         (run,) = executor._running.values()
-        while not run._context._cancelled:  # noqa: ASYNC110 - nobody tells
+        while not run._context._cancelled:  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0)
         release.set()
         await closing

@@ -33,7 +33,7 @@ class Large:
 
 
 def test_two_claims_of_one_task_write_two_blobs():
-    """So whichever report is accepted, its output is its own: the other's is nobody's."""
+    """So whichever report is accepted, its output is its own: the other output is not referenced."""
     blobs, executor = MemoryBlobs(), Large()
     values: Any = executor
     runner = TaskRunner(values, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None)
