@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partialmethod
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,11 +18,13 @@ from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.metrics import PERIOD_SECONDS
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.store.memory.database_admin import MemoryMetricRebuilder
 from dagmaster.store.memory.metrics import roll_up
 from dagmaster.store.metric_rules import bin_seconds, duration_bin, failure_message
-from dagmaster.store.postgres import metric_reader
+from dagmaster.store.postgres import metric_reader, metric_rollups
 from dagmaster.store.postgres.connection import Connection
-from dagmaster.store.postgres.metric_rollups import MetricRollups
+from dagmaster.store.postgres.metric_rollups import MetricRollups, PostgresMetricRebuilder
+from dagmaster.store.postgres.named_queries import queries
 from tests.conformance.jobs import ONE, Played, Scene, a_turn, submitted
 from tests.conformance.stores import MemoryWorld, PostgresWorld
 
@@ -202,6 +205,29 @@ async def test_percentiles_stay_exact_while_other_jobs_are_not_counted_yet(world
     assert await reader.nodes("quick", await since(reader)) == [node]
 
 
+async def test_while_too_many_jobs_are_not_counted_yet_percentiles_are_read_from_a_histogram(world, monkeypatch):
+    if not isinstance(world, PostgresWorld):
+        pytest.skip("memory has an exact sample of each job")
+    monkeypatch.setattr(metric_reader, "MAX_PENDING", 1)
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
+    await orchestrator.roll_up_metrics()
+    are_exact = []
+    for _ in range(2):
+        await run_timed(world, orchestrator, "quick", AttemptStatus.COMPLETED)
+        (node,) = await reader.nodes("quick", await since(reader))
+        job = await metrics_of(reader, "quick")
+        are_exact.append((job.completed, job.durations.is_exact, node.durations.is_exact))
+    assert are_exact == [(1, True, True), (1, False, False)]
+    # The rows of jobs, of which there may be millions, are not read in vain.
+    connection = await world.connect()
+    params = {"since": 0.0, "workflow_id": "quick", "max_exact": 9, "max_pending": 1}
+    for query in (queries("metrics")["workflows"], queries("metrics")["nodes"]):
+        plan = [row[0] for row in await connection.fetch(f"EXPLAIN ANALYZE {query.sql}", *query.arguments(params))]
+        scans = ["never executed" in line for line in plan if " on dag_jobs" in line]
+        assert scans == [True] * len(scans) != [], plan
+
+
 async def test_metrics_of_one_workflow_are_those_that_it_has_among_all(world):
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     await played_flow(world, orchestrator, 10)
@@ -335,19 +361,15 @@ async def test_a_hidden_job_counts_nowhere(world):
 
 
 async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):
-    if not isinstance(world, PostgresWorld):
-        pytest.skip("the store in memory does not outlive its samples")
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     await played_flow(world, orchestrator, 10)
     await failed_job(world, orchestrator, "no")
     await orchestrator.roll_up_metrics()
     start = await since(reader)
     before = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
-    admin = await world.connect()
-    await admin.execute("UPDATE dag_metric_jobs SET count = count + 7")
-    connection = Connection(world.config, "rebuild")
-    assert await MetricRollups(connection).rebuild(1) == 2
-    await connection.close()
+    if isinstance(world, PostgresWorld):
+        await (await world.connect()).execute("UPDATE dag_metric_jobs SET count = count + 7")
+    assert await rebuilt(world) == (2, 0)
     after = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
     assert after == before
 
@@ -375,10 +397,48 @@ async def test_sums_of_periods_before_the_retention_are_deleted_and_a_rebuild_co
     assert await orchestrator.prune_metrics(3600) == 0
     assert await totals() == [1, 0, 1, 1]
     if isinstance(world, PostgresWorld):
-        connection = Connection(world.config, "rebuild")
-        assert await MetricRollups(connection).rebuild(1) == 3
-        await connection.close()
+        assert await rebuilt(world) == (3, 0)
         assert await totals() == [3, 4, 2, 3]
+
+
+async def rebuilt(world: World) -> tuple[int, int]:
+    """Count all jobs again; return how many were counted, and how many are left."""
+    if isinstance(world, MemoryWorld):
+        part = await MemoryMetricRebuilder(world.database).count(await MemoryMetricRebuilder(world.database).start())
+        return part.counted, part.pending
+    assert isinstance(world, PostgresWorld)
+    rebuilder = PostgresMetricRebuilder(world.config)
+    part = await rebuilder.count(await rebuilder.start())
+    await rebuilder.close()
+    assert part.is_last
+    return part.counted, part.pending
+
+
+async def test_a_rebuild_that_is_interrupted_is_finished_by_an_orchestrator(world, monkeypatch):
+    if not isinstance(world, PostgresWorld):
+        pytest.skip("the store in memory counts all jobs at once")
+    monkeypatch.setattr(metric_rollups, "REBUILD_BATCHES", 1)
+    orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
+    for _ in range(3):
+        await failed_job(world, orchestrator, "no")
+    first, second = PostgresMetricRebuilder(world.config), PostgresMetricRebuilder(world.config)
+    roll_up = partialmethod(MetricRollups.roll_up, limit=1)
+    monkeypatch.setattr(MetricRollups, "roll_up", roll_up)
+    number = await first.start()
+    assert await first.count(number) == (1, 2, False)
+    assert await orchestrator.roll_up_metrics() == 0, "the lease is held"
+    # Another rebuild takes the lease: it begins again, and this one ends.
+    other = await second.start()
+    assert await first.count(number) == (0, 3, True)
+    assert await second.count(other) == (1, 2, False)
+    await world.move(metric_rollups.LEASE_SECONDS + 1)
+    while await orchestrator.roll_up_metrics():
+        pass
+    (metrics,) = await reader.workflows(await since(reader))
+    assert metrics.failed == 3
+    assert await second.count(other) == (0, 0, True)
+    for rebuilder in (first, second):
+        await rebuilder.close()
 
 
 def test_a_bin_is_at_most_one_percent_off():

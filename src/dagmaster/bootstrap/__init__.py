@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.engine.graph import DefaultLimits
     from dagmaster.local.runner import LocalServices
-    from dagmaster.orchestrator.service import Orchestrator, TurnObserver
+    from dagmaster.orchestrator.service import Orchestrator
+    from dagmaster.orchestrator.turn import TurnObserver
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.handler_services import WorkerServices

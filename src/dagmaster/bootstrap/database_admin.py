@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import os
 import pathlib
-import secrets
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator
 
-    from dagmaster.application.views import AuditView
+    from dagmaster.application.database_admin import DatabaseAdmin
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.database_facts import DatabaseFact
     from dagmaster.settings import Settings
     from dagmaster.store.embedded.inspection import DataDirectory
-    from dagmaster.store.postgres.schema_version import Version
 
 
-def read_schema_version(dsn: str) -> tuple[str | None, str]:
-    """Return the schema version of a database (None: no schema), and the one that this code needs."""
-    from dagmaster.store.postgres import schema_version
+@contextlib.asynccontextmanager
+async def open_database_admin(
+    config: DatabaseConfig, settings: ClientSettings | Settings
+) -> AsyncIterator[DatabaseAdmin]:
+    """Open what administration works with. It connects when it is first used, whatever the schema is."""
+    from dagmaster.application.database_admin import DatabaseAdmin
+    from dagmaster.store.postgres.audit import PostgresInvariantAuditor
+    from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
+    from dagmaster.store.postgres.metric_rollups import PostgresMetricRebuilder
+    from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
 
-    return asyncio.run(schema_version.current(dsn)), schema_version.HEAD
+    async with contextlib.AsyncExitStack() as stack:
+        trail = PostgresAuditTrail(config, statement_timeout_seconds=settings.read_timeout_seconds)
+        auditor = PostgresInvariantAuditor(
+            config,
+            lease_seconds=settings.orchestrator_lease_seconds,
+            worker_lease_seconds=settings.worker_lease_seconds,
+        )
+        metrics = PostgresMetricRebuilder(config)
+        for store in (trail, auditor, metrics):
+            stack.push_async_callback(store.close)
+        yield DatabaseAdmin(schema=PostgresSchemaAdmin(config), auditor=auditor, metrics=metrics, changes=trail)
 
 
-def migrate_schema(dsn: str, revision: str = "head") -> None:
+def upgrade_schema(dsn: str, revision: str) -> None:
     """Upgrade the schema of a database to a version."""
     from dagmaster.store.postgres import schema_version
 
@@ -39,50 +54,6 @@ def downgrade_schema(dsn: str, revision: str) -> None:
     from dagmaster.store.postgres import schema_version
 
     schema_version.downgrade(dsn, revision)
-
-
-def schema_history(dsn: str) -> list[Version]:
-    """Return all schema versions, oldest first; the one of the database is marked as current."""
-    from dagmaster.store.postgres import schema_version
-
-    return schema_version.history(asyncio.run(schema_version.current(dsn)))
-
-
-async def audit_database(
-    config: DatabaseConfig,
-    settings: ClientSettings | Settings,
-    job_id: str | None = None,
-    *,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> AuditView:
-    """Check the invariants of all jobs of a database, or of one. `on_progress`: the jobs checked so far, and all."""
-    from dagmaster.application.views import AuditView, ViolationView
-    from dagmaster.store.postgres.audit import audit_at
-
-    audit = await audit_at(
-        config,
-        job_id=job_id,
-        lease_seconds=settings.orchestrator_lease_seconds,
-        worker_lease_seconds=settings.worker_lease_seconds,
-        on_progress=on_progress,
-    )
-    return AuditView(
-        is_valid=not audit.violations,
-        jobs_total=audit.jobs,
-        nodes_total=audit.nodes,
-        events_total=audit.events,
-        invariants_total=audit.invariants,
-        violations=tuple(
-            ViolationView(
-                invariant=violation.invariant,
-                rule=violation.rule,
-                job_id=violation.job_id,
-                node_id=violation.node_id,
-                message=violation.message,
-            )
-            for violation in audit.violations
-        ),
-    )
 
 
 async def expire_process(config: DatabaseConfig, settings: ClientSettings | Settings, pid: int) -> None:
@@ -109,20 +80,6 @@ async def probe_database(config: DatabaseConfig, settings: Settings) -> list[Dat
         lease_seconds=settings.orchestrator_lease_seconds,
         worker_lease_seconds=settings.worker_lease_seconds,
     )
-
-
-async def rebuild_metrics(config: DatabaseConfig) -> int:
-    """Count all finished jobs of a database again; return how many."""
-    from dagmaster.bootstrap import ensure_schema
-    from dagmaster.store.postgres.connection import Connection
-    from dagmaster.store.postgres.metric_rollups import MetricRollups
-
-    await ensure_schema(config, migrate=config.is_embedded)
-    connection = Connection(config, "dagmaster metrics rebuild")
-    try:
-        return await MetricRollups(connection).rebuild(secrets.randbits(62))
-    finally:
-        await connection.close()
 
 
 def embedded_data_dir(settings: Settings, data_dir: pathlib.Path | None = None) -> pathlib.Path:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, secret, wire_application
+from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
@@ -185,10 +186,8 @@ class ServerService:
         from dagmaster.http.server import HttpServer
         from dagmaster.http.services import HttpServices
         from dagmaster.store.postgres.api_key_store import PostgresApiKeyStore
-        from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
         from dagmaster.store.postgres.client_store import PostgresClientStore
         from dagmaster.store.postgres.remote_workers import PostgresRemoteWorkers
-        from dagmaster.store.postgres.schema_admin import PostgresSchemaAdmin
         from dagmaster.telemetry.prometheus import ProcessMetrics
         from dagmaster.telemetry.traces import instrument_server
         from dagmaster.ui.navigation import Mode
@@ -198,9 +197,8 @@ class ServerService:
             client = PostgresClientStore(self._config, "dagmaster server")
             stack.push_async_callback(client.close)
             keys = PostgresApiKeyStore(self._config)
-            audit = PostgresAuditTrail(self._config, statement_timeout_seconds=self._settings.read_timeout_seconds)
             stack.push_async_callback(keys.close)
-            stack.push_async_callback(audit.close)
+            admin = await stack.enter_async_context(open_database_admin(self._config, self._settings))
             application = await stack.enter_async_context(
                 wire_application(
                     self._config,
@@ -220,8 +218,7 @@ class ServerService:
             services = HttpServices(
                 application=application,
                 keys=keys,
-                audit=audit,
-                schema=PostgresSchemaAdmin(self._config),
+                admin=admin,
                 remote_tasks=RemoteTasks(workers, application.blobs, secret, self._settings.worker_lease_seconds),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),

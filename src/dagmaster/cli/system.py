@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, assert_never
 
 import click
 
@@ -19,7 +20,7 @@ from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from dagmaster.bootstrap.client_settings import ClientSettings
     from dagmaster.client.async_client import AsyncClient
@@ -32,6 +33,17 @@ LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "submitted_by", "origin", "now"})
 """Arguments of functions that a server takes from the key and from its own clock."""
 _OPTIONS: Final = "dagmaster.server"
 job_argument = click.argument("job_id", metavar="JOB")
+
+
+class Part(Enum):
+    """What the functions of a command take as their first argument. A server has all of it."""
+
+    APPLICATION = auto()
+    KEYS = auto()
+    CHANGES = auto()
+    """The audit trail."""
+    DATABASE = auto()
+    """Administration of the database, whatever its schema is."""
 
 
 class System(Protocol):
@@ -49,13 +61,12 @@ class Session(Protocol):
         work: Callable[[System], Awaitable[T]],
         *,
         migrate: bool = False,
-        on_keys: bool = False,
-        on_audit_trail: bool = False,
+        part: Part = Part.APPLICATION,
     ) -> T:
         """Run something with the system.
 
         `migrate`: create the tables of an embedded database: it belongs to this machine, and its first user creates
-        them. `on_keys`, `on_audit_trail`: the functions take the store of keys, or the audit trail.
+        them. `part`: what the functions take as their first argument.
         """
 
 
@@ -107,29 +118,44 @@ class DatabaseSession:
         work: Callable[[System], Awaitable[T]],
         *,
         migrate: bool = False,
-        on_keys: bool = False,
-        on_audit_trail: bool = False,
+        part: Part = Part.APPLICATION,
     ) -> T:
-        """Run something with the application layer, the store of keys, or the audit trail."""
+        """Run something with the application layer, or another part."""
+        results: list[T] = []
+
+        async def run() -> None:
+            async with self._opened(part, migrate=migrate and self.config.is_embedded) as first:
+                results.append(await work(LocalSystem(first)))
+
+        # Not returned by the task: asyncio.run formats its result when it resets the signal handler, for a second if
+        # that is a view of 100,000 nodes (CPython 3.11).
+        asyncio.run(run())
+        return results[0]
+
+    @contextlib.asynccontextmanager
+    async def _opened(self, part: Part, *, migrate: bool) -> AsyncIterator[Any]:
         from dagmaster.bootstrap import open_application
+        from dagmaster.bootstrap.database_admin import open_database_admin
 
-        is_first_user = migrate and self.config.is_embedded
-
-        async def run() -> T:
-            if on_keys:
+        match part:
+            case Part.APPLICATION:
+                async with open_application(self.config, self.settings, self.data_dir, migrate=migrate) as app:
+                    yield app.on_behalf_of(ChangeOrigin(actor=current_user()))
+            case Part.KEYS:
                 from dagmaster.bootstrap.http_server import open_keys
 
-                async with open_keys(self.config, migrate=is_first_user) as keys:
-                    return await work(LocalSystem(keys))
-            if on_audit_trail:
+                async with open_keys(self.config, migrate=migrate) as keys:
+                    yield keys
+            case Part.CHANGES:
                 from dagmaster.bootstrap.http_server import open_audit_trail
 
                 async with open_audit_trail(self.config, self.settings) as trail:
-                    return await work(LocalSystem(trail))
-            async with open_application(self.config, self.settings, self.data_dir, migrate=is_first_user) as app:
-                return await work(LocalSystem(app.on_behalf_of(ChangeOrigin(actor=current_user()))))
-
-        return asyncio.run(run())
+                    yield trail
+            case Part.DATABASE:
+                async with open_database_admin(self.config, self.settings) as admin:
+                    yield admin
+            case _:
+                assert_never(part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +227,8 @@ class RemoteSession:
         self,
         work: Callable[[System], Awaitable[T]],
         *,
-        migrate: bool = False,  # noqa: ARG002 - a server has all of it
-        on_keys: bool = False,  # noqa: ARG002 - likewise
-        on_audit_trail: bool = False,  # noqa: ARG002 - likewise
+        migrate: bool = False,  # noqa: ARG002 - a server migrates only when it is asked to
+        part: Part = Part.APPLICATION,  # noqa: ARG002 - a server has all of it
     ) -> T:
         """Run something with the server."""
         from dagmaster.client.async_client import AsyncClient

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class SchemaState(NamedTuple):
@@ -13,11 +17,23 @@ class SchemaState(NamedTuple):
     is_usable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """One version of the schema."""
+
+    revision: str
+    description: str
+    is_current: bool
+
+
 class SchemaAdmin(Protocol):
-    """Reads the version, and migrates. Both raise `DatabaseUnavailable`."""
+    """Reads the version, and migrates. Its methods raise `DatabaseUnavailable`."""
 
     async def state(self) -> SchemaState:
         """Return the version of the schema."""
 
     async def migrate(self) -> SchemaState:
         """Upgrade the schema to the version of this code, if it is older; return the new state."""
+
+    async def history(self) -> Sequence[SchemaVersion]:
+        """Return all versions that this code knows, oldest first; the one of the database is marked as current."""

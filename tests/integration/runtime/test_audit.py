@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
+from dagmaster.application.cursors import CursorKind, encode_cursor
+from dagmaster.application.database_admin import AuditSummary, audit_batch
+from dagmaster.bootstrap.database_admin import open_database_admin
 from dagmaster.cli.main import main
+from dagmaster.errors import CursorInvalid, JobNotFound
+from dagmaster.ports.database_config import DatabaseConfig
+from dagmaster.settings import load_settings
 from dagmaster.store.postgres.audit import INVARIANTS, audit
 from dagmaster.store.postgres.named_queries import queries
 from tests.integration.runtime.runtime_world import owner_of
@@ -153,7 +159,7 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_node_states SET lost_attempts = 1 WHERE job_id = {done} AND node_id = 'p'",
         {"attempt_counters_match_attempts"},
     ),
-    "a task that is held by nobody known": (f"{HELD} 1 WHERE node_id = 'q'", {"queued_tasks_match_nodes"}),
+    "a task that is held by an unknown worker": (f"{HELD} 1 WHERE node_id = 'q'", {"queued_tasks_match_nodes"}),
     "a task of another attempt": (
         "UPDATE dag_node_states SET task_id = 1 WHERE job_id = {open} AND node_id = 'q'",
         {"queued_tasks_match_nodes", "open_nodes_can_progress"},
@@ -178,7 +184,7 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_jobs SET parent_attempt = 9 WHERE parent_job_id = {open}",
         {"open_nodes_can_progress", "child_jobs_match_events"},
     ),
-    "an owner whom nobody knows": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"claims_can_expire"}),
+    "an owner that is not registered": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"claims_can_expire"}),
     "an owner that was expired long ago": (
         (
             "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
@@ -218,7 +224,7 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_node_states SET fan_out_index = 7 WHERE job_id = {done} AND node_id = 'f__1'",
         {"fan_outs_have_their_children"},
     ),
-    "a child job that nobody told of": (
+    "a child job without an event": (
         "UPDATE dag_job_events SET data = '{{\"job_id\": \"1\"}}' WHERE job_id = {done} AND type = 'ChildJobStarted'",
         {"child_jobs_match_events"},
     ),
@@ -259,14 +265,14 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_node_states SET parent_node_id = 'g' WHERE job_id = {done} AND node_id = 's'",
         {"no_orphaned_rows"},
     ),
-    "a command that nobody answers": (
+    "a command that is not processed": (
         (
             "INSERT INTO dag_inbox (job_id, kind, body, created_at) VALUES ({open}, 'cancel', '{{}}', clock() - interval '1 hour');"
             f" {OWNED}"
         ),
         {"commands_are_processed"},
     ),
-    "a report that nobody takes": (
+    "a result that is not processed": (
         (
             "INSERT INTO dag_task_results (job_id, node_id, attempt, task_id, queue, status, dispatched_at, reported_at)"
             " SELECT job_id, node_id, attempt, task_id, queue, 'LOST', dispatched_at, clock() - interval '1 hour'"
@@ -275,7 +281,7 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         ),
         {"results_are_processed"},
     ),
-    "a job that nobody claims": (f"{ALIVE}; {AN_HOUR_AGO}", {"jobs_are_claimed"}),
+    "a job that is not claimed": (f"{ALIVE}; {AN_HOUR_AGO}", {"jobs_are_claimed"}),
     "a job whose run is long gone": (
         (
             f"{ALIVE}; {AN_HOUR_AGO}; UPDATE dag_jobs SET queue = 'run:1' WHERE finished_at IS NULL;"
@@ -287,12 +293,12 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
 
 # What looks like a standstill, and is none.
 HEALTH = {
-    "a report of a moment ago": CORRUPTIONS["a report that nobody takes"][0].replace(
+    "a recent result": CORRUPTIONS["a result that is not processed"][0].replace(
         "clock() - interval '1 hour' FROM", "clock() FROM"
     ),
-    "a report that nobody lives to take": CORRUPTIONS["a report that nobody takes"][0]
+    "a result without a live owner": CORRUPTIONS["a result that is not processed"][0]
     + "; UPDATE dag_orchestrators SET heartbeat_at = clock() - interval '1 hour'",
-    "a job that nobody lives to claim": (
+    "a job without a live orchestrator": (
         f"{AN_HOUR_AGO}; UPDATE dag_orchestrators SET stopped_at = clock() - interval '1 hour'"
     ),
     "a job of which something was told a moment ago": ALIVE,
@@ -313,7 +319,7 @@ HEALTH = {
 
 
 async def populate(world: World) -> dict[str, str]:
-    """Two jobs and their children: one is over, of the other every kind of node is open. Nobody lives any more."""
+    """Two jobs and their children: one has finished, the other has an open node of every kind. No service is alive."""
     await world.publish(CHILD)
     await world.publish(SLOW_CHILD)
     orchestrator = await world.orchestrator()
@@ -410,6 +416,45 @@ async def test_an_audit_lists_a_bounded_number_of_violations_of_each_invariant(
         await connection.close()
 
 
+async def test_an_audit_in_calls_of_a_batch_each_finds_what_one_in_a_single_call_finds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    jobs = await populate(world)
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    monkeypatch.setattr("dagmaster.store.postgres.audit.JOBS_AT_ONCE", 3)
+    monkeypatch.setattr("dagmaster.store.postgres.audit.TASKS_AT_ONCE", 1)
+    config = DatabaseConfig(dsn=world.dsn)
+    async with open_database_admin(config, load_settings()) as admin:
+        try:
+            await connection.execute("UPDATE dag_jobs SET event_seq = event_seq + 90")
+            whole = await audit(connection)
+            summary, cursors = AuditSummary(), list[str | None]()
+            while not cursors or cursors[-1] is not None:
+                batch = await audit_batch(admin, cursor=cursors[-1] if cursors else None)
+                assert batch.jobs_total == (None if cursors else 4)
+                summary.add(batch)
+                cursors.append(batch.next_cursor)
+            one = await audit_batch(admin, job_id=jobs["done"])
+        finally:
+            await connection.execute("UPDATE dag_jobs SET event_seq = event_seq - 90")
+            await connection.close()
+        view = summary.view()
+        assert len(cursors) > 4
+        assert {(each.job_id, each.invariant, each.message) for each in view.violations} == {
+            (each.job_id, each.invariant, each.message) for each in whole.violations
+        }
+        assert (view.jobs_total, view.nodes_total, view.events_total) == (whole.jobs, whole.nodes, whole.events)
+        assert (view.is_valid, view.invariants_total) == (False, whole.invariants)
+        assert ({each.job_id for each in one.violations}, one.next_cursor) == ({jobs["done"]}, None)
+        for job_id in ("1", "x", "9" * 20):
+            with pytest.raises(JobNotFound):
+                await audit_batch(admin, job_id=job_id)
+        # A position that no audit is at.
+        for position in (("workers", 1), ("jobs", 2**63)):
+            with pytest.raises(CursorInvalid):
+                await audit_batch(admin, cursor=encode_cursor(CursorKind.INVARIANTS, position))
+
+
 def test_an_invariant_of_several_tables_has_one_rule():
     files = [queries(file) for file in ("audit", "audit_queue", "audit_results")]
     for invariant in INVARIANTS:
@@ -478,16 +523,16 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
         await connection.close()
 
 
-async def lost_midway(connection: Connection[Record], **_given: object) -> None:
+async def lost_midway(connection: Connection[Record]) -> None:
     await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
 
 
-async def lost_before(connection: Connection[Record], **_given: object) -> None:
+async def lost_before(connection: Connection[Record]) -> None:
     connection.terminate()
     await connection.execute("SELECT 1")
 
 
-async def refused(connection: Connection[Record], **_given: object) -> None:
+async def refused(connection: Connection[Record]) -> None:
     await connection.execute("SELECT nothing")
 
 
@@ -506,7 +551,8 @@ async def test_an_audit_that_could_not_run_reports_no_violation(
         return left.value.code
 
     with monkeypatch.context() as patched:
-        patched.setattr("dagmaster.store.postgres.audit.audit", happens)
+        check = "dagmaster.store.postgres.audit._Auditor.check_batch"
+        patched.setattr(check, lambda auditor, *_given: happens(auditor._connection))
         assert await asyncio.to_thread(exit_code) == code
     assert capsys.readouterr().err.startswith("Error: ")
 

@@ -30,10 +30,12 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
             new = (await api.post(f"/api/v1/keys/{key_id}/rotate", {"overlap_hours": 0})).json()
             await api.post(f"/api/v1/keys/{new['key_id']}/revoke")
             await api.post("/api/v1/admin/migrate")
+            await api.post("/api/v1/admin/metrics/rebuild")
+            assert (await api.get("/api/v1/admin/invariants")).json()["violations"] == []
             entries = (await api.get("/api/v1/audit")).json()["items"][::-1]
             assert [entry["action"] for entry in entries] == [
                 "key.create", "workflow.publish", "workflow.publish", "workflow.activate", "job.submit", "job.submit",
-                "node.reject", "node.retry", "key.create", "key.rotate", "key.revoke",
+                "node.reject", "node.retry", "key.create", "key.rotate", "key.revoke", "metrics.rebuild",
             ]  # fmt: skip
             own = api.headers["Authorization"].split("_")[1]
             assert {(entry["actor"], entry["key_id"]) for entry in entries[1:]} == {("ada", own)}
@@ -70,10 +72,13 @@ AUDITED = {
     "/handlers/{name}/test": "job.submit",
     "/workers": "worker.register",
     "/workers/{worker_id}/deregister": "worker.deregister",
+    "/fleet/{service_id}/drain": "worker.drain",
+    "/fleet/{service_id}/undrain": "worker.undrain",
     "/keys": "key.create",
     "/keys/{key_id}/revoke": "key.revoke",
     "/keys/{key_id}/rotate": "key.rotate",
     "/admin/migrate": "schema.migrate",
+    "/admin/metrics/rebuild": "metrics.rebuild",
 }
 NOT_AUDITED = {
     "/plan",

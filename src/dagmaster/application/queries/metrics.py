@@ -231,12 +231,13 @@ async def _failure_views(app: Application, groups: Sequence[FailureGroup]) -> li
     redactors = RedactorCache(app)
     views = []
     for group in groups:
-        redact = await redactors.get(group.job_id, group.content_hash)
+        # The inputs of a deleted job are deleted, too: there is nothing to look for, and nothing to read.
+        redact = None if group.content_hash is None else await redactors.get(group.job_id, group.content_hash)
         views.append(
             FailureView(
                 workflow_id=group.workflow_id,
                 node_id=group.node_id or None,
-                message=redact(group.message),
+                message=group.message if redact is None else redact(group.message),
                 count=group.count,
                 job_id=group.job_id,
                 last_at=group.last_at,

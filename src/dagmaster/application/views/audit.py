@@ -19,6 +19,19 @@ class ViolationView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditBatchView(View):
+    """What one batch of an audit checked. `jobs_total`: how many jobs there are to check, in the first batch only."""
+
+    jobs_total: int | None
+    jobs_checked: int
+    nodes_checked: int
+    events_checked: int
+    invariants_total: int
+    violations: tuple[ViolationView, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditView(View):
     """What was checked, and every violation that was found."""
 

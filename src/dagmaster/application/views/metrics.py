@@ -169,3 +169,12 @@ class ThroughputReport(View):
     pending_jobs: int
     bucket_minutes: int
     buckets: tuple[ThroughputBucketView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricRebuildView(View):
+    """How many jobs one call of a rebuild counted, and how many are queued. `next_cursor`: null after the last call."""
+
+    counted_jobs: int
+    pending_jobs: int
+    next_cursor: str | None

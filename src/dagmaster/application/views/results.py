@@ -33,6 +33,20 @@ class CommandResult(View):
     sentence: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainResult(View):
+    """What became of the request to drain a service, or of its withdrawal. `held_count`: its tasks, or its jobs.
+
+    `kind`: orchestrator or worker.
+    """
+
+    service_id: str
+    kind: str
+    is_draining: bool
+    held_count: int
+    sentence: str
+
+
 class SubmitOutcome(StrEnum):
     """What became of one request."""
 

@@ -9,7 +9,7 @@ import click
 
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option, page_options
-from dagmaster.cli.system import open_session
+from dagmaster.cli.system import Part, open_session
 
 if TYPE_CHECKING:
     import pathlib
@@ -53,7 +53,7 @@ def changes(
     audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
     with open_session(data_dir) as session:
         page = session.run(
-            lambda system: system.call(list_changes, audit_filter, cursor=cursor, limit=limit), on_audit_trail=True
+            lambda system: system.call(list_changes, audit_filter, cursor=cursor, limit=limit), part=Part.CHANGES
         )
     if as_json:
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))

@@ -16,7 +16,7 @@ from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.render.text import local_time
-from dagmaster.cli.system import open_session
+from dagmaster.cli.system import Part, open_session
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.text_format import age
@@ -165,4 +165,4 @@ def _origin() -> ChangeOrigin:
 
 def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]], *, migrate: bool = False) -> T:
     with open_session(data_dir) as session:
-        return session.run(work, migrate=migrate, on_keys=True)
+        return session.run(work, migrate=migrate, part=Part.KEYS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dagmaster.application.queries.metrics import MAX_DAYS, MAX_FAILURES, MAX_HOURS
+from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, json_option
-from dagmaster.cli.system import database_session, find_server, on_system
+from dagmaster.cli.system import Part, on_system, open_session
+from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from dagmaster.application.views.metrics import MetricRebuildView
     from dagmaster.application.views.view import View
     from dagmaster.cli.system import System
 
@@ -122,26 +126,36 @@ def throughput(*, hours: int, bucket_minutes: int, as_json: bool, data_dir: path
 
 
 @metrics.command()
+@json_option
 @data_dir_option
-def rebuild(*, data_dir: pathlib.Path | None) -> int:
+def rebuild(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Count all finished jobs again, from their rows.
 
     Needed after a rolling upgrade from a version that did not count jobs. Jobs that were deleted are not counted any
-    more, and of a job that was resumed only the last run.
+    more, and of a job that was resumed only the last run. If it is interrupted, orchestrators count the rest. With
+    --url, the key needs the scope admin.
     """
-    import asyncio
-
-    from dagmaster.bootstrap.database_admin import rebuild_metrics
-
-    if find_server(data_dir) is not None:
-        raise click.UsageError(
-            "to count all jobs again needs the database itself: run it without --url and DAGMASTER_URL, with"
-            " DAGMASTER_DATABASE_URL"
-        )
-    with database_session(data_dir) as session:
-        jobs = asyncio.run(rebuild_metrics(session.config))
-    click.echo(f"counted {jobs:,} finished jobs", err=True)
+    with open_session(data_dir) as session:
+        view = session.run(_count_all, part=Part.DATABASE)
+    if as_json:
+        click.echo(json.dumps(view.to_dict()))
+        return COMPLETED
+    click.echo(f"counted {format_count(view.counted_jobs, 'finished job')}", err=True)
+    if view.pending_jobs:
+        click.echo(f"another process counts the rest: {format_count(view.pending_jobs, 'job')}", err=True)
     return COMPLETED
+
+
+async def _count_all(system: System) -> MetricRebuildView:
+    from dagmaster.application.database_admin import rebuild_metrics
+
+    origin = ChangeOrigin(actor=sender())
+    view = await system.call(rebuild_metrics, origin=origin)
+    counted = view.counted_jobs
+    while view.next_cursor is not None:
+        view = await system.call(rebuild_metrics, origin=origin, cursor=view.next_cursor)
+        counted += view.counted_jobs
+    return replace(view, counted_jobs=counted)
 
 
 def _show(

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from dagmaster.bootstrap import database
-from dagmaster.bootstrap.database_admin import (
-    downgrade_schema,
-    migrate_schema,
-    read_schema_version,
-    schema_history,
-)
+from dagmaster.cli.commands.jobs_control import sender
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option
+from dagmaster.cli.system import Part, find_server, open_session
+from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
     import pathlib
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
+
+    from dagmaster.cli.system import System
+
+T = TypeVar("T")
+HEAD: Final = "head"
 
 
 @click.group(invoke_without_command=True)
@@ -29,7 +30,8 @@ def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
     """Upgrade the schema of a database to the version that this code needs.
 
     The database is DAGMASTER_DATABASE_URL (PostgreSQL 14 to 18), else the embedded one. All tables are in the schema
-    `dagapp`. A migration is atomic, and concurrent migrations are safe: only one of them changes the schema.
+    `dagapp`. A migration is atomic, and concurrent migrations are safe: only one of them changes the schema. With --url
+    or DAGMASTER_URL, a server upgrades its own database to the version of its code; the key needs the scope admin.
 
     \b
     Examples:
@@ -38,15 +40,20 @@ def migrate(ctx: click.Context, *, data_dir: pathlib.Path | None) -> int:
       dagmaster migrate downgrade base         drops the tables with all their data
     """
     ctx.obj = data_dir
-    return _upgrade(data_dir, "head") if ctx.invoked_subcommand is None else COMPLETED
+    return _upgrade(data_dir) if ctx.invoked_subcommand is None else COMPLETED
 
 
 @migrate.command()
-@click.argument("revision", default="head")
+@click.argument("revision", default=HEAD)
 @click.pass_obj
 def upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     """Upgrade to a version (default: the newest)."""
-    return _upgrade(data_dir, revision)
+    if revision == HEAD:
+        return _upgrade(data_dir)
+    _refuse_server(data_dir, "a server cannot use a version that is older than its code: leave out the version")
+    from dagmaster.bootstrap.database_admin import upgrade_schema
+
+    return _on_database(data_dir, upgrade_schema, revision)
 
 
 @migrate.command()
@@ -55,58 +62,77 @@ def upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
 @click.pass_obj
 def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     """Downgrade to a version ('base': remove the schema)."""
+    _refuse_server(
+        data_dir,
+        "a downgrade drops what the server itself works with, its keys included: stop all services, and run it without"
+        " --url and DAGMASTER_URL, with DAGMASTER_DATABASE_URL",
+    )
+    from dagmaster.bootstrap.database_admin import downgrade_schema
 
-    def work(dsn: str) -> str:
-        downgrade_schema(dsn, revision)
-        return f"schema version: {_version(dsn)}"
-
-    return _on_database(data_dir, work)
+    return _on_database(data_dir, downgrade_schema, revision)
 
 
 @migrate.command()
 @click.pass_obj
 def current(data_dir: pathlib.Path | None) -> int:
-    """Print the schema version of the database, and the one that this code needs."""
+    """Print the schema version of the database, and the one that this code (with --url the server) needs."""
+    from dagmaster.application.database_admin import schema_state
 
-    def work(dsn: str) -> str:
-        version, required = read_schema_version(dsn)
-        return f"{version or 'none'} (this code needs {required})"
-
-    return _on_database(data_dir, work)
+    view = _run(data_dir, lambda system: system.call(schema_state))
+    code = "this code" if find_server(data_dir) is None else "the server"
+    click.echo(f"{view.version or 'none'} ({code} needs {view.newest_version})")
+    return COMPLETED
 
 
 @migrate.command()
 @click.pass_obj
 def history(data_dir: pathlib.Path | None) -> int:
     """List all schema versions, oldest first; * marks the one of the database."""
+    from dagmaster.application.database_admin import schema_history
 
-    def work(dsn: str) -> str:
-        versions = schema_history(dsn)
-        return "\n".join(
-            f"{'*' if version.is_current else ' '} {version.revision}  {version.description}" for version in versions
-        )
-
-    return _on_database(data_dir, work)
+    for version in _run(data_dir, lambda system: system.call(schema_history)):
+        click.echo(f"{'*' if version.is_current else ' '} {version.revision}  {version.description}")
+    return COMPLETED
 
 
-def _upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
-    def work(dsn: str) -> str:
-        before = _version(dsn)
-        migrate_schema(dsn, revision)
-        after = _version(dsn)
-        if before == after:
-            return f"schema version: {after}; nothing to do"
-        return f"schema version: {before} -> {after}"
+def _upgrade(data_dir: pathlib.Path | None) -> int:
+    async def work(system: System) -> tuple[str | None, str | None]:
+        from dagmaster.application.database_admin import migrate_schema, schema_state
 
-    return _on_database(data_dir, work)
+        before = await system.call(schema_state)
+        after = await system.call(migrate_schema, origin=ChangeOrigin(actor=sender()))
+        return before.version, after.version
 
-
-def _version(dsn: str) -> str:
-    return read_schema_version(dsn)[0] or "none"
+    _print_change(*_run(data_dir, work))
+    return COMPLETED
 
 
-def _on_database(data_dir: pathlib.Path | None, work: Callable[[str], str]) -> int:
-    with command_errors(), database(data_dir=data_dir) as dsn:
-        message = work(dsn)
-    click.echo(message)
+def _print_change(before: str | None, after: str | None) -> None:
+    if before == after:
+        click.echo(f"schema version: {after or 'none'}; nothing to do")
+    else:
+        click.echo(f"schema version: {before or 'none'} -> {after or 'none'}")
+
+
+def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]]) -> T:
+    with open_session(data_dir) as session:
+        return session.run(work, part=Part.DATABASE)
+
+
+def _refuse_server(data_dir: pathlib.Path | None, reason: str) -> None:
+    with command_errors():
+        if find_server(data_dir) is not None:
+            raise click.UsageError(reason)
+
+
+def _on_database(data_dir: pathlib.Path | None, change: Callable[[str, str], None], revision: str) -> int:
+    """Change the schema of a database to any version."""
+    from dagmaster.application.database_admin import schema_state
+    from dagmaster.cli.system import database_session
+
+    with database_session(data_dir) as session:
+        before = session.run(lambda system: system.call(schema_state), part=Part.DATABASE)
+        change(session.config.dsn, revision)
+        after = session.run(lambda system: system.call(schema_state), part=Part.DATABASE)
+    _print_change(before.version, after.version)
     return COMPLETED

@@ -1,4 +1,4 @@
-"""Administration: keys of callers, the audit trail, the schema of the database."""
+"""Administration: keys of callers, the audit trail, the schema of the database, its invariants and metrics."""
 
 from __future__ import annotations
 
@@ -20,10 +20,17 @@ from dagmaster.application.api_keys import (
     rotate_key,
 )
 from dagmaster.application.audit_trail import list_changes
-from dagmaster.application.views import SchemaView
+from dagmaster.application.database_admin import (
+    audit_batch,
+    migrate_schema,
+    rebuild_metrics,
+    schema_history,
+    schema_state,
+)
+from dagmaster.application.job_lookup import find_job
 from dagmaster.http.parameters import MAX_ID, Cursor, Limit
 from dagmaster.http.routes import Body, Routes
-from dagmaster.http.services import Origin, Services
+from dagmaster.http.services import Admin, App, Origin, Services
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import AuditFilter
 
@@ -90,18 +97,37 @@ async def audit_trail(
 
 
 @routes.get("/admin/schema", Scope.ADMIN, "SchemaView")
-async def schema(services: Services) -> JSONResponse:
+async def schema(admin: Admin) -> JSONResponse:
     """Show the version of the database's schema."""
-    return JSONResponse(SchemaView(**(await services.schema.state())._asdict()).to_dict())
+    return JSONResponse((await schema_state(admin)).to_dict())
+
+
+@routes.get("/admin/schema/versions", Scope.ADMIN, "[SchemaVersionView]")
+async def schema_versions(admin: Admin) -> JSONResponse:
+    """List the versions of the schema that this server knows, oldest first."""
+    return JSONResponse([version.to_dict() for version in await schema_history(admin)])
 
 
 @routes.post("/admin/migrate", Scope.ADMIN, "SchemaView")
-async def migrate(services: Services, origin: Origin) -> JSONResponse:
+async def migrate(admin: Admin, origin: Origin) -> JSONResponse:
     """Upgrade the schema of the database to the version of this server. A current one stays as it is."""
-    before = await services.schema.state()
-    state = await services.schema.migrate()
-    if state != before:
-        # After the migration: before the first one there is no table for it.
-        entry = origin.entry("schema.migrate", "schema", state.version or "", {"before": before.version})
-        await services.audit.append([entry])
-    return JSONResponse(SchemaView(**state._asdict()).to_dict())
+    return JSONResponse((await migrate_schema(admin, origin=origin)).to_dict())
+
+
+@routes.get("/admin/invariants", Scope.ADMIN, "AuditBatchView")
+async def invariants(
+    admin: Admin,
+    app: App,
+    job_id: Annotated[str | None, Query(max_length=20, description="Only of this job; `last`: the newest one.")] = None,
+    cursor: Cursor = None,
+) -> JSONResponse:
+    """Check the invariants of the next batch of jobs, or of one. Services may keep running: nothing is written."""
+    if job_id is not None:
+        job_id = (await find_job(app, job_id)).id
+    return JSONResponse((await audit_batch(admin, job_id=job_id, cursor=cursor)).to_dict())
+
+
+@routes.post("/admin/metrics/rebuild", Scope.ADMIN, "MetricRebuildView")
+async def rebuild(admin: Admin, origin: Origin, cursor: Cursor = None) -> JSONResponse:
+    """Count all finished jobs again. The cursor of an answer continues its rebuild; without one, a new one begins."""
+    return JSONResponse((await rebuild_metrics(admin, origin=origin, cursor=cursor)).to_dict())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dagmaster.ports.schema_admin import SchemaState
+from dagmaster.ports.schema_admin import SchemaState, SchemaVersion
 
 _CURRENT = SchemaState("memory", "memory", is_usable=True)
 
@@ -17,3 +17,7 @@ class MemorySchemaAdmin:
     async def migrate(self) -> SchemaState:
         """Do nothing."""
         return _CURRENT
+
+    async def history(self) -> list[SchemaVersion]:
+        """Return the only version."""
+        return [SchemaVersion("memory", "Rows in memory.", is_current=True)]

@@ -6,12 +6,14 @@ an audit of many jobs does not keep the server from removing dead rows, and need
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, assert_never
 
 import asyncpg
 
+from dagmaster.ports.invariant_audit import AuditBatch, AuditedRows, AuditPosition, Violation
 from dagmaster.store.postgres.connection import CONNECT_SECONDS, DRIVER_ERRORS, translate_error
 from dagmaster.store.postgres.named_queries import queries
 
@@ -58,25 +60,6 @@ _SETTINGS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
-    """A row that violates an invariant; `rule` describes the invariant."""
-
-    invariant: str
-    rule: str
-    job_id: str
-    node_id: str | None
-    message: str
-
-    @property
-    def place(self) -> str:
-        """Return the job, and the node if there is one, as text."""
-        return f"job {self.job_id}, node {self.node_id}" if self.node_id else f"job {self.job_id}"
-
-    def __str__(self) -> str:
-        return f"{self.invariant}: {self.place} {self.message}"
-
-
-@dataclass(frozen=True, slots=True)
 class Audit:
     """How many rows were checked, and the violations."""
 
@@ -85,36 +68,6 @@ class Audit:
     events: int
     violations: tuple[Violation, ...]
     invariants: int = len(INVARIANTS)
-
-
-async def audit_at(
-    config: DatabaseConfig,
-    *,
-    job_id: str | None,
-    lease_seconds: float,
-    worker_lease_seconds: float,
-    on_progress: Callable[[int, int], None] | None = None,
-) -> Audit:
-    """Audit a database on a connection of its own, because an audit of many jobs takes long."""
-    try:
-        connection = await asyncpg.connect(
-            config.dsn,
-            timeout=CONNECT_SECONDS,
-            statement_cache_size=0 if config.is_pooled else 100,
-            server_settings={} if config.is_pooled else {"application_name": "dagmaster audit"},
-        )
-        try:
-            return await audit(
-                connection,
-                job_id=job_id,
-                lease_seconds=lease_seconds,
-                worker_lease_seconds=worker_lease_seconds,
-                on_progress=on_progress,
-            )
-        finally:
-            await connection.close()
-    except DRIVER_ERRORS as error:
-        raise translate_error(error, "audit") from error
 
 
 async def audit(
@@ -130,17 +83,86 @@ async def audit(
 
     In an open transaction, its snapshot is the one of all batches.
     """
-    leases = {
+    auditor = _Auditor(connection, _leases(lease_seconds, worker_lease_seconds))
+    low, high = _range(job_id)
+    total = 1 if on_progress is None or job_id is not None else await auditor.count_jobs()
+    position: AuditPosition | None = AuditPosition(AuditedRows.JOBS, low)
+    while position is not None:
+        rows, position = position.rows, await auditor.check_batch(position, low, high, jobs_at_once)
+        if on_progress is not None and rows is AuditedRows.JOBS:
+            on_progress(auditor.jobs, max(total, auditor.jobs))
+    return auditor.result()
+
+
+class PostgresInvariantAuditor:
+    """Audits a database on a connection of its own, which is opened for the first batch and closed after the last."""
+
+    def __init__(self, config: DatabaseConfig, *, lease_seconds: float, worker_lease_seconds: float) -> None:
+        self._config = config
+        self._leases = _leases(lease_seconds, worker_lease_seconds)
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        # Audits of several callers take turns, batch by batch.
+        self._lock = asyncio.Lock()
+
+    async def count_jobs(self) -> int:
+        """Return how many jobs an audit checks."""
+        async with self._opened() as connection:
+            return await _Auditor(connection, self._leases).count_jobs()
+
+    async def check(self, position: AuditPosition | None = None, *, job_id: str | None = None) -> AuditBatch:
+        """Check one batch: the first without a position; with `job_id`, all rows of one job."""
+        low, high = _range(job_id)
+        async with self._opened() as connection:
+            auditor = _Auditor(connection, self._leases)
+            position = position or AuditPosition(AuditedRows.JOBS, low)
+            position = await auditor.check_batch(position, low, high, JOBS_AT_ONCE)
+            while job_id is not None and position is not None:
+                position = await auditor.check_batch(position, low, high, JOBS_AT_ONCE)
+            result = auditor.result()
+            if position is None:
+                await self.close()
+        return AuditBatch(
+            result.jobs, result.nodes, result.events, result.invariants, result.violations, next_position=position
+        )
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            with contextlib.suppress(*DRIVER_ERRORS):
+                await connection.close(timeout=2)
+
+    @contextlib.asynccontextmanager
+    async def _opened(self) -> AsyncIterator[asyncpg.Connection[asyncpg.Record]]:
+        async with self._lock:
+            try:
+                if self._connection is None or self._connection.is_closed():
+                    self._connection = await self._connect()
+                yield self._connection
+            except DRIVER_ERRORS as error:
+                await self.close()
+                raise translate_error(error, "audit") from error
+
+    async def _connect(self) -> asyncpg.Connection[asyncpg.Record]:
+        is_pooled = self._config.is_pooled
+        return await asyncpg.connect(
+            self._config.dsn,
+            timeout=CONNECT_SECONDS,
+            statement_cache_size=0 if is_pooled else 100,
+            server_settings={} if is_pooled else {"application_name": "dagmaster audit"},
+        )
+
+
+def _leases(lease_seconds: float, worker_lease_seconds: float) -> dict[str, float]:
+    return {
         "lease_seconds": lease_seconds,
         "worker_lease_seconds": worker_lease_seconds,
         "stall_seconds": max(STALL_SECONDS, 4 * lease_seconds),
     }
-    auditor = _Auditor(connection, leases)
-    low, high = (_SMALLEST, _LARGEST) if job_id is None else (int(job_id), int(job_id))
-    await auditor.check_jobs(low, high, jobs_at_once, on_progress)
-    await auditor.check_tasks(_QUEUE, _QUEUE_INVARIANTS, low, high)
-    await auditor.check_tasks(_RESULTS, _RESULT_INVARIANTS, low, high)
-    return auditor.result()
+
+
+def _range(job_id: str | None) -> tuple[int, int]:
+    return (_SMALLEST, _LARGEST) if job_id is None else (int(job_id), int(job_id))
 
 
 class _Auditor:
@@ -150,46 +172,56 @@ class _Auditor:
         self._connection = connection
         self._leases = leases
         self._violations: dict[str, list[Violation]] = {name: [] for name in INVARIANTS}
-        self._jobs = self._nodes = self._events = 0
+        self.jobs = self._nodes = self._events = 0
 
     def result(self) -> Audit:
         """Return what was checked, with the violations by invariant."""
         violations = [violation for name in INVARIANTS for violation in self._violations[name]]
-        return Audit(self._jobs, self._nodes, self._events, tuple(violations))
+        return Audit(self.jobs, self._nodes, self._events, tuple(violations))
 
-    async def check_jobs(
-        self, low: int, high: int, at_once: int, on_progress: Callable[[int, int], None] | None
-    ) -> None:
-        """Check the jobs whose ids are in a range."""
-        total = await self._value(_JOBS["total"], {}) if on_progress is not None and low < high else 1
-        while low <= high:
-            async with self._snapshot():
-                params = {"low": low, "jobs": at_once, "events": EVENTS_AT_ONCE}
-                last = high if low == high else await self._value(_JOBS["batch"], params)
-                last = high if last is None else last
-                await self._check_batch_of_jobs(low, last)
-            low = last + 1
-            if on_progress is not None:
-                on_progress(self._jobs, max(total, self._jobs))
+    async def count_jobs(self) -> int:
+        """Return how many jobs there are."""
+        return int(await self._value(_JOBS["total"], {}))
+
+    async def check_batch(self, position: AuditPosition, low: int, high: int, jobs: int) -> AuditPosition | None:
+        """Check one batch of rows of the jobs whose ids are in a range; return where the next one begins."""
+        match position.rows:
+            case AuditedRows.JOBS:
+                following = await self._check_jobs(max(low, position.start), high, jobs)
+                return following or AuditPosition(AuditedRows.QUEUE, _SMALLEST)
+            case AuditedRows.QUEUE:
+                following = await self._check_tasks(position, _QUEUE, _QUEUE_INVARIANTS, low, high)
+                return following or AuditPosition(AuditedRows.RESULTS, _SMALLEST)
+            case AuditedRows.RESULTS:
+                return await self._check_tasks(position, _RESULTS, _RESULT_INVARIANTS, low, high)
+            case _:
+                assert_never(position.rows)
+
+    async def _check_jobs(self, low: int, high: int, at_once: int) -> AuditPosition | None:
+        async with self._snapshot():
+            params = {"low": low, "jobs": at_once, "events": EVENTS_AT_ONCE}
+            last = None if low == high else await self._value(_JOBS["batch"], params)
+            await self._check_batch_of_jobs(low, high if last is None else last)
+        return None if last is None or last >= high else AuditPosition(AuditedRows.JOBS, last + 1)
+
+    async def _check_tasks(
+        self, position: AuditPosition, checks: Mapping[str, Query], invariants: Iterable[str], low: int, high: int
+    ) -> AuditPosition | None:
+        # The tasks of one job are not found by their ids: the table is read once.
+        params = {"after": position.start, "size": _LARGEST if low == high else TASKS_AT_ONCE}
+        async with self._snapshot():
+            last = await self._value(checks["batch"], params)
+            if last is not None:
+                span = {"low": low, "high": high, "after": position.start, "last": last}
+                await self._check(checks, invariants, span)
+        return None if last is None else AuditPosition(position.rows, last)
 
     async def _check_batch_of_jobs(self, low: int, high: int) -> None:
         span = {"low": low, "high": high}
         extent = _JOBS["extent"]
         ((jobs, has_open_jobs, nodes, events),) = await self._connection.fetch(extent.sql, *extent.arguments(span))
-        self._jobs, self._nodes, self._events = self._jobs + jobs, self._nodes + nodes, self._events + events
+        self.jobs, self._nodes, self._events = self.jobs + jobs, self._nodes + nodes, self._events + events
         await self._check(_JOBS, _JOB_INVARIANTS, {**span, "has_open_jobs": has_open_jobs})
-
-    async def check_tasks(self, checks: Mapping[str, Query], invariants: Iterable[str], low: int, high: int) -> None:
-        """Check the rows of the queue, or of the results, of the jobs in a range."""
-        after: int | None = _SMALLEST
-        # The tasks of one job are not found by their ids: the table is read once.
-        size = _LARGEST if low == high else TASKS_AT_ONCE
-        while after is not None:
-            async with self._snapshot():
-                last = await self._value(checks["batch"], {"after": after, "size": size})
-                if last is not None:
-                    await self._check(checks, invariants, {"low": low, "high": high, "after": after, "last": last})
-            after = last
 
     async def _check(self, checks: Mapping[str, Query], invariants: Iterable[str], params: Mapping[str, Any]) -> None:
         for name in invariants:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.ports.ids import EPOCH_MS
 from dagmaster.ports.metrics import (
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("metrics")
+MAX_PENDING: Final = 10_000
+"""While more finished jobs are not counted yet, percentiles are read from the histogram: a rebuild, or a backlog."""
 
 
 class PostgresMetricReader:
@@ -45,7 +47,7 @@ class PostgresMetricReader:
         """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
-        params = {"since": since, "workflow_id": workflow_id, "max_exact": MAX_EXACT}
+        params = {"since": since, "workflow_id": workflow_id, "max_exact": MAX_EXACT, "max_pending": MAX_PENDING}
         return [
             WorkflowMetrics(
                 workflow_id=row["workflow_id"],
@@ -61,7 +63,7 @@ class PostgresMetricReader:
         """Return the metrics of every node of a workflow, by id."""
         if not is_storable(workflow_id):
             return []
-        params = {"workflow_id": workflow_id, "since": since, "max_exact": MAX_EXACT_NODES}
+        params = {"workflow_id": workflow_id, "since": since, "max_exact": MAX_EXACT_NODES, "max_pending": MAX_PENDING}
         return [
             NodeMetrics(
                 node_id=row["node_id"],

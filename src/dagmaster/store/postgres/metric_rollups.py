@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.errors import StatementFailed
+from dagmaster.errors import DatabaseUnavailable
+from dagmaster.ports.metric_rebuild import CountedJobs
+from dagmaster.ports.metrics import MAX_EXACT
 from dagmaster.store.metric_rules import ROLL_UP_JOBS
+from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.named_queries import queries
 
 if TYPE_CHECKING:
-    from dagmaster.store.postgres.connection import Connection
+    from dagmaster.ports.database_config import DatabaseConfig
 
 _SQL = queries("metrics")
 LEASE_SECONDS: Final = 15.0
 PRUNE_PERIODS: Final = 100
 """How many periods of workflows one prune deletes at most."""
+REBUILD_BATCHES: Final = 25
+"""How many batches one call of a rebuild counts: about a second of work, far less than the lease."""
 
 
 class MetricRollups:
@@ -35,14 +41,47 @@ class MetricRollups:
         row = await self._connection.row(_SQL["prune"], params)
         return 0 if row is None else int(row["periods"])
 
-    async def rebuild(self, holder: int) -> int:
-        """Count all finished jobs again; return how many. If it is interrupted, orchestrators count the rest."""
+    async def count_pending(self, limit: int = MAX_EXACT) -> int:
+        """Return how many finished jobs are not counted yet, up to `limit`."""
+        row = await self._connection.row(_SQL["window"], {"limit": limit})
+        return 0 if row is None else int(row["pending"])
+
+    async def requeue(self, holder: int) -> None:
+        """Delete all sums and queue every finished job again, in one statement: either all of it happens or nothing."""
         params = {"holder": holder, "lease_seconds": LEASE_SECONDS}
         await self._connection.fetch(_SQL["take_lease"], params)
         if await self._connection.row(_SQL["requeue"], params) is None:
-            raise StatementFailed("metrics.requeue: another process took the lease of the roll-up; start it again")
-        counted = 0
-        while batch := await self.roll_up(holder):
-            counted += batch
+            raise DatabaseUnavailable("another process took the lease of the roll-up: start the rebuild again")
+
+    async def release(self, holder: int) -> None:
+        """Let other processes count."""
         await self._connection.fetch(_SQL["release_lease"], {"holder": holder})
-        return counted
+
+
+class PostgresMetricRebuilder:
+    """Counts all finished jobs again. It connects when it is first used."""
+
+    def __init__(self, config: DatabaseConfig) -> None:
+        self._connection = Connection(config, "dagmaster metrics rebuild")
+        self._rollups = MetricRollups(self._connection)
+
+    async def start(self) -> int:
+        """Delete all sums and queue every finished job; return the number of this rebuild, the holder of its lease."""
+        holder = secrets.randbits(62)
+        await self._rollups.requeue(holder)
+        return holder
+
+    async def count(self, rebuild: int) -> CountedJobs:
+        """Count some thousand queued jobs."""
+        counted = batch = 0
+        for _ in range(REBUILD_BATCHES):
+            batch = await self._rollups.roll_up(rebuild)
+            counted += batch
+            if not batch:
+                await self._rollups.release(rebuild)
+                break
+        return CountedJobs(counted, await self._rollups.count_pending(), is_last=not batch)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
