@@ -117,7 +117,7 @@ def test_a_page_of_another_origin_changes_nothing_reads_nothing_and_frames_nothi
     assert page.frame_locator("iframe").locator("nav").count() == 0
     statuses: list[tuple[str, int]] = []
     page.on("response", lambda response: statuses.append((response.url, response.status)))
-    names = {"job_id": "1", "node_id": "a", "workflow_id": "tiles", "name": "x", "key_id": "x", "worker_id": "1"}
+    names = {"job_id": "1", "node_id": "a", "workflow_id": "tiles", "name": "x", "key_id": "x", "service_id": "1"}
     paths = [path.format(**names) for method, path in page_scopes() if method == "POST"]
     page.evaluate(
         """async ([origin, paths]) => {

@@ -97,6 +97,26 @@ def test_states_that_come_before_the_graph_are_kept(visitor: Visitor):
     expect(page.locator(".dag-node", has_text="left")).to_have_class(re.compile("tone-pending"))
 
 
+SEND = """([type, detail]) => document.dispatchEvent(new CustomEvent(type, { detail }))"""
+
+
+def test_what_workers_have_claimed_and_begun_is_shown_though_no_event_says_so(visitor: Visitor):
+    page = mount_graph(visitor, a_graph({"clip": "", "tiles": "clip"}, kinds={"tiles": "fan_out"}))
+    counts = {"total": 40, "counts": {"COMPLETED": 10, "DISPATCHED": 3, "PENDING": 27}}
+    nodes = {"clip": {"status": "DISPATCHED"}, "tiles": {"status": "RUNNING", "children": counts}}
+    page.evaluate(SEND, ["job-snapshot", {"job_id": "7", "nodes": nodes}])
+    states = {"clip": "RUNNING", "tiles__10": "RUNNING", "tiles__11": "RUNNING", "tiles__12": "CLAIMED"}
+    tasks = [{"job_id": "7", "node_id": node_id, "status": status} for node_id, status in states.items()]
+    page.evaluate(SEND, ["job-tasks", {"tasks": tasks}])
+    expect(page.locator(".dag-node", has_text="clip").first).to_have_class(re.compile("tone-running"))
+    children = page.get_by_role("button", name="List the children of tiles")
+    expect(children).to_have_text("40 · 10 ok · 2 running")
+    expect(children).to_have_attribute("title", "40 · 10 ok · 2 running · 1 claimed · 27 pending")
+    page.evaluate(SEND, ["job-tasks", {"tasks": [{**tasks[1], "status": "CLAIMED"}] * 100}])
+    next_frame(page)
+    expect(children).to_have_text("40 · 10 ok · 2 running")
+
+
 def test_arrow_keys_walk_the_edges_and_enter_opens(visitor: Visitor):
     page = mount_graph(visitor, a_graph(DIAMOND))
     page.get_by_role("button", name="start,").focus()

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 from dagmaster.application.api_keys import revoke_key
 from dagmaster.http import auth
 from dagmaster.ports.api_keys import Scope
+from tests.browser.visitor import COUNT_SOURCES
 from tests.unit.http.loopback import ORIGIN
 
 if TYPE_CHECKING:
@@ -26,6 +27,38 @@ def test_a_job_moves_on_the_page_without_reloading(visitor: Visitor):
     expect(page.locator(".page-head .status")).to_have_text("completed")
     expect(page.locator("tr[data-node=ask] .status")).to_have_text("completed")
     assert page.evaluate("window.isTheSamePage")
+
+
+def test_the_drawer_and_the_page_of_a_node_move_too_and_keep_what_is_being_written(visitor: Visitor):
+    job_id = visitor.submit("hello")
+    visitor.until(job_id, "WAITING")
+    page, node = visitor.page(f"/ui/jobs/{job_id}"), visitor.page(f"/ui/jobs/{job_id}/nodes/end")
+    expect(node.locator("[data-live]")).to_have_text("live")
+    page.get_by_role("treegrid").get_by_role("link", name="end", exact=True).click()
+    drawer = page.get_by_role("dialog", name="Node")
+    expect(drawer.locator(".page-head .status")).to_have_text("pending")
+    written = visitor.page(f"/ui/jobs/{job_id}/nodes/ask")
+    written.get_by_label("Comment (optional)").fill("not yet")
+    written.evaluate("document.addEventListener('page-refreshed', () => { window.isRefreshed = true; })")
+    visitor.api.post(f"/api/v1/jobs/{job_id}/nodes/ask/approve")
+    for place in (drawer, node):
+        expect(place.locator(".page-head .status")).to_have_text("completed")
+        expect(place.get_by_role("region", name="Output")).to_be_visible()
+    written.wait_for_function("() => window.isRefreshed")
+    expect(written.get_by_label("Comment (optional)")).to_have_value("not yet")
+
+
+def test_the_page_of_a_running_node_follows_its_log_on_the_one_connection(visitor: Visitor):
+    job_id = visitor.submit("hang")
+    visitor.until(job_id, "RUNNING")
+    page = visitor.page(None)
+    page.add_init_script(COUNT_SOURCES)
+    page.goto(f"/ui/jobs/{job_id}/nodes/wait")
+    expect(page.locator("[data-live]")).to_have_text("live")
+    (address,) = page.evaluate("sources.filter((source) => source.readyState !== 2).map((source) => source.url)")
+    assert re.search(rf"/jobs/{job_id}/stream.*logs=true&log_node_id=wait", address)
+    visitor.api.post(f"/api/v1/jobs/{job_id}/cancel")
+    expect(page.locator(".page-head .status")).to_have_text("cancelled")
 
 
 def test_a_new_job_appears_in_the_list_and_what_was_selected_stays(visitor: Visitor):

@@ -13,13 +13,15 @@ from playwright.sync_api import expect
 from dagmaster.worker.task_log_capture import capture
 from tests.browser.elements import mount
 from tests.browser.test_faults import database_of
+from tests.browser.test_live import HIDE
+from tests.browser.visitor import COUNT_SOURCES
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
     from tests.browser.visitor import Visitor
 
-LINES = 24_000
+LINES = 12_000
 WORKFLOW = """
 workflow_id: talkative
 version: 1
@@ -102,7 +104,6 @@ def test_a_window_of_the_log_is_kept_not_all_of_it(visitor: Visitor, job: Any):
 
 def test_search_and_levels_are_asked_of_the_server(visitor: Visitor, job: Any):
     page = open_log(visitor, job(LINES))
-    page.locator(".log-lines").focus()
     page.keyboard.press("Control+f")
     page.keyboard.type("LINE 777 ")
     expect(page.locator(".log-line")).to_have_count(1)
@@ -146,7 +147,7 @@ def test_a_filter_of_what_comes_joins_the_parts_of_a_line(visitor: Visitor):
     page.route("**/api/v1/jobs/7/logs?*", lambda route: route.fulfill(json=empty))
     page.route("**/api/v1/jobs/7/logs/lines?*", lambda route: route.fulfill(json=empty))
     page.route(
-        "**/api/v1/jobs/7/logs?*follow=true*",
+        "**/api/v1/jobs/7/stream?*logs=true*",
         lambda route: route.fulfill(content_type="text/event-stream", body=stream),
     )
     mount(page, "log-view", src="/api/v1/jobs/7/logs", follow="")
@@ -183,6 +184,33 @@ def test_what_is_written_later_is_appended_and_the_reader_stays_where_they_are(v
     expect(page.locator(".log-node").last).to_have_text("last")
     expect(page.locator(".log-line").last).to_be_in_viewport()
     expect(page.locator(".log-state")).to_have_text("")
+
+
+def test_the_log_tab_has_one_connection_and_a_restart_of_the_server_loses_and_repeats_no_line(
+    visitor: Visitor, job: Any
+):
+    job_id = job(400, asks=True)
+    page = visitor.page(None)
+    page.add_init_script(COUNT_SOURCES)
+    page.goto(f"/ui/jobs/{job_id}/logs")
+    expect(page.locator(".log-state")).to_have_text("Live")
+    are_open = "sources.filter((source) => source.readyState !== 2).map((source) => new URL(source.url).pathname)"
+    assert page.evaluate(are_open) == [f"/api/v1/jobs/{job_id}/stream"]
+    page.evaluate(HIDE, True)
+    assert page.evaluate(are_open) == []
+    visitor.server.restart()
+    page.evaluate(HIDE, False)
+    page.wait_for_function("() => sources.at(-1).readyState === 1")
+    visitor.server.restart()
+    with capture():
+        visitor.api.post(f"/api/v1/jobs/{job_id}/nodes/wait/approve", json={}).raise_for_status()
+        visitor.until(job_id, "COMPLETED")
+    expect(page.locator(".log-node").last).to_have_text("last")
+    expect(page.locator(".log-state")).to_have_text("")
+    assert page.evaluate(are_open) == []
+    text = page.locator(".log-lines").text_content() or ""
+    assert re.findall(r"line (\d+) of", text) == [*map(str, range(400)), "0"], "each line is there once, in order"
+    visitor.problems.clear()  # the connections that were cut off are in the console
 
 
 def test_colours_come_from_our_parser_and_markup_stays_text(visitor: Visitor, job: Any):

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.sync_api import expect
 
+from dagmaster.authoring.handler_registry import Registry
 from dagmaster.ports.api_keys import Scope
 from dagmaster.store.memory.metrics import roll_up
+from dagmaster.ui.site import Site
+from tests.browser.visitor import Visitor
 from tests.browser.workflows import TILES
+from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:
-    from tests.browser.visitor import Visitor
+    from playwright.sync_api import Browser
 
 PAGES = ["workflows", "workflows/tiles", "workflows/tiles/graph", "nodes", "tasks", "queues", "fleet", "health"]
 
@@ -75,6 +79,23 @@ def test_queues_are_refreshed_while_the_page_is_open_and_say_when_they_are_not(v
     page.context.set_offline(offline=False)
     expect(page.get_by_role("alert")).to_be_hidden()
     visitor.problems.clear()  # requests failed while the browser was offline
+
+
+def test_a_worker_is_drained_and_undrained_from_the_fleet_page(browser: Browser):
+    with serve(Registry([]), Site()) as server:
+        visitor = Visitor(browser, server)
+        page = visitor.page("/ui/fleet")
+        workers = page.get_by_role("region", name="Workers")
+        workers.get_by_role("link", name=re.compile("^Drain ")).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_text("No other worker claims: tasks wait until one starts.")).to_be_visible()
+        dialog.get_by_role("button", name="Drain").click()
+        expect(page.get_by_text("drains: it claims no more tasks")).to_be_visible()
+        expect(workers.get_by_text("drained")).to_be_visible()
+        workers.get_by_role("link", name=re.compile("^Undrain ")).click()
+        page.get_by_role("dialog").get_by_role("button", name="Undrain").click()
+        expect(workers.get_by_text("alive", exact=True)).to_be_visible()
+        visitor.close(None)
 
 
 def test_a_task_in_flight_leads_to_its_node(visitor: Visitor):

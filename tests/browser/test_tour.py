@@ -9,6 +9,7 @@ import asyncio
 import io
 import os
 import random
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -156,6 +157,7 @@ def test_the_tour_of_the_tutorial(visitor: Visitor):
     page.get_by_role("link", name="Map", exact=True).click()
     expect(page.locator(".map-count")).to_have_text(f"{COLUMNS * ROWS} footprints")
     draw(page, "map", "dark", height=1000)
+    act_on_selected_tiles(page, job)
     page.get_by_role("link", name="Timeline", exact=True).click()
     expect(page.locator("job-timeline canvas").first).to_be_visible()
     WORLD.is_open = True
@@ -176,6 +178,21 @@ def test_the_tour_of_the_tutorial(visitor: Visitor):
     draw(page, "resume", height=720)
     dialog.get_by_role("button", name="Resume").click()
     expect(page.locator(".page-head .status")).to_have_text("completed")
+
+
+def act_on_selected_tiles(page: Page, job: str) -> None:
+    """Select tiles of a running job: each action is about them, and says what it cannot do with them alone."""
+    offered = page.locator("[data-map-actions]").get_by_role("link")
+    page.get_by_label("Select create_tiles__19").check()
+    expect(offered).to_have_text(["Retry", "Open logs", "Cancel the job"])
+    expect(offered.first).to_have_attribute("href", re.compile("/nodes/create_tiles__19/retry$"))
+    page.get_by_label("Select create_tiles__24").check()
+    expect(offered).to_have_text(["Open logs", "Cancel the job"])
+    expect(page.locator("[data-map-actions]")).to_contain_text("2 selected")
+    expect(page.locator("[data-map-actions]")).to_contain_text("cancelled only with their job")
+    offered.first.click()
+    expect(page.get_by_text("Log of create_tiles__19, create_tiles__24")).to_be_visible()
+    page.goto(f"{job}/map")
 
 
 def test_the_pictures_of_the_tutorial_are_small():

@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from tests.unit.http.loopback import Loopback
 
 SECONDS = 20.0
+COUNT_SOURCES = """
+    window.sources = [];
+    window.EventSource = class extends EventSource {
+        constructor(url) { super(url); window.sources.push(this); }
+    };
+"""
+"""A script that keeps every EventSource of a page in `sources`."""
 expect.set_options(timeout=SECONDS * 1000)
 
 

@@ -9,11 +9,14 @@ from fastapi import APIRouter
 from pydantic import Field, ValidationError
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from dagmaster.application.log_streams import stream_with_logs
+from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.application.stream_messages import EndReason, StreamMessage
 from dagmaster.errors import Category, DagmasterError
 from dagmaster.http.auth import check_again, find_allowed
 from dagmaster.http.event_stream import abort_connection
 from dagmaster.http.origins import is_own_origin
+from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body
 from dagmaster.ports.api_keys import Scope
 
@@ -43,11 +46,20 @@ _ERROR_CODES: Final = {
 router = APIRouter()
 
 
+class LogSelection(Body):
+    """Which logs are sent with the messages of the job."""
+
+    node_id: str | None = Field(default=None, max_length=MAX_ID)
+    attempt: int | None = Field(default=None, ge=1, le=2**31 - 1)
+    cursor: str | None = Field(default=None, max_length=2_000)
+
+
 class Hello(Body):
     """The first message of a client."""
 
     key: str = Field(max_length=8_000)
     last_event_id: int | None = Field(default=None, ge=0)
+    logs: LogSelection | None = None
 
 
 @router.websocket(PATH)
@@ -76,6 +88,10 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
     with live.sessions.admit(caller.key_id):
         record = await live.jobs.find(job_id)
         messages = live.jobs.stream(record, hello.last_event_id)
+        if hello.logs is not None:
+            app = socket.app.state.services.application
+            await list_logs(app, record.id, **hello.logs.model_dump(), limit=1)
+            messages = stream_with_logs(app, record.id, messages, **hello.logs.model_dump())
         reason = await live.sessions.run(messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ))
         if reason is not None:
             await socket.close(_CLOSE_CODES[reason], reason)

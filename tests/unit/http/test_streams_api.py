@@ -13,7 +13,7 @@ from wsproto.events import BytesMessage, TextMessage
 
 from dagmaster.application import job_list_streams
 from dagmaster.application.api_keys import revoke_key
-from dagmaster.application.stream_messages import MessageType, StreamMessage
+from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.http import auth, job_socket, live_sessions
 from dagmaster.ports.api_keys import Scope
@@ -111,6 +111,9 @@ def test_an_error_before_the_first_message_is_a_problem():
             ("/stream?status=nonsense", {}, 400),
             (f"/jobs/{job_id}/nodes/nothing/logs?follow=true", {}, 404),
             (f"/jobs/{job_id}/logs?follow=true", {"Last-Event-ID": "damaged"}, 400),
+            (f"/jobs/{job_id}/stream?logs=true&log_node_id=nothing", {}, 404),
+            (f"/jobs/{job_id}/stream?logs=true&log_cursor=damaged", {}, 400),
+            (f"/jobs/{job_id}/stream?logs=true&log_since=once", {}, 400),
             (f"/jobs/{job_id}/stream", {"Authorization": "Bearer dm_wrong"}, 401),
         ):
             async with api.events(path, headers) as events:
@@ -293,6 +296,49 @@ def test_logs_are_followed_until_the_job_has_finished_and_resume_after_a_chunk()
 
     with capture():
         serve(scenario, talk)
+
+
+def test_the_stream_of_a_job_has_its_logs_if_they_are_asked_for_and_ends_after_the_last_chunk():
+    async def scenario(api: LiveServer) -> None:
+        await api.publish(LOGS)
+        job_id = (await api.post("/api/v1/jobs", {"workflow_id": "talk"})).json()["job_id"]
+        await api.until(job_id, "WAITING")
+        async with (
+            api.events(f"/jobs/{job_id}/stream", logs=True) as events,
+            api.socket(f"/ws/jobs/{job_id}") as (_, client),
+        ):
+            await api.hello(client, logs={"node_id": "second"})
+            _, number, chunk = await events.next("log")
+            assert (number, chunk["text"]) == (None, "one\ntwo\n"), "the id stays that of an event"
+            await api.approve(job_id)
+            messages = await events.rest()
+            texts = [data["text"] for kind, _, data in messages if kind == "log"]
+            assert (texts, messages[-1][0], messages[-1][2]["reason"]) == (["three\n"], "end", "finished")
+            sent = []
+            while (message := await client.next())["type"] != "end":
+                sent += [message["data"]["text"]] if message["type"] == "log" else []
+            assert sent == ["three\n"]
+        # The end was lost: the job has no newer event, but its log may have chunks that were not sent.
+        last = {"logs": True, "last_event_id": messages[-1][1], "log_cursor": chunk["cursor"]}
+        async with api.events(f"/jobs/{job_id}/stream", **last) as events:
+            *chunks, ending = await events.rest()
+            assert (chunks[-1][2]["text"], ending[0]) == ("three\n", "end")
+
+    with capture():
+        serve(scenario, talk)
+
+
+def test_a_stream_with_logs_ends_with_the_job_that_is_removed(monkeypatch):
+    async def removed(*_: Any) -> AsyncGenerator[StreamMessage]:
+        yield end(EndReason.REMOVED, "the job was deleted", 7)
+
+    async def scenario(api: LiveServer) -> None:
+        job_id = await api.waiting_job()
+        monkeypatch.setattr(api.live.jobs, "stream", removed)
+        async with api.events(f"/jobs/{job_id}/stream", logs=True) as events:
+            assert [(kind, data["reason"]) for kind, _, data in await events.rest()] == [("end", "removed")]
+
+    serve(scenario)
 
 
 # ── WebSockets ──

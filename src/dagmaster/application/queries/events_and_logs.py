@@ -14,17 +14,21 @@ from dagmaster.application.secret_inputs import RedactorCache, job_redactor
 from dagmaster.application.views.events_and_logs import EventCountsView, EventView, LogView
 from dagmaster.application.views.page import Page
 from dagmaster.application.views.view import as_member
+from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_records import LogFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Collection
+    from collections.abc import AsyncGenerator, Callable, Collection, Sequence
     from typing import Any
 
     from dagmaster.application.context import Application
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.read_store import JobRecord, LogRecord, Position
+
+    NodeSelection = str | Sequence[str] | None
+    """One node, several, or all."""
 
 POLL_SECONDS: Final = 0.25
 """How often a follower reads if no notification comes."""
@@ -50,7 +54,7 @@ async def list_events(
     """
     job = await find_job(app, job_id)
     if node_ids is None and not with_children:
-        node_ids = (await app.outlines.of_job(job)).specs.keys()
+        node_ids = shown_graph(await app.outlines.of_job(job)).specs.keys()
     position = start_page(CursorKind.EVENTS, cursor, limit)
     after = after if position is None else int(position[0])
     records = await app.read.events(job.id, after=after, limit=limit, node_ids=node_ids)
@@ -120,7 +124,7 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     app: Application,
     job_id: str | None,
     *,
-    node_id: str | None = None,
+    node_id: NodeSelection = None,
     attempt: int | None = None,
     since: float | None = None,
     until: float | None = None,
@@ -135,7 +139,8 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     """
     after = start_page(CursorKind.LOGS, cursor, limit)
     job = await find_job_of_logs(app, job_id, node_id)
-    log_filter = LogFilter(node_id=node_id, attempt=attempt, since=since, until=end_of_pages(job, until))
+    node_ids, until = select_nodes(node_id), end_of_pages(job, until)
+    log_filter = LogFilter(node_ids=node_ids, attempt=attempt, since=since, until=until)
     records = await app.read.logs(job.id, log_filter, after=after, limit=limit, newest_first=newest_first)
     redact = await job_redactor(app, job)
     return Page(
@@ -160,7 +165,7 @@ async def follow_log_range(
     app: Application,
     job_id: str | None,
     *,
-    node_id: str | None = None,
+    node_id: NodeSelection = None,
     attempt: int | None = None,
     since: float | None = None,
     until: float | None = None,
@@ -175,7 +180,7 @@ async def follow_log_range(
     redact = await job_redactor(app, job)
     after = decode_cursor(CursorKind.LOGS, cursor)
     after = _start_of(since) if after is None else _start_of(float(after[0]) - _LOG_OVERLAP_SECONDS)
-    log_filter = LogFilter(node_id=node_id, attempt=attempt, until=until)
+    log_filter = LogFilter(node_ids=select_nodes(node_id), attempt=attempt, until=until)
     seen: dict[Position, float] = {}
     while True:
         current = await app.read.job(job.id)
@@ -233,15 +238,22 @@ def _log_view(job_id: str, record: LogRecord, redact: Callable[[Any], Any]) -> L
     )
 
 
-async def find_job_of_logs(app: Application, job_id: str | None, node_id: str | None) -> JobRecord:
+def select_nodes(node_id: NodeSelection) -> tuple[str, ...]:
+    """Return the nodes of a selection; none stands for all."""
+    return (node_id,) if isinstance(node_id, str) else tuple(node_id or ())
+
+
+async def find_job_of_logs(app: Application, job_id: str | None, node_id: NodeSelection) -> JobRecord:
     """Return a job; raise `NodeNotFound` if it has no such node. The graph is not compiled for it."""
     job = await find_job(app, job_id)
-    if node_id is None or await app.read.nodes(job.id, [node_id]):
-        return job
-    definition = await app.read.definition(job.content_hash) or {}
-    nodes = definition.get("nodes") or {}
-    if node_id not in nodes:
-        raise NodeNotFound(unknown_node(job.workflow_id, node_id, list(nodes)))
+    missing = set(select_nodes(node_id))
+    if missing:
+        missing -= {record.node_id for record in await app.read.nodes(job.id, sorted(missing))}
+    if missing:
+        definition = await app.read.definition(job.content_hash) or {}
+        nodes = definition.get("nodes") or {}
+        for unknown in sorted(missing.difference(nodes)):
+            raise NodeNotFound(unknown_node(job.workflow_id, unknown, list(nodes)))
     return job
 
 

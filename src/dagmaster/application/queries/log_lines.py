@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
 from dagmaster.application.log_levels import levels_from, with_levels
-from dagmaster.application.queries.events_and_logs import end_of_pages, find_job_of_logs
+from dagmaster.application.queries.events_and_logs import end_of_pages, find_job_of_logs, select_nodes
 from dagmaster.application.secret_inputs import job_redactor
 from dagmaster.application.views.events_and_logs import LogLineView
 from dagmaster.application.views.page import Page
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.application.log_levels import LogLevel
+    from dagmaster.application.queries.events_and_logs import NodeSelection
     from dagmaster.ports.read_store import LogRecord, Position
 
 _BATCH: Final = 50
@@ -32,7 +33,7 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     *,
     contains: str | None = None,
     level: LogLevel | None = None,
-    node_id: str | None = None,
+    node_id: NodeSelection = None,
     attempt: int | None = None,
     since: float | None = None,
     until: float | None = None,
@@ -51,7 +52,7 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     levels = () if level is None else levels_from(level)
     search = _LineSearch(app, redact, needle=(contains or "").lower() or None, levels=levels)
     log_filter = LogFilter(
-        node_id=node_id,
+        node_ids=select_nodes(node_id),
         attempt=attempt,
         since=since,
         until=end_of_pages(job, until),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.critical_path import critical_path
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job
-from dagmaster.application.node_lookup import dependencies_of
+from dagmaster.application.node_lookup import dependencies_of, is_written
 from dagmaster.application.views.timeline import TimelineView
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
@@ -30,7 +30,8 @@ async def job_timeline(
     """Return a page of the timeline of a job."""
     after = start_page(CursorKind.TIMELINE, cursor, limit, max_limit=MAX_TIMELINE)
     job = await find_job(app, job_id)
-    rows = await app.read.timelines.rows(job.id, after=after, limit=limit)
+    records = await app.read.timelines.rows(job.id, after=after, limit=limit)
+    rows = [row for row in records if is_written(row.node_id)]
     unknown = [row.node_id for row in rows if row.attempt == 0 and row.started_at is None]
     waits = await app.read.waits(job.id, unknown) if unknown else {}
     since = {node_id: wait.since for node_id, wait in waits.items()}
@@ -52,7 +53,7 @@ async def job_timeline(
         started=_seconds((row.started_at or since.get(row.node_id) for row in rows), origin),
         finished=_seconds((row.finished_at for row in rows), origin),
         critical_path=await _critical_path(app, job) if cursor is None else (),
-        next_cursor=next_cursor(CursorKind.TIMELINE, rows, limit, _position),
+        next_cursor=next_cursor(CursorKind.TIMELINE, records, limit, _position),
     )
 
 

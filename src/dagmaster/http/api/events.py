@@ -12,7 +12,7 @@ from dagmaster.application.log_levels import LogLevel
 from dagmaster.application.log_streams import stream_logs
 from dagmaster.application.queries.events_and_logs import (
     count_events,
-    follow_logs,
+    follow_log_range,
     list_events,
     list_logs,
     recent_events,
@@ -21,7 +21,7 @@ from dagmaster.application.queries.log_lines import list_log_lines
 from dagmaster.errors import QueryInvalid
 from dagmaster.http.attachments import text_attachment
 from dagmaster.http.event_stream import EventStream
-from dagmaster.http.parameters import MAX_ID, Cursor, JobId, Limit, NodeId, Time, parse_optional_time
+from dagmaster.http.parameters import Cursor, JobId, Limit, NodeId, NodeIds, Time, parse_optional_time
 from dagmaster.http.routes import Routes
 from dagmaster.http.services import App
 from dagmaster.ports.api_keys import Scope
@@ -29,7 +29,6 @@ from dagmaster.ports.api_keys import Scope
 routes = Routes("events")
 Attempt = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 NewestFirst = Annotated[bool, Query(description="Backwards, from the end.")]
-OptionalNodeId = Annotated[str | None, Query(max_length=MAX_ID)]
 
 
 @routes.get("/jobs/{job_id}/events", Scope.READ, "EventViewPage")
@@ -107,7 +106,7 @@ async def logs(
     app: App,
     job_id: JobId,
     selection: Logs,
-    node_id: OptionalNodeId = None,
+    node_id: NodeIds = None,
 ) -> Response:
     """List what the tasks of a job printed and logged, in order; `since` and `until` name a range of time."""
     return await _logs(request, app, job_id, node_id, selection)
@@ -119,7 +118,7 @@ async def lines(
     job_id: JobId,
     contains: Annotated[str | None, Query(max_length=500, description="A text, in either case.")] = None,
     level: Annotated[LogLevel | None, Query(description="This level, and those more severe.")] = None,
-    node_id: OptionalNodeId = None,
+    node_id: NodeIds = None,
     attempt: Attempt = None,
     since: Time = None,
     until: Time = None,
@@ -145,12 +144,12 @@ async def lines(
 
 
 @routes.get("/jobs/{job_id}/logs/text", Scope.READ, "LogText", media_type="text/plain")
-async def text(app: App, job_id: JobId, node_id: OptionalNodeId = None, attempt: Attempt = None) -> Response:
+async def text(app: App, job_id: JobId, node_id: NodeIds = None, attempt: Attempt = None) -> Response:
     """Return what the tasks of a job printed and logged so far, as one text file."""
     # Before the file begins: what does not exist is an error, not an empty file.
     await list_logs(app, job_id, node_id=node_id, attempt=attempt, limit=1)
-    chunks = follow_logs(app, job_id, node_id=node_id, attempt=attempt, follow=False)
-    words = ("job", job_id, *(() if node_id is None else (node_id,)))
+    chunks = follow_log_range(app, job_id, node_id=node_id, attempt=attempt, follow=False)
+    words = ("job", job_id, *(node_id if node_id and len(node_id) == 1 else ()))
     encoded = (chunk.text.encode() async for chunk in chunks)
     return text_attachment(encoded, "text/plain; charset=utf-8", ".log", *words)
 
@@ -161,7 +160,9 @@ async def logs_of_node(request: Request, app: App, job_id: JobId, node_id: NodeI
     return await _logs(request, app, job_id, node_id, selection)
 
 
-async def _logs(request: Request, app: App, job_id: str, node_id: str | None, selection: LogRange) -> Response:
+async def _logs(
+    request: Request, app: App, job_id: str, node_id: str | list[str] | None, selection: LogRange
+) -> Response:
     attempt, since, until, cursor, limit, follow, newest_first = selection
     if follow and newest_first:
         raise QueryInvalid("newest_first: a stream goes forward: leave out `follow` or `newest_first`")

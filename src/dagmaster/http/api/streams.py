@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Header, Query
+from fastapi import Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from dagmaster.application.log_streams import stream_with_logs
+from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.http.event_stream import EventStream
-from dagmaster.http.parameters import JobId, Jobs, Limit
+from dagmaster.http.parameters import JobId, Jobs, Limit, NodeIds, Time, parse_optional_time
 from dagmaster.http.routes import Routes
-from dagmaster.http.services import Live
+from dagmaster.http.services import App, Live
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("streams")
@@ -24,6 +26,23 @@ LastEventQuery = Annotated[
 ]
 
 
+async def log_selection(
+    logs: Annotated[bool, Query(description="Send the job's logs, too, until all chunks were sent.")] = False,
+    log_node_id: NodeIds = None,
+    log_attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    log_since: Time = None,
+    log_cursor: Annotated[str | None, Query(max_length=2_000, description="`cursor` of the last chunk.")] = None,
+) -> dict[str, Any] | None:
+    """Return which logs a stream has, if any."""
+    if not logs:
+        return None
+    since = parse_optional_time("log_since", log_since)
+    return {"node_id": log_node_id, "attempt": log_attempt, "since": since, "cursor": log_cursor}
+
+
+LogSelection = Annotated[dict[str, Any] | None, Depends(log_selection)]
+
+
 @routes.get(
     "/jobs/{job_id}/stream",
     Scope.READ,
@@ -32,12 +51,23 @@ LastEventQuery = Annotated[
     also={204: "The job has finished, and nothing is new: do not connect again"},
 )
 async def stream_of_job(
-    request: Request, live: Live, job_id: JobId, last: LastEvent = None, last_event_id: LastEventQuery = None
+    request: Request,
+    app: App,
+    live: Live,
+    job_id: JobId,
+    logs: LogSelection,
+    last: LastEvent = None,
+    last_event_id: LastEventQuery = None,
 ) -> Response:
     """Follow a job: a snapshot, then deltas, until it has finished; 204 if it has, and nothing is new."""
     # The header comes from a browser that connects again, to the same URL: it is newer.
     after = last_event_id if last is None else last
     record = await live.jobs.find(job_id)
+    if logs is not None:
+        # Before the stream begins: a node that does not exist is an error, not a stream without its log.
+        await list_logs(app, record.id, **logs, limit=1)
+        messages = stream_with_logs(app, record.id, live.jobs.stream(record, after), **logs)
+        return EventStream(request, Scope.READ, messages)
     if record.is_finished and after == record.event_seq:
         return Response(status_code=204)
     return EventStream(request, Scope.READ, live.jobs.stream(record, after))

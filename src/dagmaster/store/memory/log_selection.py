@@ -17,7 +17,7 @@ def is_log_selected(logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, i
     return (
         (log_filter.since is None or log.at >= log_filter.since)
         and (log_filter.until is None or log.at <= log_filter.until)
-        and log_filter.node_id in (None, log.node_id)
+        and (not log_filter.node_ids or log.node_id in log_filter.node_ids)
         and log_filter.attempt in (None, log.attempt)
         and (log_filter.contains is None or _has_or_begins(_folded(log.text), _folded(log_filter.contains)))
         and (not log_filter.words or _has_word(logs, key, log_filter))

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 def log_params(log_filter: LogFilter, after: Position | None) -> dict[str, Any] | None:
     """Return the parameters; None if nothing can match."""
-    texts = (log_filter.node_id or "") + (log_filter.contains or "")
+    texts = "".join(log_filter.node_ids) + (log_filter.contains or "")
     if not is_storable(texts) or (log_filter.attempt or 0) > MAX_INTEGER:
         return None
     at, task_id, chunk = (None, "0", 0) if after is None else after
     times = {"since": log_filter.since, "until": log_filter.until, "after_at": None if at is None else float(at)}
     return {
         **{name: None if time is None else clamp_time(time) for name, time in times.items()},
-        "node_id": log_filter.node_id,
+        "node_ids": list(log_filter.node_ids),
         "attempt": log_filter.attempt,
         "contains": log_filter.contains,
         "words": list(log_filter.words),

@@ -1,11 +1,17 @@
-/** The drawer at the side: a node without leaving the page. Links in it with data-drawer stay in it. */
+/**
+ * The drawer at the side: a node without leaving the page. Links in it with data-drawer stay in it. It is refreshed when
+ * the stream of the job says that something became of the node (`job-delta`, `job-tasks`).
+ */
 
 import { icon, make } from "./dom.js";
 import { fetchFragment } from "./fragments.js";
+import { replaceContent } from "./refresh.js";
 
 const SKELETON_MS = 120;
+const REFRESH_MS = 300;
 let drawer = null;
 let opener = null;
+let timer = 0;
 
 /** Open the page of a node in the drawer. */
 export async function openDrawer(href) {
@@ -39,6 +45,24 @@ export function closeDrawer() {
   return true;
 }
 
+/** Refresh the drawer soon if a message of the stream is about its node, or about a child of it. */
+function follow({ detail }) {
+  const shown = drawer.querySelector("[data-node-page]")?.dataset.nodePage;
+  if (drawer.open && isAbout(detail, shown)) timer ||= setTimeout(refresh, REFRESH_MS);
+}
+
+/** Return whether a delta or a list of tasks is about a node or its children. */
+export function isAbout({ events = [], tasks = [] }, nodeId) {
+  return [...events, ...tasks].some(({ node_id: id }) => id === nodeId || id?.startsWith(`${nodeId}__`));
+}
+
+async function refresh() {
+  timer = 0;
+  const { href } = drawer.dataset;
+  const content = await fetchFragment(href).catch(() => null);
+  if (content && drawer.open && drawer.dataset.href === href) replaceContent(drawer.querySelector(".drawer-body"), content);
+}
+
 function build() {
   const close = make("button", { type: "button", className: "button button-quiet button-icon", ariaLabel: "Close", data: { "data-close": "" } }, icon("close"));
   const page = make("a", { className: "button button-quiet", data: { "data-page": "" } }, icon("external"), "Page");
@@ -46,4 +70,5 @@ function build() {
   drawer = make("dialog", { className: "drawer", ariaLabel: "Node" }, head, make("div", { className: "drawer-body" }));
   close.addEventListener("click", closeDrawer);
   document.body.append(drawer);
+  for (const type of ["job-delta", "job-tasks"]) document.addEventListener(type, follow);
 }

@@ -15,27 +15,36 @@ const isOpen = "open" in summary.dataset;
 
 document.addEventListener("node-open", ({ detail }) => openDrawer(`${base}/nodes/${encodeURIComponent(detail.nodeId)}`));
 document.addEventListener("nodes-selected", ({ detail }) => offerActions(detail.nodeIds));
+document.addEventListener("page-refreshed", () => offerActions(document.querySelector("job-map")?.selected ?? []));
 
 if (isOpen || document.querySelector("dag-graph, job-timeline")) connectJob(summary.dataset.job);
 if (isOpen) {
   for (const type of ["job-delta", "job-tasks", "job-end"]) document.addEventListener(type, () => refreshSoon());
   document.addEventListener("job-delta", ({ detail }) => colourMap(detail.events));
+  document.addEventListener("job-tasks", ({ detail }) => {
+    document.querySelector("job-map")?.setStates(new Map(detail.tasks.map(({ node_id: id, status }) => [id, { status }])));
+  });
 }
 
 /** Tell the map which children changed: events are about children, where deltas have the counts of their fan-out. */
 function colourMap(events) {
-  const statuses = { NodeDispatched: "DISPATCHED", AttemptStarted: "RUNNING", NodeCompleted: "COMPLETED", NodeFailed: "FAILED", NodeCancelled: "CANCELLED" };
+  const statuses = { NodeDispatched: "DISPATCHED", NodeCompleted: "COMPLETED", NodeFailed: "FAILED", NodeCancelled: "CANCELLED" };
   const changed = events.filter(({ node_id: id, type }) => id && type in statuses);
   document.querySelector("job-map")?.setStates(new Map(changed.map(({ node_id: id, type }) => [id, { status: statuses[type] }])));
 }
 
-/** Offer what can be done with the nodes that are selected on the map. */
+/** Offer what can be done with the nodes that are selected on the map. The links are the server's, the nodes ours. */
 function offerActions(nodeIds) {
   const bar = document.querySelector("[data-map-actions]");
   if (!bar) return;
   bar.hidden = nodeIds.length === 0;
-  bar.querySelector("[data-count]").textContent = `${nodeIds.length.toLocaleString()} selected`;
-  const query = new URLSearchParams(nodeIds.slice(0, MAX_CHOSEN).map((id) => ["from_node", id]));
-  for (const link of bar.querySelectorAll("a[data-resume]")) link.href = `${base}/resume?${query}`;
-  for (const link of bar.querySelectorAll("a[data-log]")) link.href = `${base}/nodes/${encodeURIComponent(nodeIds[0] ?? "")}`;
+  const more = nodeIds.length > MAX_CHOSEN ? `, the first ${MAX_CHOSEN} of them` : "";
+  bar.querySelector("[data-count]").textContent = `${nodeIds.length.toLocaleString()} selected${more}`;
+  for (const link of bar.querySelectorAll("a[data-nodes]")) {
+    link.search = new URLSearchParams(nodeIds.slice(0, MAX_CHOSEN).map((id) => [link.dataset.nodes, id]));
+  }
+  for (const link of bar.querySelectorAll("a[data-one]")) {
+    link.hidden = nodeIds.length !== 1;
+    link.href = `${base}/nodes/${encodeURIComponent(nodeIds[0] ?? "")}/${link.dataset.one}`;
+  }
 }

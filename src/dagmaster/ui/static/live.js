@@ -2,8 +2,9 @@
  * Live updates: one EventSource a tab, on the streams of the API (docs/reference/streams.md).
  *
  * `connectJob(id)` dispatches on the document `job-snapshot` (a JobDetailView), `job-delta` ({job, events, nodes},
- * several messages merged into one a frame), `job-tasks` ({tasks}) and `job-end` ({reason, detail});
- * `connectList(query)` dispatches `list-snapshot` ({jobs}) and `list-delta` ({jobs, removed}). Both dispatch `live-state`
+ * several messages merged into one a frame), `job-tasks` ({tasks}) and `job-end` ({reason, detail}); between
+ * `followLog` and `unfollowLog` also `job-log` (a LogView), on the same connection. `connectList(query)` dispatches
+ * `list-snapshot` ({jobs}) and `list-delta` ({jobs, removed}). Both dispatch `live-state`
  * {state: "live" | "stale" | "closed", since, reason}. A stream resumes after the last event that was seen: nothing is
  * lost and nothing comes twice. It is closed while the tab is hidden. A new connection replaces the one before.
  *
@@ -11,6 +12,7 @@
  */
 
 const RETRY_MS = [1000, 2000, 5000, 10000, 30000];
+const LOG_RETRY_MS = 2000;
 const FINISHED = new Set(["COMPLETED", "FAILED", "CANCELLED"]);
 /** Ends after which a connection is not opened again. */
 const FINAL = new Set(["finished", "removed", "key_rejected"]);
@@ -19,13 +21,35 @@ let current = null;
 
 /** Follow a job. Return the connection; `close()` ends it. */
 export function connectJob(jobId) {
-  return connect(new Connection(`/api/v1/jobs/${encodeURIComponent(jobId)}/stream`, "job"));
+  if (current?.url === streamOf(jobId)) return current;
+  return connect(new Connection(streamOf(jobId), "job"));
+}
+
+/**
+ * Follow the log of a job on the connection that the tab has. `position` returns parameters of the stream: which log, and
+ * after which chunk; it is asked each time the connection is opened.
+ */
+export function followLog(jobId, position) {
+  const isOwn = current?.url === streamOf(jobId);
+  const connection = isOwn ? current : new Connection(streamOf(jobId), "job");
+  connection.log = position;
+  if (isOwn) connection.reopen();
+  else connect(connection);
+}
+
+/** Follow no log any more. */
+export function unfollowLog(position) {
+  if (current?.log !== position) return;
+  current.log = null;
+  current.reopen();
 }
 
 /** Follow the newest jobs that match the filters of the list. */
 export function connectList(query = "") {
   return connect(new Connection(`/api/v1/stream${query ? `?${new URLSearchParams(query)}` : ""}`, "list"));
 }
+
+const streamOf = (jobId) => `/api/v1/jobs/${encodeURIComponent(jobId)}/stream`;
 
 function connect(connection) {
   current?.giveWay();
@@ -50,7 +74,7 @@ class Connection {
     // The browser is leaving: an open stream would keep the page out of its cache.
     addEventListener("pagehide", () => this.#disconnect(), { signal });
     addEventListener("pageshow", (event) => event.persisted && this.open(), { signal });
-    addEventListener("online", () => this.#reopen(), { signal });
+    addEventListener("online", () => this.reopen(), { signal });
     addEventListener("offline", () => this.#setState("stale"), { signal });
   }
 
@@ -59,13 +83,14 @@ class Connection {
     clearTimeout(this.timer);
     const url = new URL(this.url, location.href);
     if (this.#last !== null) url.searchParams.set("last_event_id", this.#last);
+    for (const [name, value] of Object.entries(this.log ? { logs: true, ...this.log() } : {})) for (const one of [value].flat()) if (one) url.searchParams.append(name, one);
     const source = (this.#source = new EventSource(url));
     source.onopen = () => {
       this.#retries = 0;
       this.#setState("live");
     };
     source.onerror = () => this.#onError();
-    for (const type of ["snapshot", "delta", "tasks", "end"]) source.addEventListener(type, (event) => this.#onMessage(event));
+    for (const type of ["snapshot", "delta", "tasks", "log", "end"]) source.addEventListener(type, (event) => this.#onMessage(event));
   }
 
   /** End the connection for good. */
@@ -94,7 +119,9 @@ class Connection {
     this.#source = null;
   }
 
-  #reopen() {
+  /** Open the connection at the present position. */
+  reopen() {
+    this.#flush();
     this.#disconnect();
     this.open();
   }
@@ -113,9 +140,15 @@ class Connection {
     if (this.#isOver) return;
     this.#setState("stale");
     // While it is connecting, the browser tries again by itself. After an answer that is no stream it does not.
-    if (this.#source?.readyState !== EventSource.CLOSED) return;
+    const isConnecting = this.#source?.readyState !== EventSource.CLOSED;
+    if (isConnecting && !this.log) return;
     this.#disconnect();
-    if (this.isFinished) return this.#finish("finished");
+    if (isConnecting) {
+      // The browser would ask for the log from where this connection began.
+      this.timer = setTimeout(() => this.open(), LOG_RETRY_MS);
+      return;
+    }
+    if (this.isFinished && !this.log) return this.#finish("finished");
     const delay = RETRY_MS[Math.min(this.#retries++, RETRY_MS.length - 1)];
     this.timer = setTimeout(() => this.#check(), delay);
   }
@@ -133,6 +166,11 @@ class Connection {
     if (lastEventId) this.#last = lastEventId;
     this.since = new Date();
     const detail = JSON.parse(data);
+    if (type === "log") {
+      // At once: the position of the log is that of the chunks which its reader has.
+      document.dispatchEvent(new CustomEvent("job-log", { detail }));
+      return;
+    }
     if (this.name === "job" && (type === "snapshot" || type === "delta")) this.isFinished = FINISHED.has((detail.job ?? detail).status);
     // A snapshot replaces what was before it.
     if (type === "snapshot") this.#pending = [];

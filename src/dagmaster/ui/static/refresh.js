@@ -1,4 +1,4 @@
-/** Refreshes the regions of a page (data-refresh) with what the server renders now; keeps focus, selection and what is open. */
+/** Refreshes the regions of a page (data-refresh) with what the server renders now; keeps focus, selection, what is open and what is being written. */
 
 import { fetchFragment } from "./fragments.js";
 
@@ -33,12 +33,14 @@ async function run() {
 function replaceRegions(content) {
   for (const region of document.querySelectorAll("[data-refresh]")) {
     const next = content.querySelector(`[data-refresh="${region.dataset.refresh}"]`);
-    if (next) replaceChildren(region, next);
+    if (next) replaceContent(region, next);
   }
   document.dispatchEvent(new CustomEvent("page-refreshed"));
 }
 
-function replaceChildren(region, next) {
+/** Replace what is in a region, unless somebody writes there. */
+export function replaceContent(region, next) {
+  if ([...region.querySelectorAll("textarea, input:not([type=hidden], [type=checkbox])")].some(isInUse)) return;
   const focused = region.contains(document.activeElement) ? locate(document.activeElement) : null;
   const checked = new Set([...region.querySelectorAll("input:checked")].map((input) => input.value));
   const opened = new Set([...region.querySelectorAll("details[open]")].map((details) => details.textContent));
@@ -47,6 +49,8 @@ function replaceChildren(region, next) {
   region.replaceChildren(...document.adoptNode(next).childNodes);
   if (focused) region.querySelector(focused)?.focus({ preventScroll: true });
 }
+
+const isInUse = (field) => field === document.activeElement || field.value !== field.defaultValue;
 
 function locate(node) {
   if (node.id) return `#${CSS.escape(node.id)}`;

@@ -34,6 +34,15 @@ def test_times_are_seconds_after_the_submission_in_columns_of_equal_length():
     assert (view.worker_names, view.workers) == (("h:1", "h:2"), (0, 1, None, 0))
 
 
+def test_a_node_that_no_author_wrote_is_left_out_also_at_the_end_of_a_page():
+    read = store()
+    read.timelines = FakeTimelines([ROWS[0], ROWS[2]._replace(node_id="load__start"), ROWS[3]])
+    app = an_application(read)
+    first = run(job_timeline(app, "7", limit=2))
+    assert first.node_ids == ("fetch",)
+    assert run(job_timeline(app, "7", cursor=first.next_cursor, limit=2)).node_ids == ("tiles__1",)
+
+
 def test_a_node_without_a_task_began_when_it_began_to_wait():
     assert run(job_timeline(an_application(store()), "7")).started == (1.0, 4.25, 6.5, 7.0)
 

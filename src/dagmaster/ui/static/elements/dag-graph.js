@@ -3,8 +3,8 @@
  *
  * Edges, and boxes that are small or many, are on canvas; up to 300 boxes in sight are real elements that can be focused.
  * Touches its own children, the graph of `src`, the children of a fan-out, and `sessionStorage` for layouts. Listens on
- * the document to `job-snapshot` and `job-delta` of its job (see live.js). Dispatches `node-open` {nodeId} and, once it
- * is drawn, `graph-ready`. Positions are decided once: a status never moves anything.
+ * the document to `job-snapshot`, `job-delta` and `job-tasks` of its job (see live.js). Dispatches `node-open` {nodeId}
+ * and, once it is drawn, `graph-ready`. Positions are decided once: a status never moves anything.
  */
 
 import { icon, make } from "../dom.js";
@@ -38,6 +38,7 @@ class DagGraph extends HTMLElement {
   #path = null;
   #current = 0;
   #pendingStates = new Map();
+  #tasks = [];
   #edgePaint = { edges: 0, at: 0, view: null };
 
   connectedCallback() {
@@ -50,6 +51,7 @@ class DagGraph extends HTMLElement {
     };
     document.addEventListener("job-snapshot", apply, { signal });
     document.addEventListener("job-delta", apply, { signal });
+    document.addEventListener("job-tasks", ({ detail }) => this.#applyTasks(detail.tasks), { signal });
     watchColours(() => this.#setPalette(), signal);
     this.sizeObserver = new ResizeObserver(() => this.#resize());
     this.sizeObserver.observe(this.view);
@@ -157,6 +159,7 @@ class DagGraph extends HTMLElement {
     this.#note(model.count ? "" : "This workflow has no nodes.");
     this.palette ??= readPalette(this);
     this.#takeStates();
+    this.#applyTasks(this.#tasks);
     this.#resize(true);
     this.dispatchEvent(new CustomEvent("graph-ready", { bubbles: true, detail: { nodes: model.count } }));
   }
@@ -165,6 +168,12 @@ class DagGraph extends HTMLElement {
     const states = new Map();
     for (const id in nodes) states.set(id, stateOf(nodes[id]));
     this.setStates(states);
+  }
+
+  #applyTasks(tasks) {
+    if (!tasks.every((task) => task.job_id === this.getAttribute("job-id"))) return;
+    this.#tasks = tasks;
+    if (this.#layout) this.setStates(this.#model.statesOfTasks(tasks));
   }
 
   #takeStates() {
@@ -287,7 +296,8 @@ class DagGraph extends HTMLElement {
     counts.hidden = bar.hidden = !shown;
     root.classList.toggle("has-counts", Boolean(shown));
     if (!shown) return;
-    counts.textContent = describeCounts(shown);
+    counts.textContent = describeCounts(shown, true);
+    counts.title = describeCounts(shown);
     counts.setAttribute("aria-label", `List the children of ${node.node_id}: ${counts.textContent}`);
     bar.replaceChildren(
       ...["COMPLETED", "FAILED", "RUNNING"].map((name) => {

@@ -2,10 +2,12 @@
  * <log-view src="/api/v1/jobs/7/logs?node_id=a&attempt=1" follow>: the log of a job or of one of its nodes.
  *
  * It shows the end of what was written, reads further pages when the reader scrolls, and follows what comes. A window
- * of pages is kept, not the log. Search and levels are asked of the server (`…/logs/lines`).
+ * of pages is kept, not the log. Search and levels are asked of the server (`…/logs/lines`). What comes is on the
+ * connection of the tab (live.js): `job-log`.
  * It touches its own children and, when a reader picks a line, the fragment of the address. Text becomes text nodes.
  */
 import { make } from '../dom.js';
+import { followLog, unfollowLog } from '../live.js';
 
 const WINDOW_LINES = 6000;
 const PAGE_LINES = 600;
@@ -14,6 +16,8 @@ const FIRST_CHUNKS = 1;
 const BLOCK_LINES = 150;
 const LINE_PIXELS = 20;
 const EDGE_PIXELS = 1200;
+// A search ends two seconds ago; the clock of an answer has no fractions of a second, and need not be the database's.
+const SEARCH_OVERLAP_MS = 5000;
 const LEVELS = ['DEBUG', 'INFO', 'WARNING', 'ERROR', 'CRITICAL'];
 const RECORD = new RegExp(`^(${LEVELS.join('|')})\\b`);
 const ESCAPE = /\x1b(?:\[([0-9;:]*)([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|[\x00-\x08\x0b-\x1f\x7f]/g;
@@ -98,7 +102,11 @@ function levelReader() {
 class LogView extends HTMLElement {
   #pages = [];
   #seen = new Set();
-  #source = null;
+  #isReceiving = false;
+  #searchedAt = 0;
+  // The last chunk that came, and the newest lines that a search found.
+  #lastCursor = '';
+  #foundLines = new Set();
   #isLoading = false;
   #isFollowing = false;
   #generation = 0;
@@ -110,23 +118,36 @@ class LogView extends HTMLElement {
   #failure = '';
   // The last rows of attempts that may go on, for a filter of what comes.
   #openRows = new Map();
-  #onVisibility = () => (document.hidden ? this.#disconnect() : this.#connect());
+  #position = () => this.#streamPosition();
+  #onLog = ({ detail }) => this.#isReceiving && this.#receive(detail);
+  #onState = ({ detail }) => detail.state === 'closed' && this.#onClosed(detail.reason);
   #onHash = () => this.#openLink();
+  // Wherever the focus is: the browser would search what is drawn. Pressed again it does.
+  #onFind = (event) => {
+    if (!(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== 'f' || event.target === this.#search || document.querySelector('dialog:modal')) return;
+    event.preventDefault();
+    this.#search.select();
+    this.#search.focus();
+  };
   // Blocks have their true height only once they are drawn.
   #heights = new ResizeObserver(() => this.#isFollowing && this.#stickToEnd());
 
   connectedCallback() {
     if (!this.#lines) this.#build();
-    document.addEventListener('visibilitychange', this.#onVisibility);
+    document.addEventListener('job-log', this.#onLog);
+    document.addEventListener('live-state', this.#onState);
     addEventListener('hashchange', this.#onHash);
+    document.addEventListener('keydown', this.#onFind);
     if (!this.#openLink()) this.#restart();
   }
 
   disconnectedCallback() {
     this.#generation++;
     this.#disconnect();
-    document.removeEventListener('visibilitychange', this.#onVisibility);
+    document.removeEventListener('job-log', this.#onLog);
+    document.removeEventListener('live-state', this.#onState);
     removeEventListener('hashchange', this.#onHash);
+    document.removeEventListener('keydown', this.#onFind);
     this.#heights.disconnect();
   }
 
@@ -137,7 +158,7 @@ class LogView extends HTMLElement {
 
   #build() {
     const download = this.#url('/text', {});
-    this.toggleAttribute('one-node', download.searchParams.has('node_id'));
+    this.toggleAttribute('one-node', download.searchParams.getAll('node_id').length === 1);
     const toggle = (name, label, on) => make('button', { type: 'button', className: `log-${name}`, textContent: label, data: { 'aria-pressed': String(on) } });
     const levels = [['', 'All levels'], ...LEVELS.slice(1).map((name) => [name.toLowerCase(), name[0] + name.slice(1).toLowerCase() + (name === 'CRITICAL' ? '' : ' and above')])];
     const bar = make('div', { className: 'log-bar' },
@@ -159,11 +180,7 @@ class LogView extends HTMLElement {
   }
 
   #onKey(event) {
-    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === 'f') {
-      event.preventDefault();
-      this.#search.select();
-      this.#search.focus();
-    } else if (event.key === 'Escape' && event.target === this.#search && this.#search.value) {
+    if (event.key === 'Escape' && event.target === this.#search && this.#search.value) {
       event.preventDefault();
       this.#search.value = '';
       this.#restart();
@@ -224,13 +241,15 @@ class LogView extends HTMLElement {
 
   /** Forget the window, and read its first page. */
   async #begin(where) {
-    this.#disconnect();
+    this.#isReceiving = false;
     this.#generation++;
     this.#isLoading = false;
     this.#chunks = FIRST_CHUNKS;
     this.#pages = [];
     this.#isAtStart = this.#isAtEnd = false;
+    this.#lastCursor = '';
     this.#seen.clear();
+    this.#foundLines.clear();
     this.#openRows.clear();
     this.#setUnread(0);
     this.#lines.replaceChildren();
@@ -239,13 +258,14 @@ class LogView extends HTMLElement {
     const isAll = () => (where.forward ? this.#isAtEnd : this.#isAtStart);
     if (this.#count() < PAGE_LINES / 2 && !isAll() && !this.#failure) await this.#load({ forward: where.forward });
     this.removeAttribute('aria-busy');
+    if (!this.#isAtEnd) this.#disconnect();
   }
 
   #describe() {
     const state = this.querySelector('.log-state');
     const count = this.#count();
     const isAll = this.#isAtStart && this.#isAtEnd;
-    const isLive = Boolean(this.#source);
+    const isLive = this.#isReceiving;
     let text = isLive ? 'Live' : '';
     if (this.#failure) text = this.#failure;
     else if (!count) text = this.#hasFilter ? 'No line matches' : isLive ? 'Waiting for the first line' : 'Nothing was written';
@@ -282,6 +302,10 @@ class LogView extends HTMLElement {
       this.#failure = '';
       const items = forward ? body.items : body.items.reverse();
       if (isFirst) [this.#isAtStart, this.#isAtEnd] = [forward && !since, !forward];
+      if (filtered && (isFirst || forward)) {
+        this.#searchedAt = (Date.parse(response.headers.get('Date')) || Date.now()) - SEARCH_OVERLAP_MS;
+        items.forEach((item) => this.#foundLines.add(`${item.chunk} ${item.line}`));
+      }
       if (body.next_cursor === null) {
         if (forward) this.#isAtEnd = true;
         else this.#isAtStart = true;
@@ -401,28 +425,34 @@ class LogView extends HTMLElement {
   // ── Follow ──
 
   #connect() {
-    if (this.#source || !this.hasAttribute('follow') || !this.#isAtEnd || document.hidden || !this.isConnected) return;
-    const cursor = this.#hasFilter ? '' : this.#pages.at(-1)?.last;
-    const since = this.#hasFilter ? new Date().toISOString() : '';
-    const source = new EventSource(this.#url('', { follow: 'true', cursor, since }));
-    this.#source = source;
-    source.addEventListener('log', (event) => this.#receive(JSON.parse(event.data)));
-    source.addEventListener('end', (event) => {
-      this.#disconnect();
-      const { reason } = JSON.parse(event.data);
-      if (reason === 'finished') this.removeAttribute('follow');
-      else if (reason === 'shutdown' || reason === 'unavailable') setTimeout(() => this.#connect(), 2000);
-      this.#describe();
-    });
+    if (this.#isReceiving || !this.hasAttribute('follow') || !this.#isAtEnd || !this.isConnected) return;
+    this.#isReceiving = true;
+    followLog(/\/jobs\/([^/]+)\/logs$/.exec(this.#url('', {}).pathname)[1], this.#position);
     this.#describe();
   }
 
   #disconnect() {
-    this.#source?.close();
-    this.#source = null;
+    this.#isReceiving = false;
+    unfollowLog(this.#position);
+  }
+
+  /** Return the parameters of the stream: whose log, and after which chunk or time. */
+  #streamPosition() {
+    const own = this.#url('', {}).searchParams;
+    const cursor = this.#lastCursor || (this.#hasFilter ? '' : this.#pages.at(-1)?.last);
+    const since = this.#hasFilter && !cursor ? new Date(this.#searchedAt).toISOString() : '';
+    return { log_node_id: own.getAll('node_id'), log_attempt: own.get('attempt'), log_cursor: cursor, log_since: since };
+  }
+
+  #onClosed(reason) {
+    if (!this.#isReceiving) return;
+    this.#isReceiving = false;
+    if (reason === 'finished') this.removeAttribute('follow');
+    this.#describe();
   }
 
   #receive(chunk) {
+    this.#lastCursor = chunk.cursor;
     if (this.#seen.has(chunk.cursor)) return;
     this.#seen.add(chunk.cursor);
     // A stream that resumes sends the last seconds again, no more.
@@ -431,7 +461,7 @@ class LogView extends HTMLElement {
     if (this.#hasFilter) {
       const needle = this.#search.value.toLowerCase();
       const least = this.#level ? LEVELS.indexOf(this.#level.toUpperCase()) : -1;
-      rows = this.#joinOpen(rows).filter((row) => row.text.toLowerCase().includes(needle) && LEVELS.indexOf(row.level) >= least);
+      rows = this.#joinOpen(rows).filter((row) => !this.#foundLines.has(`${row.chunk} ${row.line}`) && row.text.toLowerCase().includes(needle) && LEVELS.indexOf(row.level) >= least);
     }
     const shown = rows.filter((row) => row.element);
     shown.forEach((row) => row.element.replaceWith((row.element = drawRow(row))));
@@ -519,6 +549,7 @@ class LogView extends HTMLElement {
     const rows = this.#rowsAt(at);
     const row = rows.find(isSearched) ?? rows[0];
     if (!this.#isAtStart) await this.#load({ forward: false });
+    this.#connect();
     if (!row) return;
     this.#mark(row.element);
     row.element.scrollIntoView({ block: 'center' });

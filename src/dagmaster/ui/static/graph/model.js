@@ -9,6 +9,9 @@ import { statusTone, statusWord } from "../status.js";
 export const TONES = ["pending", "waiting", "warning", "running", "ok", "failed", "skipped"];
 // Failures before what is cut off in a narrow box.
 const COUNT_ORDER = ["COMPLETED", "RUNNING", "FAILED", "CLAIMED", "DISPATCHED", "READY", "WAITING", "PENDING", "CANCELLED", "SKIPPED"];
+const NOT_BEGUN = new Set(["CLAIMED", "DISPATCHED", "READY", "PENDING"]);
+/** The most tasks of one message (application/job_deltas.py). */
+const MAX_TASKS = 100;
 const KINDS = { fan_out: "fan-out", fan_in: "fan-in" };
 
 /** The states of edges, in the order in which they are painted. */
@@ -22,9 +25,11 @@ export const formatNumber = (value) => NUMBERS.format(value);
 
 const shortWord = (status) => (status === "COMPLETED" ? "ok" : statusWord(status));
 
-/** Return the counts of a fan-out in one line: `512 · 480 ok · 30 running · 2 failed`. */
-export function describeCounts({ total, counts }) {
-  const parts = COUNT_ORDER.filter((status) => counts[status]).map((status) => `${formatNumber(counts[status])} ${shortWord(status)}`);
+/** Return the counts of a fan-out in one line: `512 · 480 ok · 30 running · 2 failed`. In brief: without the rest, which has not begun, unless that is all. */
+export function describeCounts({ total, counts }, isBrief = false) {
+  const hasBegun = COUNT_ORDER.some((status) => counts[status] && !NOT_BEGUN.has(status));
+  const isLeftOut = (status) => isBrief && hasBegun && NOT_BEGUN.has(status);
+  const parts = COUNT_ORDER.filter((status) => counts[status] && !isLeftOut(status)).map((status) => `${formatNumber(counts[status])} ${shortWord(status)}`);
   return [formatNumber(total), ...parts].join(" · ");
 }
 
@@ -72,6 +77,35 @@ export class GraphModel {
     for (const e of this.incoming[i]) this.edgeStates[e] = this.#edgeState(e);
     for (const e of this.outgoing[i]) this.edgeStates[e] = this.#edgeState(e);
     return true;
+  }
+
+  /**
+   * Return the states that tasks mean, by node: which are claimed and which run. No event says so before an attempt has
+   * ended. A message with the most tasks that one has may not have all: then the counts of fan-outs stay as they are.
+   */
+  statesOfTasks(tasks) {
+    const states = new Map();
+    const children = new Map();
+    for (const { node_id: id, status } of tasks) {
+      const i = this.index.get(id);
+      if (i !== undefined) {
+        if (this.states[i]) states.set(id, { ...this.states[i], status });
+        continue;
+      }
+      const fanOut = id.slice(0, id.lastIndexOf("__"));
+      if (!children.has(fanOut)) children.set(fanOut, { RUNNING: 0, CLAIMED: 0 });
+      children.get(fanOut)[status]++;
+    }
+    if (tasks.length >= MAX_TASKS) return states;
+    for (const [fanOut, { RUNNING, CLAIMED }] of children) {
+      const state = this.states[this.index.get(fanOut)];
+      if (!state?.counts) continue;
+      const { total, counts } = state.counts;
+      const inFlight = (counts.RUNNING ?? 0) + (counts.CLAIMED ?? 0) + (counts.DISPATCHED ?? 0);
+      const DISPATCHED = Math.max(0, inFlight - RUNNING - CLAIMED);
+      states.set(fanOut, { ...state, counts: { total, counts: { ...counts, RUNNING, CLAIMED, DISPATCHED } } });
+    }
+    return states;
   }
 
   #edgeState(e) {
