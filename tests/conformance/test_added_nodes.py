@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import BatchKey, BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
-from tests.conformance.jobs import Scene, a_turn
+from dagmaster.worker.report_delivery import mark_rejected
+from tests.conformance.jobs import Scene, a_job, a_turn
 
 TASK, GROUP = MemberKind.TASK, MemberKind.GROUP
 KEY = BatchKey("a", 0, "digest")
@@ -121,6 +125,66 @@ async def test_an_accepted_batch_is_loaded_with_its_job_in_the_order_of_acceptan
     assert [node.node_id for node in claimed.batches[1].nodes] == ["n1_0", "n1_1"]
 
 
+async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_repeats_it(world):
+    """Its job was cancelled in between: after a resume the nodes must not be missing."""
+    scene, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    await scene.write(batches={1: None})
+    assert await scene.orchestrator.load_batches(scene.job_id) == []
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    assert await worker.reserve_batch(again.task_id, again.token, KEY) == (2, False)
+    assert await worker.add_batch(again.task_id, again.token, 2, some_rows(world, 2))
+
+
+async def test_nodes_and_groups_count_in_lists_of_jobs_once_they_are_accepted(world):
+    scene, worker, task = await a_held_task(world)
+    reader = await world.reader()
+
+    async def nodes_total() -> int:
+        total: int = (await reader.job(scene.job_id)).nodes_total
+        return total
+
+    before = await nodes_total()
+    for number in (1, 2):
+        await worker.reserve_batch(task.task_id, task.token, KEY._replace(call_number=number))
+        await worker.add_batch(task.task_id, task.token, number, some_rows(world, number))
+    assert await nodes_total() == before
+    await scene.write(batches={2: 1})
+    assert await nodes_total() == before + 3
+    await scene.write(batches={1: 2})
+    assert await nodes_total() == before + 6
+
+
+async def test_nodes_with_an_id_of_others_are_rejected_and_the_report_is_accepted_without_them(world):
+    scene, worker, task = await a_held_task(world)
+    rows = some_rows(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, rows)
+    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("{}"))
+    report.added_rows = lambda _number: rows
+    with pytest.raises(StatementFailed, match=rf"task n1_0: its id {rows.nodes[0].id} is that of another task"):
+        await worker.report([report])
+    await worker.reserve_batch(task.task_id, task.token, KEY._replace(call_number=1))
+    with pytest.raises(NodesRejected, match="is that of another task"):
+        await worker.add_batch(task.task_id, task.token, 2, rows)
+    mark_rejected(report, task, StatementFailed("in use"))
+    assert await worker.report([report]) == {task.task_id}
+    (result,) = await scene.orchestrator.read_results(10)
+    assert (result.status, result.batches) == ("FAILED", None)
+
+
+async def test_a_rejection_leaves_an_accepted_batch_as_it_is(world):
+    scene, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    await scene.write(batches={1: 1})
+    await scene.write(batches={1: None})
+    assert [batch.number for batch in await scene.orchestrator.load_batches(scene.job_id)] == [1]
+    assert await worker.reserve_batch(task.task_id, task.token, KEY) == (1, True)
+
+
 async def test_a_former_owner_accepts_no_batch(world):
     scene, worker, task = await a_held_task(world)
     await worker.reserve_batch(task.task_id, task.token, KEY)
@@ -129,3 +193,33 @@ async def test_a_former_owner_accepts_no_batch(world):
     await scene.orchestrator.load_owned([scene.job_id])
     assert await scene.orchestrator.commit_turns([turn], scene.orchestrator.clock.now()) == set()
     assert await scene.orchestrator.load_batches(scene.job_id) == []
+
+
+async def test_the_id_of_a_task_is_used_once_and_nothing_is_stored_otherwise(world):
+    client, reader = await world.client(), await world.reader()
+    rows = some_rows(world)
+    first = a_job(world)
+    await client.put_graph(first.content_hash, "{}")
+    assert (await client.submit_graph(first, rows)).is_new
+    second = a_job(world)
+    with pytest.raises(NodesRejected, match=rf"task n1_0: its id {rows.nodes[0].id} is that of another task"):
+        await client.submit_graph(second, rows)
+    assert await reader.job(second.id) is None
+    other = some_rows(world, 2)
+    number = await client.reserve_batch(first.id)
+    with pytest.raises(NodesRejected, match="task n1_1: "):
+        await client.add_batch(first.id, number, BatchRows([*other.nodes, rows.nodes[1]]), "someone")
+    assert await reader.pending_commands(first.id) == []
+    twice = BatchRows([other.nodes[0], other.nodes[1]._replace(id=other.nodes[0].id)])
+    with pytest.raises(NodesRejected, match=f"its id {other.nodes[0].id} is that of another task"):
+        await client.submit_graph(a_job(world), twice)
+
+
+async def test_the_same_graph_with_the_same_key_is_the_same_job(world):
+    client = await world.client()
+    rows = some_rows(world)
+    first, second = (a_job(world, idempotency_key="key", body_hash="same") for _ in range(2))
+    await client.put_graph(first.content_hash, "{}")
+    assert (await client.submit_graph(first, rows)).is_new
+    again = await client.submit_graph(second, rows)
+    assert (again.job_id, again.is_new, again.same) == (first.id, False, True)

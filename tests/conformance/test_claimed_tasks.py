@@ -7,6 +7,7 @@ import json
 import pytest
 
 from dagmaster.engine.status import AttemptStatus, Isolation
+from dagmaster.ports.handler_reports import Checkpoint, data_to_store
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
@@ -154,6 +155,23 @@ async def test_the_next_attempt_gets_the_newest_checkpoint(world):
     again, other = await worker.claim(2)
     assert json.loads(again.checkpoint or "") == {"phase": "three", "data": {"at": 3}, "artifacts": ["x/1", "x/2"]}
     assert other.checkpoint is None
+
+
+async def test_the_next_attempt_gets_the_earlier_checkpoints_with_the_newest(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    earlier = (Checkpoint("two", {"at": 2}, ("x/1",), {"x/1": "v1"}), Checkpoint("one", {"at": 1}))
+    saved = Checkpoint("three", {"at": 3}, ("x/1", "x/2"), {"x/1": "v1"}, earlier)
+    data = json.dumps(data_to_store(saved.to_json()))
+    await worker.checkpoint([CheckpointWrite(task.task_id, task.token, "three", data, ("x/1", "x/2"))])
+    # A worker that lost the task changes nothing of it.
+    await worker.checkpoint([CheckpointWrite(task.task_id, task.token - 1, "four", "{}", ())])
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED)])
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    assert Checkpoint.from_stored(json.loads(again.checkpoint or "")) == saved
 
 
 async def test_a_first_attempt_gets_no_checkpoint(world):

@@ -286,7 +286,7 @@ async def test_hostile_text_is_no_pattern_and_raises_nothing(world, text):
     assert await reader.child_counts("1", [text]) == {text: ChildCounts()}
     assert await reader.attempts("1", text) == []
     assert await reader.node_values("1", text, child_of=(text, 2**40)) == NodeValues()
-    assert await reader.logs("1", LogFilter(node_id=text)) == []
+    assert await reader.logs("1", LogFilter(node_ids=(text,))) == []
     assert await reader.events("1", node_ids=[text]) == []
     assert await reader.workflows(after=(text,)) == []
     assert await reader.list_nodes(NodeFilter(), after=(text, text)) == []
@@ -803,8 +803,9 @@ async def test_logs_come_in_the_order_in_which_they_were_written(world):
         ("a", 1, "1\n"), ("b", 1, "2\n"), ("a", 1, "3\n"), ("b", 1, "ä%_\n"),
     ]  # fmt: skip
     assert [each.at for each in records] == sorted(each.at for each in records)
-    assert await reader.logs(scene.job_id, LogFilter(node_id="b")) == records[1::2]
-    assert await reader.logs(scene.job_id, LogFilter(node_id="b", attempt=1)) == records[1::2]
+    assert await reader.logs(scene.job_id, LogFilter(node_ids=("b", "a"))) == records
+    assert await reader.logs(scene.job_id, LogFilter(node_ids=("b",))) == records[1::2]
+    assert await reader.logs(scene.job_id, LogFilter(node_ids=("b",), attempt=1)) == records[1::2]
     for attempt in (2, 2**40):
         assert await reader.logs(scene.job_id, LogFilter(attempt=attempt)) == []
     assert await reader.logs(scene.job_id, after=records[0].position, limit=2) == records[1:3]
@@ -971,12 +972,12 @@ async def test_a_version_keeps_its_time_of_publishing_until_its_content_changes(
 
 async def test_live_and_dead_services_are_distinguished(world):
     reader = await world.reader()
-    assert await reader.fleet_counts() == (0, 0)
+    assert await reader.fleet_counts() == (0, 0, 0)
     owner, dead = await world.orchestrator(), await world.orchestrator()
     worker, gone = await world.worker("q"), await world.worker()
     await world.silence(dead, 100.0)
     await world.silence(gone, 100.0)
-    assert await reader.fleet_counts() == (1, 1)
+    assert await reader.fleet_counts() == (1, 1, 0)
     assert (reader.lease_seconds, reader.worker_lease_seconds) == (15.0, 6.0)
     fleet = await reader.fleet()
     assert {each.owner_id: (each.is_alive, each.has_died) for each in fleet.orchestrators} == {

@@ -336,7 +336,7 @@ class Alike(RuleBasedStateMachine):
 
 
 def _event(event: StoredEvent) -> tuple[Any, ...]:
-    # Who was before has another number in each, and in memory nobody has a place.
+    # Previous owners have another id in each store, and the memory store has no host names.
     return event.seq, event.type, {name: value for name, value in event.data.items() if name not in _PLACES}
 
 

@@ -42,7 +42,7 @@ async def until_waiting(world: PostgresWorld, many: int = 1) -> None:
     """Wait until so many statements wait for a lock."""
     sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     async with asyncio.timeout(5):
-        while await world._admin.fetchval(sql) < many:  # noqa: ASYNC110 - the database tells nobody who waits
+        while await world._admin.fetchval(sql) < many:  # noqa: ASYNC110 - the database does not notify of lock waits
             await asyncio.sleep(0.005)
 
 

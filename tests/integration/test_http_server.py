@@ -56,6 +56,9 @@ def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, 
     async def work(http: httpx.AsyncClient) -> None:
         other = await http.get("/api/v1/jobs", headers={"X-API-Key": "dm_000000000000_" + "a" * 43})
         assert (other.status_code, other.json()["code"]) == (503, "schema_version_mismatch")
+        for method, path in (("GET", "invariants"), ("POST", "metrics/rebuild")):
+            refused = await http.request(method, f"/api/v1/admin/{path}")
+            assert (refused.status_code, refused.json()["code"]) == (503, "schema_version_mismatch")
         assert (await http.get("/readyz")).json()["failing"] == ["schema", "orchestrators"]
         migrated = (await http.post("/api/v1/admin/migrate")).json()
         assert (migrated["version"], migrated["is_usable"]) == (schema_version.HEAD, True)
@@ -63,6 +66,12 @@ def test_a_new_database_is_migrated_over_http_with_the_key_of_the_settings(dsn, 
         assert (await http.get("/api/v1/jobs", headers={"X-API-Key": key})).json()["items"] == []
         entries = (await http.get("/api/v1/audit")).json()["items"]
         assert [entry["action"] for entry in entries] == ["key.create", "schema.migrate"]
+        versions = (await http.get("/api/v1/admin/schema/versions")).json()
+        assert [version["revision"] for version in versions if version["is_current"]] == [schema_version.HEAD]
+        rebuilt = (await http.post("/api/v1/admin/metrics/rebuild")).json()
+        assert rebuilt == {"counted_jobs": 0, "pending_jobs": 0, "next_cursor": None}
+        batch = (await http.get("/api/v1/admin/invariants")).json()
+        assert (batch["jobs_total"], batch["violations"], bool(batch["next_cursor"])) == (0, [], True)
 
     asyncio.run(with_server(dsn, tmp_path, work))
 

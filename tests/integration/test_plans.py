@@ -79,11 +79,12 @@ INSERT INTO dag_jobs (id, workflow_id, version, content_hash, inputs, priority, 
 SELECT 2 * $crowd + i, 'w', 1, 'g', '{}', 1, clock() FROM generate_series(1, $crowd) AS i
 """
 
-# Statements about one row of a small table or of one key, and those of a stop.
+# Statements about one row of a small table or of one key, and those of a stop or a drain.
 SMALL = {
-    "client.assign_queue", "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.expire_process",
+    "client.assign_queue", "client.put_graph", "client.put_workflow", "client.deactivate", "client.activate", "client.drain", "client.expire_process",
+    "client.undrain",
     "orchestrator.definition", "orchestrator.deregister", "orchestrator.find_workflow", "orchestrator.handler_versions",
-    "orchestrator.heartbeat", "orchestrator.lease_machine", "orchestrator.register", "orchestrator.release_machine",
+    "orchestrator.heartbeat", "orchestrator.lease_machine", "orchestrator.register", "orchestrator.release_jobs", "orchestrator.release_machine",
     "worker.deregister", "worker.register",
 }  # fmt: skip
 # Those that read the whole queue, because no index has the worker of a task, and that return every owned job.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +12,7 @@ from dagmaster.simulation.case import Case, ScheduledCommand
 
 if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
+    from dagmaster.json_types import JsonValue
 
 CHAIN: Final = """
 workflow_id: chain
@@ -124,6 +126,42 @@ def graph(text: str) -> Graph:
 
 
 @cache
+def restarted() -> Case:
+    """Return the case of resumes that are sent right after a cancel: a node may complete and run again in one turn."""
+    cancel_and_resume = (
+        ScheduledCommand(kind=CommandKind.CANCEL, after_seconds=2),
+        ScheduledCommand(kind=CommandKind.RESUME, body={"nodes": ["a"]}, after_seconds=0),
+    )
+    return Case(graphs=[graph(CHAIN)], commands=cancel_and_resume * 3)
+
+
+def commanded(seed: int) -> Case:
+    """Return a case of commands that the seed draws: of any kind, to any node, many at the same moment."""
+    rng = random.Random(seed)
+    workflow = graph(rng.choice([CHAIN, BRANCHES, FAN_OUT, NESTED, PARENT, LATE, GROWING]))
+    nodes = [*workflow.specs, *(f"{node_id}__{rng.randrange(3)}" for node_id in workflow.specs)]
+    pause = rng.choice([0.3, 1, 2, 3, 5])
+    return Case(
+        graphs=[workflow],
+        children=[graph(CHAIN)],
+        commands=[_drawn_command(rng, nodes, pause) for _ in range(rng.randrange(1, 8))],
+        growing=["split"],
+        failing=rng.choice([0.0, 0.3, 1.0]),
+    )
+
+
+def _drawn_command(rng: random.Random, nodes: list[str], pause: float) -> ScheduledCommand:
+    bodies: dict[CommandKind, dict[str, JsonValue]] = {
+        CommandKind.CANCEL: {},
+        CommandKind.RESUME: {"nodes": [*rng.sample(nodes, rng.randrange(3))]},
+        CommandKind.RETRY: {"node": rng.choice(nodes)},
+        CommandKind.SIGNAL: {"name": "ready", "payload": 1},
+    }
+    kind = rng.choice([CommandKind.CANCEL, *bodies, CommandKind.RESUME])
+    return ScheduledCommand(kind=kind, body=bodies[kind], after_seconds=rng.choice([0, 0, 0, 0.01, 0.3, pause]))
+
+
+@cache
 def cases() -> tuple[Case, ...]:
     chain, branches, tiles = graph(CHAIN), graph(BRANCHES), graph(FAN_OUT)
     answers = [
@@ -150,4 +188,5 @@ def cases() -> tuple[Case, ...]:
         ),
         Case(graphs=[chain, branches, tiles, chain]),
         Case(graphs=[graph(GROWING)], growing=["split"], failing=0.3),
+        restarted(),
     )

@@ -78,10 +78,11 @@ class ClaimWithoutLock(MemoryWorkerStore):
 class LeaseByHostClock(MemoryOrchestratorStore):
     """A heartbeat is stored with the time of the host, which may be wrong by an hour."""
 
-    async def heartbeat(self, counters: Mapping[str, int]) -> None:
-        await super().heartbeat(counters)
+    async def heartbeat(self, counters: Mapping[str, int]) -> bool:
+        is_draining = await super().heartbeat(counters)
         me = self._database.orchestrators[self.owner_id]
         me.heartbeat_at += (-3600.0, -300.0, 0.0, 300.0, 3600.0)[int(self.owner_id) // 4096 % 5]
+        return is_draining
 
 
 class LostWakeUp(MemoryWorkerStore):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from dagmaster.simulation.case import Case
-from dagmaster.simulation.world import calm
-from tests.simulation.cases import CHAIN, FAN_OUT, POISON, graph
+from dagmaster.simulation.world import calm, simulate
+from tests.simulation.cases import CHAIN, FAN_OUT, POISON, commanded, graph, restarted
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.schedules import broken_in, play
+
+if TYPE_CHECKING:
+    from dagmaster.simulation.world import Outcome
 
 SCHEDULES: Final = 5_000
 BATCH: Final = 100
@@ -43,8 +46,38 @@ def test_only_the_node_that_kills_its_workers_fails(seed: int) -> None:
     assert any("is killed by its task" in what for _, _, what in outcome.trace)
 
 
+@pytest.mark.parametrize("first", range(9_000, 9_040, 20))
+def test_services_that_drain_during_faults_lose_nothing_and_claim_nothing(first: int) -> None:
+    case = Case(graphs=[graph(FAN_OUT), graph(CHAIN)], drains=True)
+    outcomes = [simulate(seed, case) for seed in range(first, first + 20)]
+    assert [(outcome.seed, outcome.violation) for outcome in outcomes if outcome.violation] == []
+    assert any(_drained_jobs_claimed_by_others(outcome) for outcome in outcomes)
+
+
+def _drained_jobs_claimed_by_others(outcome: Outcome) -> list[str]:
+    """Return the orchestrators that claimed what another one released. None stopped: it was because of a drain."""
+    assert not any(text == "is asked to stop" for _, _, text in outcome.trace)
+    claims = [report.event for report in outcome.story if report.event.data.get("after") == "released"]
+    return [event.by for event in claims if event.by != f"orchestrator {event.data['before']}"]
+
+
 def _are_successful(nodes: dict[str, Any]) -> bool:
     return all(status in ("COMPLETED", "SKIPPED") for status, _ in nodes.values())
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(2_027, id="a resume that arrives while its job finishes is not left behind"),
+        pytest.param(11_725, id="a task of an attempt after the one that completed in the same turn is stopped"),
+    ],
+)
+def test_a_resume_right_after_a_cancel(seed: int) -> None:
+    assert simulate(seed, restarted()).violation is None
+
+
+def test_nodes_that_were_rejected_by_a_cancel_are_added_after_a_resume() -> None:
+    assert simulate(14_685, commanded(14_685)).violation is None
 
 
 def test_a_seed_yields_the_same_schedule_every_time() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dagmaster.engine import fanout
+from dagmaster.engine import backlog, fanout
 from dagmaster.engine.apply import APPLY
 from dagmaster.engine.decisions import Decision, Ignore
 from dagmaster.engine.events import EngineEvent, ItemsReinjected, ResumeRequested, RetryRequested
@@ -52,8 +52,8 @@ def pending_needs(job: Job) -> list[Decision]:
 
 def _propagate(step: Step) -> None:
     """Notify dependents of settled nodes, cancel the rest of an ending job, start ready nodes; until all is done."""
-    settled, ready = step.settled, step.ready
-    notified = started = 0
+    settled, ready, job = step.settled, step.ready, step.job
+    notified = started = tasks = 0
     while True:
         while notified < len(settled):
             node = settled[notified]
@@ -68,8 +68,14 @@ def _propagate(step: Step) -> None:
         elif started < len(ready):
             node = ready[started]
             started += 1
-            if not step.job.ending and node.status in (NodeStatus.PENDING, NodeStatus.READY):
-                start(step, node)
+            if job.ending or node.status not in (NodeStatus.PENDING, NodeStatus.READY):
+                continue
+            if node.status is NodeStatus.PENDING and backlog.can_wait(job, node):
+                if tasks >= backlog.START_BATCH:
+                    job.backlog.add(node.id)
+                    continue
+                tasks += 1
+            start(step, node)
         elif notified == len(settled):
             return
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine import approvals_and_waits, fanout, reruns
+from dagmaster.engine import approvals_and_waits, backlog, fanout, reruns
 from dagmaster.engine.decisions import REPORTED, AddNodes, ChargeLoss, Withdraw
 from dagmaster.engine.events import (
     Approved,
+    BacklogDue,
     CancelRequested,
     ChildJobFinished,
     DispatchRejected,
@@ -30,7 +31,7 @@ from dagmaster.engine.events import (
 from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
 from dagmaster.engine.growth import grow_job
-from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, end_before_start, finish
+from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, end_before_start, fail_result
 from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
@@ -244,7 +245,7 @@ def _resolution_failed(step: Step, event: ResolutionFailed) -> None:
     error = failure("expression", event.message, path=event.path)
     if event.node is None:
         if step.job.open == 0 and step.job.status is JobStatus.RUNNING:
-            finish(step, Move.FAIL, error=error)
+            fail_result(step, error)
         else:
             step.ignore("the job's outputs are not due")
         return
@@ -322,14 +323,26 @@ def _add_nodes(step: Step, batch: NodeBatch) -> None:
     # All are counted before the first is skipped: a skip notifies the others itself.
     for node, outcome in [(node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed)]:
         if outcome == SATISFIED:
-            step.ready.append(node)
-        elif outcome != OPEN:
+            if node.id not in job.backlog:
+                step.ready.append(node)
+            continue
+        job.backlog.discard(node.id)
+        if outcome != OPEN:
             step.skip(node, SkipReason.NOT_TAKEN if outcome == NOT_TAKEN else SkipReason.UPSTREAM_FAILED)
+
+
+def _backlog_due(step: Step, _: BacklogDue) -> None:
+    job = step.job
+    if not job.backlog:
+        step.ignore("no node waits to be started")
+    step.ready += [job.nodes[node_id] for node_id in job.backlog.take(backlog.START_BATCH)]
 
 
 def _count_leaves(job: Job, node: Node) -> int:
     """Count the leaves that are settled already; return the outcome of the whole expression."""
-    outcome = OPEN if job.gates(node.id) else SATISFIED
+    if node.spec.requires is None:
+        return SATISFIED
+    outcome = OPEN
     for leaf, gate in job.leaves(node.id):
         settled = leaf_outcome(job.nodes[leaf.node], leaf.branch)
         if settled != OPEN:
@@ -385,6 +398,7 @@ APPLY: Final[dict[type, Callable[[Step, Any], None]]] = {
     SignalReceived: _signal_received,
     ChildJobFinished: _child_job_finished,
     NodesAdded: _nodes_added,
+    BacklogDue: _backlog_due,
     ItemsReinjected: _items_reinjected,
     CancelRequested: _cancel_requested,
     ResumeRequested: _resume_requested,

@@ -44,11 +44,15 @@ class Dispatch:
 
 @dataclass(slots=True)
 class Complete:
-    """The node is COMPLETED with this output. `reused`: the output comes from another job, and nothing ran."""
+    """The node is COMPLETED with this output. `reused`: the output comes from another job, and nothing ran.
+
+    `attempt` is the one that completed it: the same turn may reopen the node and dispatch the next one.
+    """
 
     node: str
     output: Any
     reused: ReusedFrom | None = None
+    attempt: int = 0
 
 
 @dataclass(slots=True)

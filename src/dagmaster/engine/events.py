@@ -155,6 +155,11 @@ class NodesAdded:
 
 
 @dataclass(slots=True)
+class BacklogDue:
+    """It is time to start more of the nodes that are ready: see `backlog`."""
+
+
+@dataclass(slots=True)
 class ItemsReinjected:
     """Repaired items of a fan-out were reinjected. Opens a new run."""
 
@@ -197,6 +202,7 @@ EngineEvent = (
     | SignalReceived
     | ChildJobFinished
     | NodesAdded
+    | BacklogDue
     | ItemsReinjected
     | CancelRequested
     | ResumeRequested

@@ -24,12 +24,9 @@ SIZE: Final = 16
 
 def digest(*parts: str | bytes) -> bytes:
     """Return a fingerprint of the parts. Length prefixes keep them apart."""
-    hasher = blake2b(digest_size=SIZE)
-    for part in parts:
-        raw = part.encode() if isinstance(part, str) else part
-        hasher.update(b"%d:" % len(raw))
-        hasher.update(raw)
-    return hasher.digest()
+    raws = [part.encode() if isinstance(part, str) else part for part in parts]
+    # In one call: a node that collects 100,000 results has 200,000 parts.
+    return blake2b(b"".join([b"%d:%b" % (len(raw), raw) for raw in raws]), digest_size=SIZE).digest()
 
 
 def upstream_digest(job: Job, node: Node) -> bytes:
@@ -43,7 +40,8 @@ def upstream_digest(job: Job, node: Node) -> bytes:
         names: Iterable[str] = () if top.upstream is None else (top.upstream,)
     else:
         names = sorted({leaf.node for leaf, _ in leaves})
-    return digest(*(part for name in names for part in (name, outcome_digest(job, job.nodes[name]))))
+    nodes = job.nodes
+    return digest(*[part for name in names for part in (name, outcome_digest(job, nodes[name]))])
 
 
 def outcome_digest(job: Job, node: Node) -> bytes:

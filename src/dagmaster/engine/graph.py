@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from dagmaster.engine.retry import RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
@@ -317,6 +317,14 @@ class Wiring:
         self.gates.pop(spec.id, None)
         if spec.requires is not None:
             self._add_leaves(spec.id, spec.requires)
+
+    def add_members(self, group_id: str, members: Sequence[str]) -> None:
+        """Let a group that has members wait for more. It costs the new ones, but for a copy of pointers."""
+        (gate,) = self.gates[group_id]
+        self.gates[group_id] = (gate._replace(size=gate.size + len(members)),)
+        self.leaves[group_id] += tuple((Leaf(member), 0) for member in members)
+        for member in members:
+            self.dependents.setdefault(member, []).append(Dependent(group_id, 0, None))
 
     def copy(self) -> Wiring:
         """Return a copy that can be changed."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.engine.graph import Gate, GateKind, GroupSpec, Leaf
+from dagmaster.engine.graph import Gate, GateKind, GroupSpec, Leaf, WaitSpec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from dagmaster.engine.graph import Spec
+    from dagmaster.engine.graph import Spec, Wiring
 
 START_SUFFIX: Final = "__start"
 
@@ -31,10 +31,15 @@ def written_name(node_id: str) -> str:
     return node_id.removesuffix(START_SUFFIX)
 
 
+def has_members(spec: Spec) -> bool:
+    """Return whether a node is a group that has members."""
+    is_filled = isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
+    return is_filled and not is_group_start(spec.id)
+
+
 def members(spec: Spec) -> list[str]:
     """Return the direct members of a group; none for any other node."""
-    is_filled = isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
-    if not is_filled or is_group_start(spec.id) or spec.requires is None:
+    if spec.requires is None or not has_members(spec):
         return []
     return [leaf.node for leaf in spec.requires.leaves()]
 
@@ -65,6 +70,23 @@ def _is_last(member: str, group_id: str, specs: Mapping[str, Spec], followed: fr
     """Return whether nothing depends on a member of a group, nor on a group inside of it that the member is in."""
     inner = [*groups_of(specs, member)]
     return followed.isdisjoint([member, *inner[: inner.index(group_id)]])
+
+
+def last_nodes(specs: Mapping[str, Spec], wiring: Wiring) -> Iterator[str]:
+    """Yield the nodes that nothing waits for, nor for a group that they are in; no groups and no waits."""
+    for node_id, spec in specs.items():
+        if not isinstance(spec, GroupSpec | WaitSpec) and not _is_followed(node_id, specs, wiring):
+            yield node_id
+
+
+def _is_followed(node_id: str, specs: Mapping[str, Spec], wiring: Wiring) -> bool:
+    place: str | None = node_id
+    while place is not None:
+        group = specs[place].group
+        if any(dependent.node != group for dependent in wiring.dependents.get(place, ())):
+            return True
+        place = group
+    return False
 
 
 def groups_of(specs: Mapping[str, Spec], node_id: str) -> Iterator[str]:

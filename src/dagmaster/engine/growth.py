@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dagmaster.engine.gates import BROKEN
 from dagmaster.engine.graph import GroupSpec, Leaf, Wiring
-from dagmaster.engine.groups import link_groups, spell_cycle, with_leaf
+from dagmaster.engine.groups import has_members, link_groups, spell_cycle, with_leaf
 from dagmaster.engine.model import is_unsuccessful, leaf_outcome
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.topology import find_cycle, topological_order
 from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph, Spec
     from dagmaster.engine.model import Job, Node
@@ -40,7 +40,10 @@ class NodeBatch:
 
 
 class Growth(NamedTuple):
-    """What a batch changed in a job: its new nodes, and existing ones whose dependencies changed."""
+    """What a batch changed in a job: its new nodes, and existing ones whose dependencies changed.
+
+    Not groups that had members and got more: they wait for the new ones, too.
+    """
 
     new: list[Node]
     changed: list[Node]
@@ -50,8 +53,9 @@ def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
     """Return a graph of its own with the nodes of batches that were checked before."""
     specs, wiring = dict(graph.specs), graph.wiring.copy()
     for batch in batches:
+        filled = _filled_groups(specs, batch)
         for spec in _link(specs, batch).values():
-            _put(specs, wiring, spec)
+            _put(specs, wiring, spec, filled)
     return replace(graph, specs=specs, wiring=wiring)
 
 
@@ -61,10 +65,16 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
     _check_statuses(job, batch, linked)
     graph = job.own_graph()
     assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
+    filled = _filled_groups(graph.specs, batch)
     growth = Growth([], [])
+    nodes, new, changed = job.nodes, growth.new, growth.changed
     for spec in linked.values():
-        _put(graph.specs, graph.wiring, spec)
-        (growth.changed if spec.id in job.nodes else growth.new).append(job.put(spec))
+        _put(graph.specs, graph.wiring, spec, filled)
+        if spec.id in filled:
+            # Its count of settled members stays.
+            nodes[spec.id].spec = spec
+        else:
+            (changed if spec.id in nodes else new).append(job.put(spec))
     return growth
 
 
@@ -72,15 +82,26 @@ def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | No
     """Return the specs to put into a graph, or raise `NodesRejected`."""
     _check_names(specs, batch)
     linked = _link(specs, batch)
-    _check_cycles(specs, linked, wiring or Wiring(specs.values()))
+    _check_cycles(specs, batch, linked, wiring or Wiring(specs.values()))
     return linked
 
 
-def _put(specs: dict[str, Spec], wiring: Wiring, spec: Spec) -> None:
-    if spec.id in specs:
-        wiring.replace(spec)
-    else:
+def _filled_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
+    """Return the new members of the groups that have members already."""
+    filled: dict[str, list[str]] = {}
+    for spec in batch.specs:
+        if spec.group is not None and spec.group in specs and has_members(specs[spec.group]):
+            filled.setdefault(spec.group, []).append(spec.id)
+    return filled
+
+
+def _put(specs: dict[str, Spec], wiring: Wiring, spec: Spec, filled: Mapping[str, Sequence[str]]) -> None:
+    if spec.id not in specs:
         wiring.add(spec)
+    elif spec.id in filled:
+        wiring.add_members(spec.id, filled[spec.id])
+    else:
+        wiring.replace(spec)
     specs[spec.id] = spec
 
 
@@ -105,8 +126,11 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
     for spec in batch.specs:
         if spec.id in specs:
             raise NodesRejected(f"the job has a node {spec.id!r} already: give the new one another name")
-        _check_group(spec, new, specs)
-        for leaf in () if spec.requires is None else spec.requires.leaves():
+        if spec.group is not None:
+            _check_group(spec, new, specs)
+        if spec.requires is None:
+            continue
+        for leaf in spec.requires.leaves():
             if leaf.node not in new and leaf.node not in specs:
                 raise NodesRejected(f"node {spec.id!r} depends on {leaf.node!r}, which is no node of this job")
     for target, leaf in batch.links:
@@ -135,15 +159,14 @@ def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec])
         group = parent.group
 
 
-def _check_cycles(specs: Mapping[str, Spec], linked: Mapping[str, Spec], wiring: Wiring) -> None:
-    """Look for a cycle among the nodes that a new edge leads to, and their descendants."""
-    affected = dict.fromkeys(linked)
-    pending = [node_id for node_id in linked if node_id in wiring.dependents or node_id in wiring.leaves]
-    while pending:
-        for dependent in wiring.dependents.get(pending.pop(), ()):
-            if dependent.node not in affected:
-                affected[dependent.node] = None
-                pending.append(dependent.node)
+def _check_cycles(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec], wiring: Wiring) -> None:
+    """Look for a cycle. It costs what is added, and the shorter way through the existing nodes."""
+    # Not a node that waits for nothing: most of 100,000 do.
+    affected = {node_id: None for node_id, spec in linked.items() if spec.requires is not None and node_id not in specs}
+    targets = {target: None for target, _ in batch.links if target in specs}
+    targets |= {spec.group: None for spec in batch.specs if spec.group is not None and spec.group in specs}
+    if targets and _leads_to(targets, _existing_sources(specs, batch, linked), wiring):
+        affected |= targets | dict.fromkeys(_descendants(targets, wiring))
     sources = {
         node_id: [source for source in _sources(node_id, linked, wiring) if source in affected] for node_id in affected
     }
@@ -152,6 +175,42 @@ def _check_cycles(specs: Mapping[str, Spec], linked: Mapping[str, Spec], wiring:
         left = affected.keys() - set(order)
         tangled = {node_id: sources[node_id] for node_id in affected if node_id in left}
         raise NodesRejected(f"cycle: {spell_cycle(find_cycle(tangled), {**specs, **linked})}")
+
+
+def _existing_sources(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec]) -> dict[str, None]:
+    """Return the existing nodes that something in the batch depends on."""
+    new = (spec for node_id, spec in linked.items() if node_id not in specs and spec.requires is not None)
+    leaves = [leaf for spec in new if spec.requires is not None for leaf in spec.requires.leaves()]
+    leaves += [leaf for _, leaf in batch.links]
+    return {leaf.node: None for leaf in leaves if leaf.node in specs}
+
+
+def _leads_to(targets: Collection[str], sources: Collection[str], wiring: Wiring) -> bool:
+    """Return whether a way leads from one of these nodes to one of the others.
+
+    Both ends are searched in turn: a node that is added after a short past, or before a short future, costs no more.
+    """
+    after, before = set(targets), set(sources)
+    later, earlier = list(targets), list(sources)
+    while later and earlier and after.isdisjoint(earlier[-1:]) and before.isdisjoint(later[-1:]):
+        following = {dependent.node for dependent in wiring.dependents.get(later.pop(), ())} - after
+        after |= following
+        later += following
+        preceding = {leaf.node for leaf, _ in wiring.leaves.get(earlier.pop(), ())} - before
+        before |= preceding
+        earlier += preceding
+    return not after.isdisjoint(before)
+
+
+def _descendants(node_ids: Iterable[str], wiring: Wiring) -> Iterable[str]:
+    seen: dict[str, None] = {}
+    pending = list(node_ids)
+    while pending:
+        for dependent in wiring.dependents.get(pending.pop(), ()):
+            if dependent.node not in seen:
+                seen[dependent.node] = None
+                pending.append(dependent.node)
+    return seen
 
 
 def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterable[str]:
@@ -163,12 +222,10 @@ def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterab
 
 def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> None:
     new = {spec.id for spec in batch.specs}
-    for spec in linked.values():
-        node = job.nodes.get(spec.id)
-        can_wait = node is None or node.status is NodeStatus.PENDING or (job.ending and is_unsuccessful(node))
-        if node is not None and not can_wait:
+    for node in [job.nodes[node_id] for node_id in linked if node_id in job.nodes]:
+        if node.status is not NodeStatus.PENDING and not (job.ending and is_unsuccessful(node)):
             raise NodesRejected(
-                f"{spec.id!r} is {node.status}: a dependency or a member can be added only before it has started"
+                f"{node.id!r} is {node.status}: a dependency or a member can be added only before it has started"
             )
     written = [leaf for spec in batch.specs if spec.requires is not None for leaf in spec.requires.leaves()]
     for leaf in (*written, *(leaf for _, leaf in batch.links)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.gates import OPEN, SATISFIED, count
-from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec, flatten
 from dagmaster.engine.groups import members
 from dagmaster.engine.model import FanOut, fails_job, is_dormant, leaf_outcome
 from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
@@ -53,7 +53,8 @@ def _finished_jobs_have_finished_nodes(job: Job) -> Iterator[str]:
 
 @_invariant("A running job with open nodes has a node that an event can move.")
 def _running_jobs_can_advance(job: Job) -> Iterator[str]:
-    if job.status is JobStatus.RUNNING and job.open and not any(_can_move(node) for node in job.nodes.values()):
+    can_move = bool(job.backlog) or any(_can_move(node) for node in job.nodes.values())
+    if job.status is JobStatus.RUNNING and job.open and not can_move:
         yield "the job"
 
 
@@ -181,12 +182,17 @@ def _upstream_is_a_leaf(job: Job) -> Iterator[str]:
             yield node.id
 
 
-@_invariant("In a running job no PENDING node has a settled gate.")
+@_invariant(
+    "In a running job no PENDING node has a settled gate, but for those of the backlog, whose gate is satisfied."
+)
 def _settled_gates_move_their_node(job: Job) -> Iterator[str]:
     if job.status is not JobStatus.RUNNING:
+        yield from job.backlog
         return
     for node in job.nodes.values():
-        if node.parent is None and node.status is NodeStatus.PENDING and _outcome(job, node) != OPEN:
+        is_pending = node.parent is None and node.status is NodeStatus.PENDING
+        outcome = _outcome(job, node) if is_pending else OPEN
+        if outcome != (SATISFIED if node.id in job.backlog else OPEN):
             yield node.id
 
 
@@ -200,6 +206,15 @@ def _outcome(job: Job, node: Node) -> int:
         if outcome != OPEN and (settled := count(gates, counts, gate, outcome)) != OPEN:
             return settled
     return OPEN
+
+
+@_invariant("The gates of a node are those of its dependencies.")
+def _gates_are_wired(job: Job) -> Iterator[str]:
+    wiring = job.graph.wiring
+    for node_id, spec in job.graph.specs.items():
+        gates = ((), ()) if spec.requires is None else flatten(spec.requires)
+        if (wiring.gates.get(node_id, ()), wiring.leaves.get(node_id, ())) != gates:
+            yield node_id
 
 
 @_invariant("A COMPLETED group has no unfinished member.")

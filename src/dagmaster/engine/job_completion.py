@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine import fanout
 from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
 from dagmaster.engine.events import TaskReleased
+from dagmaster.engine.groups import last_nodes
 from dagmaster.engine.json_size import check_size
 from dagmaster.engine.model import FanOut, Job, Node, fails_job
 from dagmaster.engine.status import NodeStatus, SkipReason
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
+MAX_LAST_NODES: Final = 100
+"""Of how many last nodes the outputs are the result of a job whose graph was built in code; of more, it has none."""
 
 
 def cancel_remaining(step: Step) -> None:
     """Cancel or skip every node that has not started, once, when a job is ending."""
     job = step.job
+    job.backlog.replace(())
     for node in job.walk():
         if node.status in _NOT_STARTED:
             end_before_start(step, node)
@@ -73,26 +78,56 @@ def finish_if_done(step: Step) -> None:
 def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
     if job.graph.outputs is not None:
         return job.graph.outputs.refs
-    completed = (node_id for node_id in job.graph.result_nodes if job.nodes[node_id].status is NodeStatus.COMPLETED)
+    completed = (node_id for node_id in _result_nodes(job) or () if job.nodes[node_id].status is NodeStatus.COMPLETED)
     return tuple(("nodes", node_id, "output") for node_id in completed)
+
+
+def _result_nodes(job: Job) -> tuple[str, ...] | None:
+    """Return the nodes whose outputs are the result; None if there are too many.
+
+    A graph that was built in code has no nodes of its own: its result is that of the nodes that nothing waits for.
+    """
+    graph = job.graph
+    if graph.result_nodes:
+        return graph.result_nodes
+    last = tuple(islice(last_nodes(graph.specs, graph.wiring), MAX_LAST_NODES + 1))
+    return last if len(last) <= MAX_LAST_NODES else None
 
 
 def compute_result(step: Step, scope: Mapping[str, JsonValue]) -> None:
     """Complete the job with its result; fail it if the result cannot be computed."""
     try:
         result = _result(step.job, scope)
-        check_size(result, "the result")
     except EvaluationFailed as error:
         finish(step, Move.FAIL, error=failure("expression", f"outputs: {error}", path=error.path))
     else:
         finish(step, Move.COMPLETE, result=result)
 
 
+def fail_result(step: Step, error: JsonObject) -> None:
+    """Fail the job because its result cannot be computed; a result that no author asked for is null instead."""
+    graph = step.job.graph
+    if graph.outputs is not None or graph.result_nodes:
+        finish(step, Move.FAIL, error=error)
+    else:
+        finish(step, Move.COMPLETE)
+
+
 def _result(job: Job, scope: Mapping[str, Any]) -> Any:
     if job.graph.outputs is not None:
-        return job.graph.outputs.resolve(scope)
-    outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
-    return next(iter(outputs.values()), None) if len(job.graph.result_nodes) == 1 else outputs
+        result: Any = job.graph.outputs.resolve(scope)
+    else:
+        nodes = _result_nodes(job)
+        outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
+        result = None if nodes is None else next(iter(outputs.values()), None) if len(nodes) == 1 else outputs
+    try:
+        check_size(result, "the result")
+    except EvaluationFailed:
+        if job.graph.outputs is not None or job.graph.result_nodes:
+            raise
+        # No author asked for it: the outputs are there, one by one.
+        return None
+    return result
 
 
 def finish(step: Step, move: Move, *, result: JsonValue = None, error: JsonObject | None = None) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dagmaster.engine.backlog import Backlog
 from dagmaster.engine.gates import BROKEN, NOT_TAKEN, OPEN, SATISFIED, count
 from dagmaster.engine.graph import FanOutSpec, OnItemError, TaskSpec
 from dagmaster.engine.status import TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
@@ -199,6 +200,7 @@ class Job:
     """One execution of a graph."""
 
     __slots__ = (
+        "backlog",
         "cancel_requested",
         "changed",
         "children_made",
@@ -240,6 +242,7 @@ class Job:
         self.failed = 0
         self.finish_seq = 0
         self.children_made = 0
+        self.backlog = Backlog()
         # Nodes touched since the orchestrator last drained them, with repetitions.
         self.changed: list[Node] = []
 
@@ -369,12 +372,21 @@ class Job:
         self.failed = sum(1 for node in live if fails_job(node))
         self.finish_seq = max((node.finished_seq or 0 for node in self.nodes.values()), default=0)
         self.counts = {}
+        ready: list[str] = []
         for node in live:
             if node.parent is None and node.status is NodeStatus.PENDING:
                 for leaf, gate in self.leaves(node.id):
                     outcome = leaf_outcome(self.nodes[leaf.node], leaf.branch)
                     if outcome != OPEN:
                         self.record_leaf(node.id, gate, outcome)
+                if self.gate_outcome(node.id) == SATISFIED:
+                    ready.append(node.id)
+        self.backlog.replace(ready if self.status is JobStatus.RUNNING else ())
+
+    def gate_outcome(self, node_id: str) -> int:
+        """Return the outcome of the dependency expression of a node, as counted so far."""
+        counts = self.counts.get(node_id)
+        return counts[0] if counts is not None else OPEN if self.gates(node_id) else SATISFIED
 
 
 def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> Node:

@@ -148,6 +148,8 @@ def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, JsonVal
 
 def _sources(job: Job, spec: FanInSpec) -> Iterable[str]:
     """Return the nodes that a fan-in aggregates: of a group, its members."""
+    if not any(isinstance(job.graph.specs[source], GroupSpec) for source in spec.sources):
+        return dict.fromkeys(spec.sources)
     return dict.fromkeys(member for source in spec.sources for member in all_members(job.graph.specs, source))
 
 

@@ -198,12 +198,13 @@ def set_deadline(step: Step) -> None:
 def start_ready_nodes(step: Step) -> None:
     """Evaluate every PENDING node once: at the start of a run no event has done so."""
     job = step.job
+    job.backlog.replace(())
     for node in job.walk():
         if isinstance(node, FanOut) and node.status is NodeStatus.RUNNING:
             admit(step, node)
         if node.parent is not None or node.status is not NodeStatus.PENDING:
             continue
-        outcome = job.counts[node.id][0] if node.id in job.counts else (OPEN if job.gates(node.id) else SATISFIED)
+        outcome = job.gate_outcome(node.id)
         if outcome == SATISFIED:
             step.ready.append(node)
         elif outcome != OPEN:

@@ -69,7 +69,7 @@ class Step:
         """Complete a node with an output. Earlier failures are recorded with the attempts, not with the node."""
         node.error = None
         self._settle(node, Move.COMPLETE)
-        self.out.append(Complete(node.id, output, reused))
+        self.out.append(Complete(node.id, output, reused, node.attempt))
 
     def fail(self, node: Node, error: JsonObject) -> None:
         """Fail a node permanently. Unless the failure is allowed, it ends the job as `on_failure` says."""

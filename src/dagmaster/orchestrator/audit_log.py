@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.engine import decisions as d
 from dagmaster.engine import events as ev
-from dagmaster.engine.graph import EndSpec, GroupSpec, StartSpec, WaitSpec
+from dagmaster.engine.graph import ConditionalSpec, EndSpec, GroupSpec, StartSpec, WaitSpec
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NodeStatus, isolation_after
 from dagmaster.ports.audit_events import AuditEvent, EventType
@@ -88,7 +88,15 @@ _COMMAND_EFFECTS = frozenset(
 )
 # The decisions of these events say everything.
 _FULLY_DECIDED = frozenset(
-    {ev.TaskSucceeded, ev.NodesAdded, ev.ResultReused, ev.TimerFired, ev.ValuesLoaded, ev.ResolutionFailed}
+    {
+        ev.TaskSucceeded,
+        ev.NodesAdded,
+        ev.BacklogDue,
+        ev.ResultReused,
+        ev.TimerFired,
+        ev.ValuesLoaded,
+        ev.ResolutionFailed,
+    }
 )
 _COMMANDS = {
     ev.CancelRequested: CommandKind.CANCEL,
@@ -176,8 +184,10 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
     kind = type(decision)
     if kind is d.Complete:
         node = job.nodes[decision.node]  # type: ignore[union-attr, index]
-        data = None if node.branch is None else _json({"branch": node.branch})
-        reused, attempt = decision.reused, node.attempt or None  # type: ignore[union-attr]
+        # What the node is now may be of a later run: the same turn may have reopened it.
+        is_branching = type(node.spec) is ConditionalSpec
+        data = _json({"branch": decision.output["branch"]}) if is_branching else None  # type: ignore[union-attr]
+        reused, attempt = decision.reused, decision.attempt or None  # type: ignore[union-attr]
         if reused is not None:
             # No attempt of this job produced it; the last dispatched one may even be lost.
             attempt = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.events import EngineEvent, JobStarted, TimerFired
+from dagmaster.engine.events import BacklogDue, EngineEvent, JobStarted, TimerFired
 from dagmaster.engine.graph import FanOutSpec, OnFailure, WaitSpec
 from dagmaster.engine.model import FanOut, Job, JobRow
 from dagmaster.engine.status import NodeStatus
@@ -63,6 +63,7 @@ async def dry_run_job(
         due = [node for node in turn.changed if _needs_only_time(node)]
         now = max([now, *(node.wake_at or now for node in due)])
         events += [TimerFired(node.id) for node in due]
+        events += [BacklogDue()] if owned.job.backlog else []
     return owned.job
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import NodeStatus
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
 
     Ref = tuple[str | int, ...]
+
+
+# Looked up: a node that collects 100,000 results refers to each.
+_KINDS: Final[dict[str | int, ValueKind]] = {kind.value: kind for kind in (ValueKind.OUTPUT, ValueKind.OUTPUTS)}
 
 
 class ExpressionScopes:
@@ -35,8 +39,9 @@ class ExpressionScopes:
 
     def _key(self, node: Node | None, ref: Ref) -> ValueKey | None:
         root = ref[0]
-        if root == "nodes" and ref[2] in ("output", "outputs"):
-            return ValueKey(ValueKind(str(ref[2])), str(ref[1]))
+        if root == "nodes":
+            kind = _KINDS.get(ref[2])
+            return None if kind is None else ValueKey(kind, str(ref[1]))
         if root == "upstream" and ref[1] == "output" and node is not None:
             source = node.top.upstream
             return None if source is None else ValueKey(ValueKind.OUTPUT, source)
@@ -82,7 +87,7 @@ class ExpressionScopes:
         elif field == "failed":
             into["failed"] = failed_children(node)
         elif node.status is NodeStatus.COMPLETED:
-            key = ValueKey(ValueKind(field), node.id)
+            key = ValueKey(_KINDS[field], node.id)
             if key in self.loaded:
                 into[field] = self.loaded[key]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.events import BacklogDue, TimerFired
 from dagmaster.engine.model import FanOut, Job
 from dagmaster.engine.status import JobStatus
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
@@ -12,14 +13,21 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.redaction import secret_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
+    from dagmaster.engine.events import EngineEvent
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.model import Node
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.job_records import ClaimedJob
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import Values
     from dagmaster.ports.reusable_results import ReusableResults, SourceJob
+
+
+_DEADLINE: Final = ""
+_BACKLOG: Final = "*"
+"""The timers of a job itself, beside those of its nodes."""
 
 
 class OwnedJob:
@@ -77,19 +85,33 @@ class OwnedJob:
         self.values = CachedValues(self, values)
 
     def timers(self) -> Iterator[tuple[float, str]]:
-        """Yield every timer that is set. The node of the job's deadline is ''."""
-        for node in self.job.nodes.values():
+        """Yield every timer that is set: its time, and the id of its node, or a name for one of the job."""
+        yield from self.timers_after(self.job.nodes.values(), has_deadline=True)
+
+    def timers_after(self, changed: Iterable[Node], *, has_deadline: bool) -> Iterator[tuple[float, str]]:
+        """Yield the timers that a turn may have set. `has_deadline`: it may have set the deadline."""
+        for node in changed:
             if node.wake_at is not None:
                 yield node.wake_at, node.id
-        if self.job.deadline_at is not None:
-            yield self.job.deadline_at, ""
+        if has_deadline and self.job.deadline_at is not None:
+            yield self.job.deadline_at, _DEADLINE
+        if self.job.backlog:
+            # At once, but after the events of other jobs.
+            yield 0.0, _BACKLOG
 
-    def is_due(self, node_id: str, now: float) -> bool:
+    def is_due(self, name: str, now: float) -> bool:
         """Return whether a timer is still set, and due."""
-        if not node_id:
+        if name == _BACKLOG:
+            return bool(self.job.backlog)
+        if name == _DEADLINE:
             return self.job.deadline_at is not None and self.job.deadline_at <= now
-        node = self.job.nodes.get(node_id)
+        node = self.job.nodes.get(name)
         return node is not None and node.wake_at is not None and node.wake_at <= now
+
+    @staticmethod
+    def timer_event(name: str) -> EngineEvent:
+        """Return the event of a timer that is due."""
+        return BacklogDue() if name == _BACKLOG else TimerFired(None if name == _DEADLINE else name)
 
     def keep_sources(self, sources: Mapping[str, list[JsonValue]]) -> None:
         """Cache lists that were just frozen, and drop those of finished fan-outs."""

@@ -33,6 +33,7 @@ class PollSchedule:
         self._poll_seconds = poll_seconds
         self._poll_at = 0.0
         self._recheck = self._recheck_at = inf
+        self._has_finished_jobs = False
 
     def due(self) -> set[str]:
         """Return the kinds to read now: those notified, and all of them once in a poll interval, however busy it is."""
@@ -45,12 +46,23 @@ class PollSchedule:
             waiting.update(("results", "commands", "jobs"))
         if now >= self._recheck_at:
             waiting.add("jobs")
+        if self._has_finished_jobs and "commands" in waiting:
+            # The command may be for one of them. It was sent to its owner, has none now, and is claimed for it.
+            self._has_finished_jobs = False
+            waiting.add("jobs")
         return waiting
 
     def on_claim(self, *, has_jobs: bool) -> None:
-        """Schedule another claim soon: a job stored during a claim may have sent no notification."""
+        """Claim again after a claim with jobs, and soon: a job stored during a claim may have sent no notification."""
+        if has_jobs:
+            self._store.pending_kinds.add("jobs")
+            self._store.wakeup.set()
         self._recheck = FIRST_SECONDS if has_jobs else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
         self._recheck_at = self._store.clock.now() + self._recheck
+
+    def on_finish(self) -> None:
+        """Record that a job has finished: commands that are sent to it now reach no owner."""
+        self._has_finished_jobs = True
 
     def next_poll_at(self) -> float:
         """Return the time of the next poll if there is no wake-up."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import AsyncIterator, Collection, Sequence
 
     from dagmaster.ports.orchestrator_store import OrchestratorStore
     from dagmaster.ports.turn_records import TaskResult, TurnCommit
@@ -72,6 +74,18 @@ class ResultReader:
         taken = sum(len(turn.results) for turn in turns)
         self._full_reads = self._full_reads + 1 if taken >= PREFETCH_THRESHOLD else 0
         return self._full_reads % FULL_READ_EVERY > 0
+
+    @contextlib.asynccontextmanager
+    async def prefetching(
+        self, turns: Sequence[TurnCommit], quarantined: Collection[str]
+    ) -> AsyncIterator[asyncio.Task[bool]]:
+        """Prefetch while turns are committed; do not prefetch past a turn that was not committed."""
+        task = asyncio.create_task(self.prefetch(turns, quarantined))
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def prefetch(self, turns: Sequence[TurnCommit], quarantined: Collection[str]) -> bool:
         """Read the results after those of these turns; return whether there are any."""

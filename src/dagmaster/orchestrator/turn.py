@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
@@ -27,7 +27,7 @@ from dagmaster.engine.decisions import (
     Withdraw,
 )
 from dagmaster.engine.events import EngineEvent, ResolutionFailed, ValuesLoaded
-from dagmaster.engine.expressions.templates import detach_secrets
+from dagmaster.engine.expressions.templates import JsonTemplate, detach_secrets
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import BlobNotFound, EvaluationFailed
@@ -52,7 +52,7 @@ _STARTED: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStat
 
 @dataclass(slots=True)
 class ResolvedTask:
-    """A task ready for dispatch. Secrets in `params` are still names."""
+    """A task ready for dispatch. Secrets in `params` are still names. With a `text` from the start, there are none."""
 
     node: str
     attempt: int
@@ -123,6 +123,13 @@ class TurnResult:
             reopens=self.reopens + more.reopens,
             reused=self.reused | more.reused,
         )
+
+
+class TurnObserver(Protocol):
+    """An observer of turns. Called after the commit, in the loop: it must be quick."""
+
+    def turn(self, job: Job, result: TurnResult) -> None:
+        """Observe a committed turn."""
 
 
 async def run_turn(
@@ -313,6 +320,9 @@ class _Turn:
         if node.status not in _STARTED:
             return
         template = _template(decision)
+        if isinstance(template, JsonTemplate) and isinstance(decision, Dispatch) and self.reuse is not None:
+            self._start_or_reuse(node, ResolvedTask(decision.node, decision.attempt, decision.task, {}, template.text))
+            return
         try:
             value = template.resolve({} if template.is_constant else self.scopes.scope(node, template.refs))
         except EvaluationFailed as error:
@@ -328,11 +338,14 @@ class _Turn:
             request = ResolvedTask(decision.node, decision.attempt, decision.task, value)
         else:
             request = ApprovalRequest(decision.node, decision.approval, str(value))
+        self._start_or_reuse(node, request)
+
+    def _start_or_reuse(self, node: Node, request: ResolvedTask | ApprovalRequest) -> None:
         source = None if self.reuse is None else _find_reusable(self.reuse, node, request)
         if source is None:
             self._start(request)
         else:
-            self.reusable[decision.node] = (source, request)
+            self.reusable[node.id] = (source, request)
 
 
 def _find_reusable(reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:
@@ -341,7 +354,7 @@ def _find_reusable(reuse: ResultReuse, node: Node, request: ResolvedTask | Appro
         params, spec = request.params, request.task
         if uses_secrets(spec.params):
             params, request.places = detach_secrets(params)
-        request.text = json.dumps(params)
+        request.text = request.text or json.dumps(params)
         node.fingerprint = reuse.task_fingerprint(node, spec, request.text, request.places)
     else:
         node.fingerprint = reuse.approval_fingerprint(node, request.approval, request.message)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.decisions import AddNodes, Fail
-from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, Rejected, TaskFailed
+from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, NodesAdded, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
-from dagmaster.engine.status import AttemptStatus, isolation_after
+from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
 from dagmaster.ports.turn_records import NewTask, TurnCommit, Withdrawal
 
@@ -47,20 +48,33 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             commit.task_ids[task.node] = tasks[task.node] = task_id
             commit.tasks.append(_task(owned, task, task_id))
     _cancel_in_flight(owned, result, commit)
+    nodes = owned.job.nodes
     for node_id, output in result.outputs.items():
+        if nodes[node_id].status is not NodeStatus.COMPLETED:
+            # The same turn reopened the node, and may have dispatched its next attempt.
+            continue
         commit.outputs[node_id] = (
             output if isinstance(output, JsonText) else await _store_value(owned, node_id, output, blobs)
         )
         tasks.pop(node_id, None)
-    for decision in result.decisions if owned.job.owns_graph else ():
-        if isinstance(decision, AddNodes):
-            owned.last_batch_order += 1
-            commit.batches |= dict.fromkeys(decision.batches, owned.last_batch_order)
+    _decide_batches(owned, result, commit)
     for node_id, source in result.sources.items():
         commit.sources[node_id] = json.dumps(source)
     if result.finished is not None and result.finished.result is not None:
         commit.result = await _store_value(owned, "result", result.finished.result, blobs)
     return commit
+
+
+def _decide_batches(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -> None:
+    """Accept batches of added nodes, and reject the other ones of the turn's commands."""
+    for decision in result.decisions if owned.job.owns_graph else ():
+        if isinstance(decision, AddNodes):
+            owned.last_batch_order += 1
+            commit.batches |= dict.fromkeys(decision.batches, owned.last_batch_order)
+    for _, event in result.events:
+        if type(event) is NodesAdded:
+            for number in event.batch.numbers:
+                commit.batches.setdefault(number, None)
 
 
 def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -> None:
@@ -79,8 +93,9 @@ def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -
         if isinstance(owned.job.nodes[stop.node].spec, WorkflowSpec):
             commit.cancelled_children.append((stop.node, stop.attempt))
         elif stop.node in commit.task_ids:
-            # Dispatched and stopped in one turn: no worker gets it.
-            commit.stopped_at_dispatch.add(tasks[stop.node])
+            # Dispatched and stopped in one turn: no worker gets it. A stop of the attempt before has no task left.
+            if stop.attempt == owned.job.nodes[stop.node].attempt:
+                commit.stopped_at_dispatch.add(tasks[stop.node])
         elif stop.node in tasks:
             commit.stops.append(tasks[stop.node])
 
@@ -120,15 +135,25 @@ def _redact_event(event: EngineEvent, secrets: Collection[str], redact: Callable
 
 def _task(owned: OwnedJob, task: ResolvedTask, task_id: str) -> NewTask:
     spec, secrets = task.task, None
-    if task.places or owned.secrets or spec.code_fingerprint is not None:
-        secrets = json.dumps(
-            {"places": task.places, "hide": owned.secrets}
-            | ({} if spec.code_fingerprint is None else {"code_fingerprint": spec.code_fingerprint})
-        )
+    if task.places or owned.secrets:
+        secrets = _references(task.places, owned.secrets, spec.code_fingerprint)
+    elif spec.code_fingerprint is not None:
+        secrets = _code_alone(spec.code_fingerprint)
     return NewTask(
         task_id, task.node, task.attempt, owned.queue or spec.queue, spec.handler, task.text, secrets,
         spec.timeout_seconds, isolation_after(owned.job.nodes[task.node].shared_losses),
     )  # fmt: skip
+
+
+def _references(places: Any, hide: Any, code_fingerprint: str | None) -> str:
+    code = {} if code_fingerprint is None else {"code_fingerprint": code_fingerprint}
+    return json.dumps({"places": places, "hide": hide} | code)
+
+
+@lru_cache(maxsize=1_000)
+def _code_alone(code_fingerprint: str) -> str:
+    """Return what most tasks of a graph in code have in common."""
+    return _references([], [], code_fingerprint)
 
 
 async def _store_value(owned: OwnedJob, path: str, value: JsonValue, blobs: OutputBlobs) -> JsonText:

@@ -120,10 +120,12 @@ class DatabaseRoles:
 
 @dataclass(frozen=True, slots=True)
 class LiveServices:
-    """How many orchestrators and workers have a valid lease."""
+    """How many orchestrators and workers have a valid lease, and how many of them drain."""
 
     orchestrators: int
     workers: int
+    draining_orchestrators: int = 0
+    draining_workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -10,7 +11,7 @@ from dagmaster.blob_uris import BlobUri
 from dagmaster.ports.storage import BlobInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from dagmaster.json_types import JsonObject
 
@@ -19,6 +20,13 @@ Artifact = str | PurePath | BlobUri | BlobInfo
 
 _VERSIONS: Final = "dagmaster:artifact_versions"
 """The key under which the versions of artifacts are stored in the data of their checkpoint."""
+
+_EARLIER: Final = "dagmaster:earlier_checkpoints"
+"""The key under which earlier checkpoints are stored in the data of the newest one."""
+
+MAX_EARLIER: Final = 8
+MAX_EARLIER_CHARACTERS: Final = 256 * 1024
+"""How many earlier checkpoints are kept, and how long all of them may be as JSON: each new one is stored with them."""
 
 
 @dataclass(slots=True)
@@ -34,7 +42,8 @@ class Progress:
 class Checkpoint:
     """A point from which another attempt can resume. `data` is JSON; `artifacts` names what it relies on.
 
-    The next attempt gets the checkpoint only if all of them still exist, in the same version where that is known.
+    The next attempt gets the checkpoint only if all of them still exist, in the same version where that is known. If
+    not, it gets the newest of the `earlier` ones of which that is true.
     """
 
     phase: str
@@ -42,6 +51,13 @@ class Checkpoint:
     artifacts: Sequence[Artifact] = ()
     versions: dict[str, str] = field(default_factory=dict)
     """The versions of artifacts, by name, where they are known."""
+    earlier: tuple[Checkpoint, ...] = ()
+    """Those that may be valid when this one is not, the newest first. They have no earlier ones themselves."""
+
+    @property
+    def history(self) -> tuple[Checkpoint, ...]:
+        """Return this checkpoint and the earlier ones, the newest first."""
+        return (replace(self, earlier=()), *self.earlier)
 
     def to_json(self) -> JsonObject:
         """Return the checkpoint as plain JSON data: artifacts by name, and the versions that are known."""
@@ -49,24 +65,57 @@ class Checkpoint:
         versions: JsonObject = {**self.versions}
         versions |= {str(one.uri): one.version for one in self.artifacts if isinstance(one, BlobInfo)}
         body: JsonObject = {"phase": self.phase, "data": self.data, "artifacts": names}
-        return {**body, "versions": versions} if versions else body
+        if versions:
+            body["versions"] = versions
+        if self.earlier:
+            body["earlier"] = [one.to_json() for one in self.earlier]
+        return body
 
     @classmethod
     def from_json(cls, body: dict[str, Any]) -> Checkpoint:
         """Return a checkpoint from its JSON."""
-        return cls(body["phase"], body["data"], tuple(body["artifacts"]), body.get("versions", {}))
+        earlier = tuple(map(cls.from_json, body.get("earlier", ())))
+        return cls(body["phase"], body["data"], tuple(body["artifacts"]), body.get("versions", {}), earlier)
 
     @classmethod
     def from_stored(cls, body: dict[str, Any]) -> Checkpoint:
-        """Return a checkpoint from its row: the versions of its artifacts are in its data (see `data_to_store`)."""
+        """Return a checkpoint from its row: what has no column is in its data (see `data_to_store`)."""
         data = dict(body["data"])
-        return cls(body["phase"], data, tuple(body["artifacts"]), data.pop(_VERSIONS, {}))
+        versions, earlier = data.pop(_VERSIONS, {}), data.pop(_EARLIER, ())
+        return cls.from_json({**body, "data": data, "versions": versions, "earlier": earlier})
 
 
 def data_to_store(checkpoint: dict[str, Any]) -> JsonObject:
-    """Return the data of a checkpoint as it is stored, with the versions of its artifacts."""
+    """Return the data of a checkpoint as it is stored, with the versions of its artifacts and the earlier ones."""
     data: JsonObject = checkpoint["data"]
-    return {**data, _VERSIONS: checkpoint["versions"]} if checkpoint.get("versions") else data
+    hidden = {_VERSIONS: checkpoint.get("versions"), _EARLIER: checkpoint.get("earlier")}
+    return {**data, **{key: value for key, value in hidden.items() if value}}
+
+
+def select_earlier(newest: Checkpoint, earlier: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
+    """Return the checkpoints that may be valid when the newer ones are not: the newest of each phase, as many as fit.
+
+    One that relies on everything that a newer one relies on is not kept: it is stale whenever the newer one is. So a
+    task without artifacts keeps none.
+    """
+    kept: list[Checkpoint] = []
+    phases, requirements, characters = {newest.phase}, [_requirements(newest)], 0
+    for checkpoint in earlier:
+        required = _requirements(checkpoint)
+        if checkpoint.phase in phases or any(newer <= required for newer in requirements):
+            continue
+        characters += len(json.dumps(checkpoint.to_json()))
+        if len(kept) == MAX_EARLIER or characters > MAX_EARLIER_CHARACTERS:
+            break
+        kept.append(checkpoint)
+        phases.add(checkpoint.phase)
+        requirements.append(required)
+    return tuple(kept)
+
+
+def _requirements(checkpoint: Checkpoint) -> set[tuple[str, str | None]]:
+    """Return the artifacts that a saved checkpoint relies on, each with its version where it is known."""
+    return {(str(artifact), checkpoint.versions.get(str(artifact))) for artifact in checkpoint.artifacts}
 
 
 def _name_of(artifact: Artifact) -> Any:

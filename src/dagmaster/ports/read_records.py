@@ -1,4 +1,4 @@
-"""The records of the read port: plain values of jobs, nodes, attempts, events, workflows and the fleet.
+"""The records of the read port: plain values of jobs, nodes, attempts, events and workflows.
 
 Times are seconds since the epoch by the store's clock; `now` is that clock when the record was read.
 Secret inputs are *not* hidden here: `application` redacts before anything leaves it.
@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, Service
+    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, QueueState, Service
     from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.ports.audit_events import StoredEvent
 
@@ -281,13 +280,13 @@ class JobEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFilter:
-    """Which log chunks of a job. `since` and `until` are times, both included.
+    """Which log chunks of a job. Without nodes: of all. `since` and `until` are times, both included.
 
     `contains`: a text, whose ASCII letters match in either case. `words`: at least one of them, as it is written.
     Either may begin at the end of the chunk. With both, a chunk that begins within a line needs no word.
     """
 
-    node_id: str | None = None
+    node_ids: tuple[str, ...] = ()
     attempt: int | None = None
     since: float | None = None
     until: float | None = None
@@ -337,96 +336,6 @@ class VersionRecord:
     now: float
 
 
-# ── The fleet ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class FleetCounts(NamedTuple):
-    """How many orchestrators and workers are alive."""
-
-    orchestrators: int
-    workers: int
-
-
-class QueueBacklog(NamedTuple):
-    """The tasks of a job that no worker has claimed, by queue, and the live workers of that queue (`state`).
-
-    `is_exclusive`: those that wait for a worker without other tasks.
-    """
-
-    queue: str
-    tasks: int
-    oldest_seconds: float
-    state: QueueState = QueueState()
-    is_exclusive: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueRecord:
-    """A queue with tasks. `waiting_exclusive`: those that wait for a worker without other tasks."""
-
-    queue: str
-    waiting: int
-    waiting_exclusive: int
-    claimed: int
-    oldest_seconds: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OrchestratorRecord:
-    """An orchestrator: alive, stopped or dead. `left`: where the jobs of a stopped or dead one are now."""
-
-    owner_id: str
-    host: str
-    pid: int
-    version: str
-    is_alive: bool
-    has_died: bool
-    lease_seconds: float
-    silent_seconds: float
-    age_seconds: float
-    stopped_seconds: float | None
-    jobs: int
-    counters: Mapping[str, Any]
-    left: Mapping[str, int] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerRecord:
-    """A worker: alive, stopped or dead. `left`: where the tasks of a stopped or dead one are now."""
-
-    worker_id: str
-    host: str
-    pid: int
-    version: str
-    queues: tuple[str, ...]
-    concurrency: int
-    is_alive: bool
-    has_died: bool
-    is_draining: bool
-    lease_seconds: float
-    silent_seconds: float
-    age_seconds: float
-    stopped_seconds: float | None
-    running: int
-    prefetched: int
-    processes: int
-    processes_busy: int
-    counters: Mapping[str, Any]
-    finished_last_minute: Mapping[str, int] = field(default_factory=dict)
-    """By queue, as of its last heartbeat."""
-    left: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetRecord:
-    """Live and recently stopped services, and queues."""
-
-    orchestrators: Sequence[OrchestratorRecord]
-    workers: Sequence[WorkerRecord]
-    queues: Sequence[QueueRecord]
-    unowned_jobs: int
-
-
 # ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -441,6 +350,8 @@ class DiagnosisFacts:
     nodes: Sequence[NodeRow]
     owner: Service | None
     orchestrators: int
+    """How many are alive and claim jobs."""
+    draining_orchestrators: int
     failure: AdvanceFailure | None
     cancelled_by: str | None
     cancelled_at: float | None

@@ -46,8 +46,14 @@ class TaskReport:
     """A task that never started and keeps its position in the queue: no attempt is recorded."""
 
 
+class DrainRequest(NamedTuple):
+    """A worker has to drain. `seconds_left`: until it releases what still runs; None: it lets every task finish."""
+
+    seconds_left: float | None = None
+
+
 class HeartbeatAnswer(NamedTuple):
-    """What a worker has to do: tasks to stop, and whether to run an exclusive task.
+    """What a worker has to do: tasks to stop, whether to run an exclusive task, and whether to drain.
 
     `has_exclusive`: a task for a handler of this worker waits that must run alone. A worker that holds other tasks
     learns that only when no idle worker has taken it for a while.
@@ -55,13 +61,14 @@ class HeartbeatAnswer(NamedTuple):
 
     stops: set[str]
     has_exclusive: bool = False
+    drain: DrainRequest | None = None
 
 
 class TaskLedger(Protocol):
     """The registration of a worker, and the reports of its tasks."""
 
     stops: asyncio.Event
-    """Set when a held task has to stop; the next heartbeat returns which."""
+    """Set when a held task has to stop, or the worker to drain; the next heartbeat returns which."""
 
     on_disconnect: Callable[[], None]
     """Called when a connection to the store was lost."""
@@ -69,7 +76,10 @@ class TaskLedger(Protocol):
     async def register(
         self, queues: Sequence[str], concurrency: int, handlers: Mapping[str, str] | None = None
     ) -> None:
-        """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name."""
+        """Register as alive under a new worker id. No queues: serve every queue. `handlers`: version by name.
+
+        A request to drain the registration before is kept.
+        """
 
     async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
         """Publish what a server without the code of handlers has to know; what is published already costs one read."""

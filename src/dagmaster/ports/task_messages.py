@@ -79,7 +79,7 @@ class TaskMessage:
             raise PermanentError(f"the task message is invalid: {'; '.join(errors)}", kind="invalid_message") from None
         values = {name: getattr(message, name) for name in _Message.model_fields if name != "version"}
         values["attempt"] = message.attempt or message.retry_count + 1
-        values["checkpoint"] = message.checkpoint and Checkpoint(**message.checkpoint.model_dump())
+        values["checkpoint"] = message.checkpoint and Checkpoint.from_json(message.checkpoint.model_dump())
         values["dispatched_at"] = message.dispatched_at and message.dispatched_at.timestamp()
         return cls(**values)
 
@@ -136,12 +136,16 @@ _DIGITS = WithJsonSchema({"type": "string", "pattern": "^[0-9]+$"})
 
 
 class CheckpointModel(BaseModel):
-    """A point from which an attempt can resume. `artifacts`: URIs that it relies on; `versions` of some of them."""
+    """A point from which an attempt can resume. `artifacts`: URIs that it relies on; `versions` of some of them.
+
+    `earlier`: older ones, the newest first, for when an artifact is gone.
+    """
 
     phase: str
     data: dict[str, Any] = {}
     artifacts: tuple[str, ...] = ()
     versions: dict[str, str] = {}
+    earlier: tuple[CheckpointModel, ...] = ()
 
 
 def message_schema() -> dict[str, Any]:

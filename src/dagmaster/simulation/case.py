@@ -46,6 +46,8 @@ class Case:
     """The nodes whose handlers kill their worker."""
     growing: Collection[str] = ()
     """The nodes whose handlers add nodes to their job."""
+    drains: bool = False
+    """Whether an operator drains services during the storm."""
     known: Registry | None = None
     """The real handlers, which are not run: their models define the outputs of the mocks."""
     _shapes: Shapes | None = field(default=None, init=False, repr=False)

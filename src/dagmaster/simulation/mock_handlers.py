@@ -114,7 +114,8 @@ async def _add_nodes(ctx: HandlerContext, task: TaskSpec, *, at_once: bool) -> N
     part.tasks[3].definition = {**definition, "params": {"results": None}}
     part.tasks[3].references = [[["results"], first + 2, ["results"]]]
     kind = MemberKind.TASK
-    edges = ((0, 1), (0, 2), (1, 2), (2, 3))
+    # The collector waits for what it collects.
+    edges = ((0, 1), (2, 3))
     part.dependencies = [(kind, first + source, kind, first + target) for source, target in edges]
     if at_once:
         await asyncio.wrap_future(ctx.add_nodes_at_once(part))

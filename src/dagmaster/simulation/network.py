@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.clocks import SystemClock
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.simulation.final_state import Violation
 from dagmaster.simulation.loop import START
-from dagmaster.simulation.oracle import Violation
 from dagmaster.store.memory.database import MemoryDatabase
 
 if TYPE_CHECKING:

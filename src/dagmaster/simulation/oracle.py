@@ -11,6 +11,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.simulation.final_state import TERMINAL, check_finished_job, violate
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,20 +22,13 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TurnCommit
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
-FINISHED: Final = ("COMPLETED", "FAILED", "CANCELLED")
-TERMINAL: Final = (*FINISHED, "SKIPPED")
-
 STATE: Final = (
-    "_owners", "_epochs", "_heartbeats", "_stopped", "_dispatched", "_attempts", "_claims", "_finished", "_terminal",
-    "_keys", "_failures",
+    "_owners", "_epochs", "_heartbeats", "_stopped", "_draining", "_dispatched", "_attempts", "_claims", "_finished",
+    "_terminal", "_keys", "_failures",
 )  # fmt: skip
 
 JOURNAL: Final = frozenset({"append_logs", "checkpoint", "mark_started", "progress"})
 """The operations of the task journal."""
-
-
-class Violation(AssertionError):
-    """A violation of an invariant."""
 
 
 class Oracle:
@@ -47,6 +42,7 @@ class Oracle:
         self._epochs: dict[str, int] = {}
         self._heartbeats: dict[str, float] = {}
         self._stopped: set[str] = set()
+        self._draining: set[str] = set()
         self._dispatched: dict[str, tuple[str, str, int]] = {}
         self._attempts: dict[tuple[str, str, int], str] = {}
         self._claims: dict[str, tuple[str, int]] = {}
@@ -64,6 +60,9 @@ class Oracle:
             "load_owned": self._loaded,
             "reclaim": self._reclaimed,
             "deregister": self._deregistered,
+            "release_jobs": self._jobs_released,
+            "drain": self._drain_requested,
+            "undrain": self._drain_withdrawn,
             "commit_turns": self._committed,
             "report": self._reported,
             "release": self._released,
@@ -112,10 +111,22 @@ class Oracle:
 
     def _deregistered(self, store: Any, _args: tuple[Any, ...], _value: Any) -> None:
         self._stopped.add(_name(store))
+        self._jobs_released(store, (), None)
+        self._find_removed_tasks(by_expiry=False)
+
+    # ── Drains ──
+
+    def _drain_requested(self, _store: Any, args: tuple[Any, ...], value: bool) -> None:  # noqa: FBT001 - a result
+        if value:
+            self._draining.add(args[0])
+
+    def _drain_withdrawn(self, _store: Any, args: tuple[Any, ...], _value: Any) -> None:
+        self._draining.discard(args[0])
+
+    def _jobs_released(self, store: Any, _args: tuple[Any, ...], _value: Any) -> None:
         for job_id, (owner, _) in list(self._owners.items()):
             if owner == _name(store):
                 del self._owners[job_id]
-        self._find_removed_tasks(by_expiry=False)
 
     def _now(self) -> float:
         return self._database.clock.now()
@@ -126,6 +137,8 @@ class Oracle:
     # ── Ownership ──
 
     def _claimed(self, store: Any, _args: tuple[Any, ...], value: list[Any]) -> None:
+        if value and _name(store).split()[-1] in self._draining:
+            violate(f"{_name(store)} claimed something although it was asked to drain")
         if hasattr(store, "owner_id"):
             self._jobs_claimed(store, value)
         else:
@@ -136,20 +149,20 @@ class Oracle:
             job_id = job.row.id
             if job_id in self._owners:
                 owner, epoch = self._owners[job_id]
-                _violate(f"job {job_id} was claimed by {_name(store)} while {owner} owns it (epoch {epoch})")
+                violate(f"job {job_id} was claimed by {_name(store)} while {owner} owns it (epoch {epoch})")
             self._own(store, job)
 
     def _loaded(self, store: Any, _args: tuple[Any, ...], loaded: list[ClaimedJob]) -> None:
         for job in loaded:
             owner = self._owners.get(job.row.id, ("no orchestrator", 0))[0]
             if owner != _name(store):
-                _violate(f"job {job.row.id} was loaded by {_name(store)}, and {owner} owns it")
+                violate(f"job {job.row.id} was loaded by {_name(store)}, and {owner} owns it")
             self._own(store, job)
 
     def _own(self, store: Any, claimed: ClaimedJob) -> None:
         job_id = claimed.row.id
         if claimed.epoch <= self._epochs.get(job_id, 0):
-            _violate(f"job {job_id} was claimed twice with epoch {claimed.epoch}: stale writes cannot be distinguished")
+            violate(f"job {job_id} was claimed twice with epoch {claimed.epoch}: stale writes cannot be distinguished")
         self._epochs[job_id] = claimed.epoch
         self._owners[job_id] = (_name(store), claimed.epoch)
 
@@ -157,7 +170,7 @@ class Oracle:
         for job_id, (owner, _) in list(self._owners.items()):
             if self._database.jobs[job_id].owner_id is None:
                 if not self._may_be_dead(owner, self._lease_seconds):
-                    _violate(f"{owner} was expired by {_name(store)} within its lease")
+                    violate(f"{owner} was expired by {_name(store)} within its lease")
                 del self._owners[job_id]
 
     # ── Turns ──
@@ -170,7 +183,7 @@ class Oracle:
     def _turn_committed(self, store: Any, turn: TurnCommit) -> None:
         job_id = turn.job.id
         if self._owners.get(job_id) != (_name(store), turn.epoch):
-            _violate(
+            violate(
                 f"a stale write was accepted: job {job_id} by {_name(store)}, epoch {turn.epoch}; it is owned by "
                 f"{self._owners.get(job_id)}"
             )
@@ -179,6 +192,8 @@ class Oracle:
             self._is_dispatched(job, task.task_id, task.node_id, task.attempt)
         self._check_terminal(job)
         self._find_removed_tasks(by_expiry=False)
+        if job.row.stopping:
+            self._check_stops(job_id)
         if job.owner_id is None:
             del self._owners[job_id]
 
@@ -186,21 +201,30 @@ class Oracle:
         job_id = job.new.id
         terminal = self._terminal.get((job_id, node_id))
         if terminal is not None and terminal[0] == job.row.run and terminal[1] == "COMPLETED":
-            _violate(f"node {node_id} of job {job_id} completed, and is dispatched again in the same run")
+            violate(f"node {node_id} of job {job_id} completed, and is dispatched again in the same run")
         if (job_id, node_id, attempt) in self._attempts:
-            _violate(f"attempt {attempt} at node {node_id} of job {job_id} was dispatched twice")
+            violate(f"attempt {attempt} at node {node_id} of job {job_id} was dispatched twice")
         self._attempts[job_id, node_id, attempt] = task_id
         self._dispatched[task_id] = (job_id, node_id, attempt)
 
+    def _check_stops(self, job_id: str) -> None:
+        """Check that every task of a job that is stopped was asked to stop: nothing else would end it soon."""
+        for task in self._database.queue.values():
+            if task.job_id == job_id and task.stop_requested_at is None:
+                violate(f"job {job_id} is stopping, and its task {task.task_id} ({task.node_id}) was not asked to stop")
+
     def _check_terminal(self, job: StoredJob) -> None:
-        """Check that a terminal status never changes within a run."""
+        """Check that a terminal status never changes within a run. Superseded children may run again: ADR 0005."""
         run = job.row.run
         for node_id, node in job.nodes.items():
-            status = node.row.status.value
+            status, reason = node.row.status.value, node.row.skip_reason
+            if reason is not None and reason.value == "superseded":
+                self._terminal.pop((job.new.id, node_id), None)
+                continue
             key = (job.new.id, node_id)
             before = self._terminal.get(key)
             if before is not None and before[0] == run and before[1:] != (status, _text(node.output)):
-                _violate(f"node {node_id} of job {job.new.id} was {before[1]}, and is {status} in the same run {run}")
+                violate(f"node {node_id} of job {job.new.id} was {before[1]}, and is {status} in the same run {run}")
             if status in TERMINAL:
                 self._terminal[key] = (run, status, _text(node.output))
             else:
@@ -215,11 +239,11 @@ class Oracle:
         for task in claimed:
             name = f"task {task.task_id} ({task.node_id}, attempt {task.attempt})"
             if task.task_id not in self._dispatched:
-                _violate(f"{name} was claimed, and no accepted turn dispatched it")
+                violate(f"{name} was claimed, and no accepted turn dispatched it")
             if task.task_id in self._finished:
-                _violate(f"{name} was claimed, and has finished: {self._finished[task.task_id]}")
+                violate(f"{name} was claimed, and has finished: {self._finished[task.task_id]}")
             if task.task_id in self._claims:
-                _violate(f"{name} was claimed by {_name(store)} while {self._claims[task.task_id][0]} has it")
+                violate(f"{name} was claimed by {_name(store)} while {self._claims[task.task_id][0]} has it")
             self._claims[task.task_id] = (_name(store), task.token)
 
     def _reported(self, store: Any, args: tuple[Any, ...], accepted: set[str]) -> None:
@@ -229,9 +253,9 @@ class Oracle:
                 continue
             holder = self._claims.pop(report.task_id, None)
             if holder != (_name(store), report.token):
-                _violate(f"a stale report was accepted: task {report.task_id} by {_name(store)}, claimed by {holder}")
+                violate(f"a stale report was accepted: task {report.task_id} by {_name(store)}, claimed by {holder}")
             if report.task_id in self._database.queue:
-                _violate(f"task {report.task_id} was reported, and is still in its queue")
+                violate(f"task {report.task_id} was reported, and is still in its queue")
             self._finish(report.task_id, report.status)
 
     def _released(self, store: Any, args: tuple[Any, ...], released: set[str]) -> None:
@@ -239,11 +263,11 @@ class Oracle:
             if report.task_id in released:
                 holder = self._claims.pop(report.task_id, None)
                 if holder != (_name(store), report.token):
-                    _violate(f"task {report.task_id} was released by {_name(store)}, and is claimed by {holder}")
+                    violate(f"task {report.task_id} was released by {_name(store)}, and is claimed by {holder}")
 
     def _finish(self, task_id: str, status: str) -> None:
         if task_id in self._finished:
-            _violate(f"task {task_id} was reported twice: {self._finished[task_id]}, and {status}")
+            violate(f"task {task_id} was reported twice: {self._finished[task_id]}, and {status}")
         self._finished[task_id] = status
         job_id, node_id, _ = self._dispatched[task_id]
         self._failures[job_id, node_id] += status == "FAILED"
@@ -263,7 +287,7 @@ class Oracle:
             if holder is not None and by_expiry:
                 self._check_charge(task_id, holder[0], held[holder[0]])
             if holder is not None and by_expiry and not self._may_be_dead(holder[0], self._worker_lease_seconds):
-                _violate(f"{holder[0]} was expired within its lease: task {task_id} was lost")
+                violate(f"{holder[0]} was expired within its lease: task {task_id} was lost")
             self._finish(task_id, "LOST" if by_expiry else "RELEASED")
 
     def _check_charge(self, task_id: str, worker: str, held: int) -> None:
@@ -271,13 +295,13 @@ class Oracle:
         results = (stored for stored in self._database.results.values() if stored.task_id == task_id)
         is_charged = any(json.loads(stored.result.error or "{}").get("alone") for stored in results)
         if is_charged != (held == 1):
-            _violate(f"task {task_id} was {'' if is_charged else 'not '}charged: {worker} died with {held} tasks")
+            violate(f"task {task_id} was {'' if is_charged else 'not '}charged: {worker} died with {held} tasks")
 
     def _journal_written(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
         before, self._before = self._before, {}
         if before != {key: self._journal_entry(*key) for key in before}:
             written = "the start, logs, progress or a checkpoint"
-            _violate(f"{_name(store)} wrote {written} of a task that it has not claimed: {args[0]}")
+            violate(f"{_name(store)} wrote {written} of a task that it has not claimed: {args[0]}")
 
     def _journal_of_others(self, name: str, entries: Any) -> dict[tuple[str, str], Any]:
         """Return the journal entries that this call must not change: those of tasks whose claim has another token."""
@@ -314,7 +338,7 @@ class Oracle:
             if job.idempotency_key is not None:
                 first = self._keys.setdefault((job.submitted_by, job.idempotency_key), result.job_id)
                 if first != result.job_id:
-                    _violate(f"key {job.idempotency_key!r} made two jobs: {first} and {result.job_id}")
+                    violate(f"key {job.idempotency_key!r} made two jobs: {first} and {result.job_id}")
 
     # ── Final state ──
 
@@ -323,79 +347,18 @@ class Oracle:
         database = self._database
         for job_id in self.accepted:
             if job_id not in database.jobs:
-                _violate(f"job {job_id} was accepted, and is lost")
+                violate(f"job {job_id} was accepted, and is lost")
         for kind, rows in (("a task", database.queue), ("a result", database.results), ("a command", database.inbox)):
             for row in rows.values():
-                _violate(f"{kind} is left behind: {row}")
+                violate(f"{kind} is left behind: {row}")
         for job in database.jobs.values():
-            self._check_job(job)
+            self._check_terminal(job)
+            check_finished_job(job, database, self._outcome_of)
 
-    def _check_job(self, job: StoredJob) -> None:
-        job_id = job.new.id
-        if job.row.status.value not in FINISHED:
-            _violate(f"job {job_id} is {job.row.status.value} at the end")
-        self._check_terminal(job)
-        if [event.seq for event in job.events] != list(range(1, len(job.events) + 1)):
-            _violate(f"the events of job {job_id} have gaps: {[event.seq for event in job.events]}")
-        kinds = Counter(event.type for event in job.events)
-        if kinds["JobStarted"] != 1 or not 1 <= kinds["JobFinished"] <= job.row.run:
-            _violate(f"job {job_id} started or finished too often: {dict(kinds)}")
-        epochs = [event.data["epoch"] for event in job.events if event.type == "JobClaimed"]
-        if epochs != sorted(set(epochs)):
-            _violate(f"the epochs of job {job_id} do not increase: {epochs}")
-        run, completed = 1, set[tuple[str | None, int]]()
-        for event in job.events:
-            run += event.type == "JobResumed"
-            if event.type == "NodeCompleted":
-                if (event.node, run) in completed:
-                    _violate(f"node {event.node} of job {job_id} completed twice in run {run}")
-                completed.add((event.node, run))
-        self._check_nodes(job)
-        self._check_batches(job)
-
-    def _check_batches(self, job: StoredJob) -> None:
-        """Check that each call that added nodes at once was accepted, once; and each success with its nodes."""
-        if job.row.status.value != "COMPLETED":
-            return
-        written = [batch for batch in job.batches.values() if batch.rows is not None]
-        calls = Counter(batch.key[:2] for batch in written if batch.key is not None)
-        for call, times in calls.items():
-            if times > 1:
-                _violate(f"job {job.new.id}: call {call[1]} of {call[0]} added nodes {times} times")
-        for batch in written:
-            if batch.accepted_order is None:
-                _violate(f"job {job.new.id} completed without batch {batch.number}, which was stored")
-        added = {record.node_id for batch in written for record in (batch.rows.nodes if batch.rows else ())}
-        for node_id in added - job.nodes.keys():
-            _violate(f"job {job.new.id} completed, and node {node_id}, which was added, never ran")
-
-    def _check_nodes(self, job: StoredJob) -> None:
-        job_id = job.new.id
-        children: dict[str, list[int]] = {}
-        for node_id, node in job.nodes.items():
-            row = node.row
-            if row.status.value not in TERMINAL:
-                _violate(f"job {job_id} has finished, and its node {node_id} is {row.status.value}")
-            if row.parent is not None and row.fan_out_index is not None:
-                children.setdefault(row.parent, []).append(row.fan_out_index)
-            if node.output is not None and node.task_id is not None:
-                output = json.loads(node.output.text or "{}")
-                # Only a mapping names the attempt that made it.
-                attempt = output.get("attempt", row.attempt) if isinstance(output, dict) else row.attempt
-                if attempt != row.attempt:
-                    _violate(f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}")
-            if not any(event.node == node_id for event in job.events):
-                _violate(f"job {job_id}: node {node_id} has no event, and is {row.status.value}")
-            attempts = sorted(key[2] for key in self._database.attempts if key[:2] == (job_id, node_id))
-            if attempts != list(range(1, len(attempts) + 1)):
-                _violate(f"job {job_id}: the attempts at {node_id} are {attempts}")
-        for fan_id, numbers in children.items():
-            if sorted(numbers) != list(range(len(numbers))):
-                _violate(f"job {job_id}: the children of {fan_id} are {sorted(numbers)}")
-
-
-def _violate(message: str) -> None:
-    raise Violation(message)
+    def _outcome_of(self, job_id: str, node_id: str, attempt: int) -> str | None:
+        """Return how a dispatched attempt ended, by its report; None if it was not dispatched."""
+        task_id = self._attempts.get((job_id, node_id, attempt))
+        return None if task_id is None else self._finished.get(task_id, "not reported")
 
 
 def _name(store: Any) -> str:

@@ -24,10 +24,11 @@ from dagmaster.orchestrator.service import Orchestrator
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import redact_value
+from dagmaster.simulation.final_state import Violation
 from dagmaster.simulation.loop import HOST, SERVER, START, SimulatedLoop, Stuck
 from dagmaster.simulation.mock_handlers import MockHandlers
 from dagmaster.simulation.network import Faults, Network, RemoteStore
-from dagmaster.simulation.oracle import Oracle, Violation
+from dagmaster.simulation.oracle import Oracle
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
@@ -54,6 +55,7 @@ STORM_SECONDS: Final = 25.0
 CALM_SECONDS: Final = 600.0
 """Longer than every lease, every retry and every poll together."""
 
+UNDRAIN_SHARE: Final = 0.7
 CALM_SHARE: Final = 0.15
 COMPARED_EVERY: Final = 3
 """One of so many schedules is compared with a calm one, which doubles its time."""
@@ -218,6 +220,9 @@ class World:
             self._start_worker()
         for number, graph in enumerate(self._case.graphs):
             self._start_client(graph, number)
+        if self._case.drains:
+            operator = self._host("operator", lambda: None)
+            self._loop.create_task(self._drain_services(operator), context=operator.context())
         if self.network.faults.stop:
             self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
         await self._until_finished(STORM_SECONDS)
@@ -323,6 +328,25 @@ class World:
         if start is not None:
             self._loop.call_later(self._rng.uniform(0.0, 3.0), start)
         self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
+
+    async def _drain_services(self, host: Host) -> None:
+        """Drain services as an operator does, one after the other, and let most of them claim again after a while."""
+        remote: Any = RemoteStore(self.network, host, MemoryClientStore(self.database), self.oracle)
+        while self.network.is_stormy:
+            await asyncio.sleep(self._rng.uniform(0.1, 3.0))
+            services = sorted((*self.database.orchestrators, *self.database.workers))
+            if not services:
+                continue
+            service_id = self._rng.choice(services)
+            grace_seconds = self._rng.choice((None, 0.0, 2.0))
+            await self._retry(partial(remote.drain, service_id, grace_seconds=grace_seconds))
+            await asyncio.sleep(self._rng.uniform(0.1, 6.0))
+            if self._rng.random() < UNDRAIN_SHARE:
+                await self._retry(partial(remote.undrain, service_id))
+        # Later than every request that is still on its way.
+        await asyncio.sleep(CALM_SECONDS / 10)
+        for service_id in sorted((*self.database.orchestrators, *self.database.workers)):
+            await remote.undrain(service_id)
 
     def _kill_current_host(self) -> None:
         host = HOST.get()

@@ -13,6 +13,7 @@ from dagmaster.engine.advance import advance
 from dagmaster.engine.decisions import REPORTED, AddNodes, Complete, Decision, Expand, FinishJob, Need
 from dagmaster.engine.events import (
     Approved,
+    BacklogDue,
     CancelRequested,
     ChildJobFinished,
     DispatchRejected,
@@ -59,8 +60,10 @@ class Driver:
     # ── One event ──
 
     def apply(self, event: EngineEvent, *, output: Any = None) -> list[Decision]:
-        """Apply an event, answer every need that follows from it, and return all decisions."""
+        """Apply an event, start everything that is ready, answer every need that follows; return all decisions."""
         decided = self.step(event, output=output)
+        while self.job.backlog:
+            decided += self.step(BacklogDue())
         answered = 0
         while answered < len(decided):
             decision = decided[answered]

@@ -233,13 +233,13 @@ class World:
             await self._running.pop(service)
 
     async def kill(self, service: Orchestrator | Worker) -> None:
-        """End it as `kill -9` would: nothing more is written, nobody is told. Its lease is still on."""
+        """Kill it as `kill -9` would: it writes and sends nothing more. Its lease has not expired."""
         life = self._running.pop(service)
         life.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await life
         if isinstance(service, Worker):
-            # Its reports go nowhere: nobody is there to write them.
+            # Its reports are dropped: no process is left to write them.
             await asyncio.gather(*(lane.close() for lane in service._pools.values()))
         store = service.ledger if isinstance(service, Worker) else service.store
         assert isinstance(store, PostgresOrchestratorStore | PostgresWorkerStore)
@@ -363,14 +363,14 @@ class World:
         return result[0][0] if result else None
 
     async def until(self, sql: str, *arguments: Any) -> None:
-        """Wait until a question is answered with yes. The database tells nobody when that is."""
+        """Wait until a query returns true. The database does not notify of that."""
         async with asyncio.timeout(A_LONG_WHILE):
             while not await self.value(sql, *arguments):
                 self._check_services()
                 await asyncio.sleep(0.005)
 
     def _check_services(self) -> None:
-        """Nobody has to wait for what the dead were to do."""
+        """Fail at once if a service has died: a test must not wait for it."""
         for service, life in self._running.items():
             assert not life.done(), f"{type(service).__name__} died: {life.exception()!r}"
 
@@ -454,9 +454,11 @@ class World:
     # ── Audit ──
 
     async def _audit(self) -> None:
-        assert not await self.rows("SELECT id FROM dag_jobs WHERE owner_id IS NOT NULL"), "who stops owns nothing"
+        assert not await self.rows("SELECT id FROM dag_jobs WHERE owner_id IS NOT NULL"), (
+            "a stopped orchestrator owns jobs"
+        )
         left = "SELECT i.* FROM dag_inbox i JOIN dag_jobs j ON j.id = i.job_id WHERE j.status = ANY($1)"
-        assert not await self.rows(left, list(FINISHED)), "what was asked of jobs that are over was answered"
+        assert not await self.rows(left, list(FINISHED)), "a finished job has unprocessed commands"
         assert self._connection is not None
         violations = await audit(self._connection, lease_seconds=A_LEASE, worker_lease_seconds=A_LEASE)
         assert not violations.violations, "\n".join(map(str, violations.violations))

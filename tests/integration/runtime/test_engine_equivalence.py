@@ -218,7 +218,7 @@ outputs: {failed: "{{ nodes.fan.failed }}", outputs: "{{ nodes.fan.outputs }}"}
 
 @pytest.mark.parametrize("on_failure", ["finish_running", "cancel_running", "continue"])
 async def test_nodes_after_a_failure_follow_the_workflow_file(world: World, on_failure: str):
-    # Nobody waits so long, unless the failure stops nothing.
+    # No wait is this long, unless the failure stops nothing.
     seconds = 0.05 if on_failure == "continue" else 600
     text = f"""
 name: rest

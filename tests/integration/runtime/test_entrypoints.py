@@ -105,7 +105,7 @@ async def test_a_worker_without_the_module_says_so_in_why(world: World):
     reason = (await world.why(report.job_id)).reason_for("load").sentence
     assert f"'{ETL}.load'" in reason
     assert f"the module '{ETL}' is not allowed here (--handlers allows functions of {ETL}.steps)" in reason
-    assert f"start a worker with `--handlers {ETL}`, and resume the job" in reason
+    assert f"start one with `--handlers {ETL}`, or with the module or file that defines it" in reason
 
 
 async def test_a_task_is_left_to_the_worker_that_has_its_package(world: World):

@@ -1,4 +1,4 @@
-"""Hosts whose clocks are wrong. The database's time decides, so nobody is believed dead, and nothing fires early."""
+"""Hosts whose clocks are wrong. The database's time decides, so no service is taken for dead, and no timer fires early."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_a_handler_that_blocks_its_loop_fails_and_its_neighbours_lose_no_r
     assert await world.attempts(report.job_id, "b") == ["RELEASED", "COMPLETED"]
     log = await world.log(report.job_id, "a")
     assert log.index("about to block") < log.index("blocks the event loop") < log.index("in _block")
-    # The thread that is left behind comes to itself: nobody listens.
+    # The abandoned thread continues; its result is ignored.
     blocking.release.set()
     await blocking.returned.wait()
     assert (await world.run("{name: m, nodes: {a: {handler: echo}}}")).status == "COMPLETED"

@@ -1,4 +1,4 @@
-"""What tasks give, and what nobody may see: large outputs, outputs that are none, secrets."""
+"""Outputs of tasks: large ones, invalid ones, and secrets, which are never shown."""
 
 from __future__ import annotations
 

@@ -291,7 +291,7 @@ class TestAServerThatDies:
         await world.worker()
         with Listening("dagmaster.orchestrator") as owners, Listening("dagmaster.worker") as workers:
             world.kill_server()
-            # Nobody asks for anything when it dies: the next call of each finds a server again.
+            # No call is under way when it dies: the next call of each service reaches a server again.
             for message in (owners, workers):
                 async with asyncio.timeout(A_LONG_WHILE):
                     await message.is_back.wait()

@@ -70,7 +70,7 @@ async def test_the_jobs_of_a_dead_orchestrator_are_claimed_after_its_lease_has_e
     await world.kill(first)
     second = await world.orchestrator()
     gate.open()
-    # Reported to nobody, and kept.
+    # Reported without an owner, and kept.
     await world.until("SELECT count(*) = 1 FROM dag_task_results")
     assert await owner(world, job) == owner_of(first)
     await world.silence(first)
@@ -243,7 +243,7 @@ async def test_a_job_that_cannot_be_written_stops_no_other(world: World):
 
 
 async def test_a_job_that_is_owned_and_not_known_is_loaded(world: World):
-    """The answer to a claim may be lost after it was committed: nobody else may take the job, and its owner must."""
+    """The answer to a claim may be lost after it was committed: no other orchestrator may claim the job, and its owner must load it."""
     owner = await world.orchestrator()
     await world.worker()
     job = await world.submit("{name: n, nodes: {w: {type: wait, signal: go}}}")

@@ -60,7 +60,7 @@ async def test_prefetched_tasks_behind_long_ones_are_released_to_another_worker(
     await world.until("SELECT count(*) = 2 AND count(DISTINCT worker_id) = 2 FROM dag_task_queue")
     file.touch()
     assert (await world.finished(job)).status == "COMPLETED"
-    # Nobody is told of what never began.
+    # A task that never started has no events.
     assert await world.types(job, "AttemptFailed", "AttemptLost", "AttemptReleased") == []
 
 
@@ -79,7 +79,7 @@ async def test_a_task_that_is_claimed_again_while_its_release_is_in_flight_runs_
         tokens = {report.task_id: report.token for report in reports}
         free = await release(reports)
         async with asyncio.timeout(10):
-            while any(one.held[task_id].token == tokens[task_id] for task_id in free):  # noqa: ASYNC110 - nobody tells
+            while any(one.held[task_id].token == tokens[task_id] for task_id in free):  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.01)
         again.set()
         return free

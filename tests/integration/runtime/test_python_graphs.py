@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 
 from dagmaster import (
+    Context,
     Group,
     JobStatus,
     OrchContext,
@@ -21,10 +24,13 @@ from dagmaster import (
     health_check,
     list_workers,
     register_worker,
+    retry_failed_tasks,
     run_job_test,
     worker_heartbeat,
 )
+from dagmaster.engine import backlog
 from dagmaster.errors import NodesRejected
+from dagmaster.orchestrator.owned_job import OwnedJob
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,19 +89,54 @@ async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, m
     assert report.nodes["after"]["status"] == "COMPLETED"
 
 
+async def test_a_job_that_failed_in_its_context_is_resumed_without_the_hold(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    await world.worker()
+    async with OrchContext() as context:
+        broken = create_task("flaky", {"fail_times": 1}, queue="q", name="broken", retry="none")
+        job = await context.create_job("fails", broken)
+        assert (await world.finished(str(job.id))).status == "FAILED"
+    await retry_failed_tasks(job.id)
+    assert (await world.finished(str(job.id), run=2)).status == "COMPLETED"
+
+
 async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_database(world, place, monkeypatch)
     job = await create_job("plain", [create_task("echo", queue="q"), create_task("echo", queue="q", name="named")])
     added = await add_task_to_job(job.id, "echo", {"n": 5}, queue="q")
+    applied = await Context(job_id=job.id).apply([create_task("echo", queue="q", name="applied")])
+    assert [task.node_id for task in applied] == ["applied"]
     with pytest.raises(NodesRejected, match="'named' already"):
         await add_task_to_job(job.id, "echo", queue="q", name="named")
     await world.orchestrator()
     await world.worker()
     report = await world.finished(str(job.id))
     assert report.status == "COMPLETED"
-    assert sorted(report.nodes) == sorted(["echo", "named", str(added.node_id)])
+    assert sorted(report.nodes) == sorted(["context_hold_b3_1", "applied", "echo", "named", str(added.node_id)])
+
+
+async def test_the_next_owner_starts_what_the_last_one_had_not_started(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    monkeypatch.setattr(backlog, "START_BATCH", 2)
+    job = await create_job("many", [create_task("echo", {"n": number}, queue="q") for number in range(7)])
+    with mock.patch.object(OwnedJob, "timers_after", return_value=()):
+        # It starts a first slice, and no other.
+        first = await world.orchestrator()
+        await world.until_event(str(job.id), "NodeDispatched")
+        await world.stop(first)
+    assert await world.value("SELECT count(*) FROM dag_node_states WHERE job_id = $1", job.id) == 2
+    await world.orchestrator()
+    await world.worker()
+    report = await world.finished(str(job.id))
+    assert (report.status, len(report.nodes)) == ("COMPLETED", 7)
+    assert len(await world.events(str(job.id), "NodeDispatched")) == 7
 
 
 async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(
@@ -111,6 +152,8 @@ async def test_workers_of_code_are_alive_while_they_call(world: World, place: Pa
     async with OrchContext():
         worker = await register_worker("worker-01", 12345)
         await worker_heartbeat(worker.id)
-        assert [one.id for one in await list_workers(status=WorkerStatus.ACTIVE)] == [worker.id]
+        (shown,) = await list_workers(status=WorkerStatus.ACTIVE)
+        assert (shown.id, shown.hostname) == (worker.id, "worker-01")
+        assert worker.started_at - timedelta(minutes=1) < shown.started_at <= shown.last_heartbeat
         health = await health_check()
         assert (health["database"], health["orchestrators"], bool(health)) == (True, False, False)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from dagmaster import HandlerContext
 from dagmaster.application.submission import Submission
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
 from dagmaster.orchestrator import service
-from tests.integration.runtime.runtime_world import read
+from tests.integration.runtime.runtime_world import Gate, read
 
 if TYPE_CHECKING:
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
@@ -106,6 +107,35 @@ async def test_a_job_may_end_and_be_resumed_in_one_turn(world: World):
         await world.until("SELECT run = 2 FROM dag_jobs")
     await world.send(job, "signal", name="go", payload={})
     assert (await world.finished(job, run=2)).status == "COMPLETED"
+
+
+async def test_a_node_may_complete_and_run_again_in_one_turn(world: World):
+    """Its completion belongs to the first attempt, and a cancel reaches the second one."""
+    gate = Gate()
+
+    @handler("gated", queue="q")
+    async def gated(ctx: HandlerContext) -> None:
+        if ctx.attempt == 1:
+            await gate.wait()
+        else:
+            await asyncio.Event().wait()
+
+    world.handlers.append(gated)
+    first = await world.orchestrator()
+    await world.worker()
+    job = await world.submit("{name: n, nodes: {a: {handler: gated}}}")
+    await world.until_claimed()
+    await world.stop(first)
+    gate.open()
+    await world.until("SELECT EXISTS (SELECT FROM dag_task_results)")
+    await world.send(job, "cancel")
+    await world.send(job, "resume", nodes=["a"])
+    await world.orchestrator()
+    await world.until("SELECT run = 2 FROM dag_jobs")
+    await world.until_claimed()
+    await world.send(job, "cancel")
+    assert (await world.finished(job, run=2)).status == "CANCELLED"
+    assert [event["attempt"] for event in await world.events(job, "NodeCompleted")] == [1]
 
 
 async def test_the_next_owner_continues_the_expansion_of_a_fan_out(world: World):

@@ -108,7 +108,7 @@ async def test_the_checkpoint_of_a_failed_attempt_is_given_to_the_next(world: Wo
 
 
 async def test_a_checkpoint_is_stored_at_once_and_waits_for_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("dagmaster.worker.service.FLUSH_SECONDS", 3600.0)
+    monkeypatch.setattr("dagmaster.worker.telemetry_flush.FLUSH_SECONDS", 3600.0)
     gate = Gate()
 
     @handler("saves", queue="q")

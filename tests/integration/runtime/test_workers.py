@@ -271,7 +271,7 @@ async def test_an_expired_worker_drops_its_report_and_registers_again(world: Wor
 
 async def _until_dropped(world: World, worker: Worker) -> None:
     async with asyncio.timeout(30):
-        while not worker.counters["dropped"]:  # noqa: ASYNC110 - a counter tells nobody
+        while not worker.counters["dropped"]:  # noqa: ASYNC110 - a counter has no event
             await asyncio.sleep(0.005)
 
 
@@ -321,7 +321,7 @@ async def test_a_task_whose_claim_is_stale_is_stopped_and_its_output_is_dropped(
     await cleaned.wait()
     assert await world.attempts(job, "a") == ["COMPLETED"]
     async with asyncio.timeout(30):
-        while first.held:  # noqa: ASYNC110 - a dict tells nobody
+        while first.held:  # noqa: ASYNC110 - a dict has no event
             await asyncio.sleep(0.005)
     assert first.counters["completed"] == 0
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from dagmaster.engine import backlog, fanout
 from dagmaster.engine import events as ev
-from dagmaster.engine import fanout
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
     REPORTED,
@@ -44,8 +44,8 @@ MAX_NODES = 12
 
 @contextmanager
 def batches_of(size: int) -> Iterator[None]:
-    """Children are made this many in a step."""
-    with mock.patch.object(fanout, "EXPAND_BATCH", size):
+    """So many children are made in a step, and one task fewer is started: a job of these tests has few at once."""
+    with mock.patch.object(fanout, "EXPAND_BATCH", size), mock.patch.object(backlog, "START_BATCH", size - 1):
         yield
 
 
@@ -139,7 +139,7 @@ class Proof:
                 assert (decision.error or {})["node"] == first.id
 
     def check_outstanding(self, twin: Job) -> None:
-        """After a reload, exactly the needs that nobody answered are asked for again."""
+        """After a reload, exactly the unanswered needs are requested again."""
         asked = {need.node: set(need.refs) for need in pending_needs(twin) if isinstance(need, Need)}
         assert asked.keys() == self.needs.keys()
         for node_id, need in self.needs.items():
@@ -179,6 +179,7 @@ class Proof:
                 result.append((answers(chance, node.id, node.spec), now))
             if node.wake_at is not None:
                 result.append((ev.TimerFired(node.id), max(now, node.wake_at)))
+        result += [(ev.BacklogDue(), now)] if self.job.backlog else []
         result += [(event, now) for event in self.withdrawn]
         return result
 
@@ -211,6 +212,7 @@ class Proof:
             ev.RetryRequested(node.id),
             ev.ResumeRequested(),
             ev.JobStarted(),
+            ev.BacklogDue(),
             ev.TimerFired(node.id),
             ev.TimerFired(),
             ev.SignalReceived(pick(chance, ["go", "stop", "other"]), {"n": chance.number(0, 2)}),
@@ -307,8 +309,8 @@ def essence(decision: Decision) -> tuple[Any, ...]:
     match decision:
         case Need(refs=names) | AddNodes(nodes=names):
             return name, frozenset(names)
-        case Complete(output=output):
-            return name, "reported" if output is REPORTED else output
+        case Complete(output=output, reused=reused, attempt=attempt):
+            return name, "reported" if output is REPORTED else output, attempt if reused is None else None
         case Fail(error=error):
             return name, error["kind"]
         case Withdraw(attempt=attempt, then=then):
@@ -353,6 +355,7 @@ def derived(job: Job) -> dict[str, Any]:
         "job": (job.open, job.failed, job.finish_seq, job.children_made, job.ending, job.stopping),
         "wiring": (job.graph.wiring.leaves, job.graph.wiring.dependents, job.graph.wiring.waits),
         "specs": job.graph.specs,
+        "backlog": set(job.backlog),
     }
     for node in job.nodes.values():
         if isinstance(node, FanOut):

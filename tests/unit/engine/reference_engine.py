@@ -84,6 +84,8 @@ class Reference:
         self.stopping = False
         self.signals: dict[str, Any] = {}
         self.asked_to_stop: set[tuple[str, int]] = set()
+        # Tasks that could start, and are left to a later step.
+        self.backlog: set[str] = set()
         # Of the step under way.
         self.now = 0.0
         self.out: list[d.Decision] = []
@@ -91,12 +93,15 @@ class Reference:
         self.at_once: set[str] = set()
         self.began: list[str] = []
         self.sweep_due = False
+        self.tasks_started = 0
+        self.held_back: set[str] = set()
 
     # ── The step ──
 
     def advance(self, event: ev.EngineEvent, now: float, order: Iterable[str] = ()) -> list[d.Decision]:
         """Return what `advance` must decide; `order` says which of several ready nodes starts first."""
         self.now, self.out, self.at_once, self.began, self.sweep_due = now, [], set(), [], False
+        self.tasks_started, self.held_back = 0, set(self.backlog)
         self.rank = {}
         for place, node_id in enumerate(order):
             parts = [node_id] if node_id.endswith("__start") else node_id.split("__")
@@ -109,6 +114,8 @@ class Reference:
         self.react(event)
         while self.something_follows():
             pass
+        is_running = self.status is JobStatus.RUNNING and not self.ending
+        self.backlog = {node.id for node in self.satisfied() if self.can_wait(node)} if is_running else set()
         ignored = any(isinstance(decision, d.Ignore) for decision in self.out)
         if self.status is JobStatus.RUNNING and self.all_over() and not ignored:
             self.conclude()
@@ -171,10 +178,9 @@ class Reference:
     def start_one(self) -> bool:
         if self.ending:
             return False
+        is_full = self.tasks_started >= self.batch - 1
         ready = [
-            node
-            for node in self.top_level()
-            if node.status is NodeStatus.PENDING and self.gate(self.needs(node)) == SATISFIED
+            node for node in self.satisfied() if node.id not in self.held_back and not (is_full and self.can_wait(node))
         ]
         ready += [self.nodes[node_id] for node_id in self.at_once]
         for fan in self.live():
@@ -186,8 +192,29 @@ class Reference:
                     ready.append(waiting[0])
         if not ready or self.status is not JobStatus.RUNNING:
             return False
-        self.start(min(ready, key=lambda node: self.rank.get(node.id, math.inf)))
+        chosen = min(ready, key=lambda node: self.rank.get(node.id, math.inf))
+        self.tasks_started += chosen.status is NodeStatus.PENDING and self.can_wait(chosen)
+        self.start(chosen)
         return True
+
+    def satisfied(self) -> list[State]:
+        pending = [node for node in self.top_level() if node.status is NodeStatus.PENDING]
+        return [node for node in pending if self.gate(self.needs(node)) == SATISFIED]
+
+    def can_wait(self, node: State) -> bool:
+        """Return whether a node may start in a later step: a task that nothing can reach in another way meanwhile."""
+        is_task = node.parent is None and isinstance(node.spec, g.TaskSpec)
+        return is_task and not self.has_any_of(self.needs(node))
+
+    def has_any_of(self, gate: g.Gate | g.Leaf | None) -> bool:
+        members = gate.members if isinstance(gate, g.Gate) else ()
+        return getattr(gate, "kind", None) is g.GateKind.ANY or any(map(self.has_any_of, members))
+
+    def on_backlog_due(self, _: ev.BacklogDue) -> None:
+        if not self.backlog:
+            self.ignore()
+        in_order = sorted(self.backlog, key=lambda node_id: (len(node_id), node_id))
+        self.held_back = set(in_order[self.batch - 1 :])
 
     # ── Groups ──
 
@@ -303,6 +330,8 @@ class Reference:
             self.known_needs.clear()
             return False
         self.out.append(d.AddNodes(batch.numbers, tuple(node.id for node in new)))
+        # A task that has to wait again is no longer one that could start.
+        self.held_back -= {each for each in changed if self.gate(self.needs(self.nodes[each])) != SATISFIED}
         for node in new if self.ending else []:
             if self.cancel_requested:
                 self.cancel(node)
@@ -444,7 +473,7 @@ class Reference:
             self.ignore()
             return
         if node.status in HELD:
-            # Nobody was given the attempt, and nobody was asked to stop it.
+            # The attempt was not dispatched, and no worker was asked to stop it.
             self.asked_to_stop.discard((node.id, node.attempt))
             node.attempt -= 1
         node.error = None
@@ -587,7 +616,12 @@ class Reference:
     def on_resolution_failed(self, event: ev.ResolutionFailed) -> None:
         if event.node is None:
             if self.all_over() and self.status is JobStatus.RUNNING:
-                self.finish(JobStatus.FAILED, kind="expression")
+                has_result = self.graph.outputs is not None or bool(self.graph.result_nodes)
+                # A result that no author asked for does not fail the job.
+                if has_result:
+                    self.finish(JobStatus.FAILED, kind="expression")
+                else:
+                    self.finish(JobStatus.COMPLETED)
             else:
                 self.ignore()
             return
@@ -827,7 +861,7 @@ class Reference:
 
     def complete(self, node: State, output: Any) -> None:
         node.error = None
-        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, output))
+        self.over(node, NodeStatus.COMPLETED, d.Complete(node.id, output, attempt=node.attempt))
 
     def skip(self, node: State, reason: SkipReason) -> None:
         node.skip_reason = reason
@@ -869,8 +903,26 @@ class Reference:
     def result_refs(self) -> tuple[Any, ...]:
         if self.graph.outputs is not None:
             return self.graph.outputs.refs
-        completed = [each for each in self.graph.result_nodes if self.nodes[each].status is NodeStatus.COMPLETED]
+        completed = [each for each in self.result_nodes() if self.nodes[each].status is NodeStatus.COMPLETED]
         return tuple(("nodes", each, "output") for each in completed)
+
+    def result_nodes(self) -> tuple[str, ...]:
+        """Return the nodes whose outputs are the result: without any in the workflow, those that nothing waits for."""
+        if self.graph.result_nodes:
+            return self.graph.result_nodes
+        needed = {
+            leaf.node
+            for node in self.top_level()
+            if (gate := self.needs(node))
+            for leaf in gate.leaves()
+            if self.nodes[leaf.node].spec.group != node.id
+        }
+        return tuple(
+            node.id
+            for node in self.top_level()
+            if not isinstance(node.spec, g.GroupSpec | g.WaitSpec)
+            and needed.isdisjoint([node.id, *(group.id for group in self.groups_around(node))])
+        )
 
     def give_result(self, scope: Mapping[str, Any]) -> None:
         if self.graph.outputs is not None:
@@ -884,7 +936,7 @@ class Reference:
             self.finish(JobStatus.FAILED, kind="expression")
             return
         outputs = {each: scope["nodes"][each]["output"] for each in expected}
-        if len(self.graph.result_nodes) == 1:
+        if len(self.result_nodes()) == 1:
             self.finish(JobStatus.COMPLETED, result=next(iter(outputs.values()), None))
         else:
             self.finish(JobStatus.COMPLETED, result=outputs)
@@ -992,6 +1044,7 @@ class Reference:
         self.status = JobStatus.RUNNING
         self.run += 1
         self.cancel_requested = self.deadline_passed = self.ending = self.stopping = False
+        self.held_back = set()
         self.out.append(d.Reopen(self.run, tuple(chosen)))
         self.set_deadline()
 

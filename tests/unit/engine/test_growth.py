@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from dagmaster.engine.decisions import AddNodes, Ignore
-from dagmaster.engine.events import TaskSucceeded
-from dagmaster.engine.growth import grow_graph
+from dagmaster.engine.advance import advance
+from dagmaster.engine.decisions import AddNodes, FinishJob, Ignore, Need
+from dagmaster.engine.events import ResolutionFailed, TaskSucceeded
+from dagmaster.engine.growth import check_batch, grow_graph
+from dagmaster.engine.job_completion import MAX_LAST_NODES
 from dagmaster.engine.model import Job
+from dagmaster.engine.status import JobStatus
 from dagmaster.testing import (
     Driver,
     a_job,
@@ -114,6 +119,87 @@ def test_an_added_wait_receives_its_signal():
     driver.apply(batch(pause=wait(signal="go")))
     driver.signal("go")
     assert driver.status("pause") == "COMPLETED"
+
+
+# ── The result of a graph that was built in code ──
+
+
+def a_job_of_code(**nodes) -> Driver:
+    """Return a job whose workflow has no nodes, with these added before it starts."""
+    driver = Driver(a_job())
+    driver.apply(batch(**nodes))
+    driver.start()
+    return driver
+
+
+def test_the_result_of_a_graph_in_code_is_the_output_of_its_last_node():
+    driver = a_job_of_code(a="", b="a", hold=wait(signal="go"))
+    driver.succeed("a")
+    driver.succeed("b", output=[1])
+    driver.signal("go")
+    assert driver.result == [1]
+
+
+def test_a_result_that_no_author_asked_for_is_null_if_its_value_is_gone():
+    job = a_job_of_code(a="").job
+    advance(job, TaskSucceeded("a", 1), 0.0)
+    (finished,) = advance(job, ResolutionFailed(None, "", "the blob is gone"), 0.0)
+    assert finished == FinishJob(JobStatus.COMPLETED)
+
+
+def test_the_results_of_several_last_nodes_are_a_mapping_without_groups_and_holds():
+    driver = a_job_of_code(
+        hold=wait(signal="go"), outer=group(), inner=member("outer", group()), a=member("inner"), b=member("inner", "a"),
+        held=member("inner", group("hold")), first=group(), c=member("first"), d="first", e=task(allow_failure=True),
+    )  # fmt: skip
+    driver.succeed("a")
+    driver.succeed("b", output="b")
+    driver.succeed("c")
+    driver.succeed("d", output=None)
+    driver.fail("e", permanent=True)
+    driver.signal("go")
+    assert driver.result == {"b": "b", "d": None}
+
+
+def test_nodes_that_a_task_added_count_among_the_last():
+    driver = a_job_of_code(a="")
+    succeed_with(driver, "a", b="a")
+    driver.succeed("b", output="b")
+    assert driver.result == "b"
+
+
+def test_a_graph_in_code_with_too_many_last_nodes_has_no_result_and_loads_none():
+    driver = a_job_of_code(**{f"n{number}": "" for number in range(MAX_LAST_NODES + 1)})
+    driver.succeed_all(output="x")
+    assert (driver.job.status, driver.result) == ("COMPLETED", None)
+    assert not [one for one in driver.decisions if isinstance(one, Need)]
+
+
+def test_results_of_a_graph_in_code_that_are_too_large_together_do_not_fail_the_job(monkeypatch):
+    monkeypatch.setattr("dagmaster.engine.json_size.MAX_OUTPUT_BYTES", 1_000)
+    driver = a_job_of_code(a="", b="")
+    driver.succeed("a", "b", output="x" * 600)
+    assert (driver.job.status, driver.result) == ("COMPLETED", None)
+
+
+def test_a_node_after_an_added_node_that_is_not_taken_still_waits_for_the_others():
+    driver = a_started_job(route=conditional(branches={"small": "false", "large": None}), x="")
+    driver.apply(batch(n1=branch_of("route", "small"), n2="n1 x"))
+    assert (driver.status("n1"), driver.status("n2")) == ("SKIPPED not_taken", "PENDING")
+    driver.succeed("x")
+    assert driver.status("n2") == "SKIPPED not_taken"
+
+
+def test_a_group_that_is_filled_keeps_its_count_of_settled_members():
+    driver = a_started_job(clean=group(), a=member("clean"), b=member("clean"), load="clean")
+    driver.succeed("a")
+    for number in range(3):
+        driver.apply(batch(**{f"c{number}": member("clean")}))
+        assert driver.rebuild().graph.wiring.leaves == driver.job.graph.wiring.leaves
+    driver.succeed("b", "c0", "c1")
+    assert driver.status("clean") == "PENDING"
+    driver.succeed("c2")
+    assert (driver.status("clean"), driver.status("load")) == ("COMPLETED", "DISPATCHED")
 
 
 # ── What is refused ──
@@ -238,3 +324,42 @@ def test_a_graph_grown_from_stored_batches_is_the_graph_of_the_job():
     graph = grow_graph(driver.graph, driver.batches)
     assert graph.specs == driver.job.graph.specs
     assert graph.wiring.dependents == driver.job.graph.wiring.dependents
+
+
+# ── What it costs ──
+
+
+class CountedDependents(dict[str, Any]):
+    """Counts how often the dependents of a node are looked up."""
+
+    count = 0
+
+    def get(self, *arguments):
+        self.count += 1
+        return super().get(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("links", "more"),
+    [
+        ({"n0": "more"}, ""),
+        ({"n0": "more"}, "x"),
+        (None, member("clean")),
+        (None, member("clean", "x")),
+    ],
+)
+def test_the_search_for_a_cycle_does_not_visit_all_that_follows(links, more):
+    chain = {f"n{number}": f"n{number - 1}" if number else "clean" for number in range(200)}
+    driver = a_started_job(x="", clean=group(), first=member("clean"), **chain)
+    graph = driver.job.own_graph()
+    graph.wiring.dependents = counted = CountedDependents(graph.wiring.dependents)
+    check_batch(graph.specs, batch(links, more=more).batch, graph.wiring)
+    assert counted.count < 10
+
+
+def test_a_cycle_through_existing_nodes_is_found_from_either_end():
+    chain = {f"n{number}": f"n{number - 1}" if number else "" for number in range(50)}
+    driver = a_started_job(start="", **chain | {"n0": "start"})
+    assert "cycle: " in refusal(driver, {"n0": "more"}, more="n49")
+    assert "cycle: " in refusal(driver, {"n48": "more"}, more="n49")
+    assert "cycle: " in refusal(driver, {"n1": "n2"})

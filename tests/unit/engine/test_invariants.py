@@ -76,6 +76,7 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._only_conditionals_have_branches: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
     invariants._upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
     invariants._settled_gates_move_their_node: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),
+    invariants._gates_are_wired: lambda job: job.own_graph().wiring.gates.pop("last"),
     invariants._completed_groups_have_finished_members: lambda job: setattr(
         job.nodes["clean"], "status", NodeStatus.COMPLETED
     ),

@@ -141,7 +141,7 @@ def test_a_named_conditional_may_take_another_branch():
 
 
 def test_a_new_run_has_a_new_deadline_and_says_so():
-    """It had one, but nobody was asked to wake the job."""
+    """It had one, but no timer was set for it."""
     driver = Driver(a_job(deadline_seconds=60.0, a=""))
     driver.start()
     driver.fail("a")
@@ -381,7 +381,7 @@ def test_children_that_were_opened_do_not_outlive_a_fan_out_whose_gate_broke():
 
 
 def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after_a_reload():
-    """`pending_needs` decided it on the spot, and nobody who followed was told."""
+    """`pending_needs` decided it at once, and its dependents were not evaluated."""
     driver = Driver(a_job(f=fan_out([1], on_item_error="tolerate"), g=fan_in(join("f")), h="g", keep=wait(signal="go")))
     driver.start()
     driver.step(a_failure("f__0"))

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dagmaster.authoring.compiler.compile import compile_text
-from dagmaster.engine.events import EngineEvent, JobStarted, TaskFailed, TaskSucceeded, TimerFired
+from dagmaster.engine.events import BacklogDue, EngineEvent, JobStarted, TaskFailed, TaskSucceeded, TimerFired
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus
 from dagmaster.orchestrator.expression_scopes import ExpressionScopes
@@ -116,6 +116,7 @@ async def _lived(  # noqa: PLR0917 - what a life is lived with
             events.append(outcome(task, salt, version))
             reported[task.node, task.attempt] = {"n": zlib.crc32(task.text.encode()) % 3, "l": [1, 2]}
         events += [TimerFired(n.id) for n in job.nodes.values() if isinstance(n, FanOut) and n.wake_at is not None]
+        events += [BacklogDue()] if job.backlog else []
     assert job.status in TERMINAL_JOB
 
 

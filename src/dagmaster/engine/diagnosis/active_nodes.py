@@ -77,7 +77,9 @@ def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
     if owner is not None:
         data |= {"owner": owner.id, "where": owner.where, "silent_seconds": owner.silent_seconds}
     if context.orchestrators == 0:
-        none = "none is alive"
+        draining = context.draining_orchestrators
+        data |= {"draining": draining} if draining else {}
+        none = format_all_draining(draining, "orchestrator") if draining else "none is alive"
         sentence = f"waits for an orchestrator; {f'{died}, and {none}' if died else none}"
         return Reason(code=ReasonCode.NO_ORCHESTRATOR, sentence=sentence, data=data)
     if died:
@@ -279,11 +281,14 @@ def queued(
     data: JsonObject = {"queue": queue, "seconds": seconds, "position": position}
     end = "" if timeout_seconds is None else f"; times out in {age(timeout_seconds)}"
     if state is None or state.workers == 0:
+        none = "no live worker serves this queue"
+        if state is not None and state.draining:
+            none = f"no worker claims from this queue: {format_all_draining(state.draining, 'worker')}"
         return Reason(
             code=ReasonCode.NO_WORKER,
-            sentence=f"has been queued on {queue} for {age(seconds)}; no live worker serves this queue{end}",
-            group_sentence=f"are queued on {queue}; no live worker serves this queue",
-            data={**data, "workers": 0},
+            sentence=f"has been queued on {queue} for {age(seconds)}; {none}{end}",
+            group_sentence=f"are queued on {queue}; {none}",
+            data={**data, "workers": 0, "draining": None if state is None else state.draining or None},
         )
     workers = format_count(state.workers, "live worker")
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
@@ -306,6 +311,11 @@ def queued(
         group_sentence=f"are queued on {queue}; {load}",
         data={**data, "processes": state.processes or None, "processes_busy": state.processes_busy or None},
     )
+
+
+def format_all_draining(count: int, noun: str) -> str:
+    """Format that all live services of a kind drain, and so claim nothing."""
+    return f"the only live {noun} is draining" if count == 1 else f"all {count:,} live {noun}s are draining"
 
 
 def format_busy_processes(whose: str, count: int) -> str:
@@ -337,11 +347,13 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
             group_sentence=f"are held by worker {worker.where}, whose heartbeat is late",
             data={**data, "silent_seconds": worker.silent_seconds, "reclaim_in_seconds": left},
         )
+    where = f"{worker.where} (draining)" if worker.is_draining else worker.where
+    data["is_draining"] = worker.is_draining or None
     if out.started_at is None:
         return Reason(
             code=ReasonCode.CLAIMED,
-            sentence=f"was claimed by worker {worker.where} {age(seconds)} ago and has not started",
-            group_sentence=f"were claimed by worker {worker.where} and have not started",
+            sentence=f"was claimed by worker {where} {age(seconds)} ago and has not started",
+            group_sentence=f"were claimed by worker {where} and have not started",
             data=data,
         )
     data["seconds"] = seconds = max(context.now - out.started_at, 0.0)
@@ -349,8 +361,8 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
     progress = _format_progress(out.progress)
     return Reason(
         code=ReasonCode.RUNNING,
-        sentence=f"has been running for {age(seconds)} on worker {worker.where}{again}{progress and f': {progress}'}",
-        group_sentence=f"are running on worker {worker.where}",
+        sentence=f"has been running for {age(seconds)} on worker {where}{again}{progress and f': {progress}'}",
+        group_sentence=f"are running on worker {where}",
         data={**data, "progress": None if out.progress is None else dict(out.progress)},
     )
 

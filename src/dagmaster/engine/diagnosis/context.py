@@ -23,6 +23,7 @@ class Service:
     silent_seconds: float
     lease_seconds: float
     is_over: bool = False
+    is_draining: bool = False
 
     @property
     def is_dead(self) -> bool:
@@ -64,12 +65,14 @@ class InFlightTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """The live workers that serve a queue, their slots, and how many of these are busy.
+    """The live workers that claim from a queue, their slots, and how many of these are busy.
 
-    Plain functions can only use as many slots as there are `processes`.
+    Plain functions can only use as many slots as there are `processes`. `draining`: workers of the queue that claim
+    nothing more.
     """
 
     workers: int = 0
+    draining: int = 0
     slots: int = 0
     busy: int = 0
     processes: int = 0
@@ -110,6 +113,7 @@ class DiagnosisContext:
     error: Mapping[str, JsonValue] | None = None
     owner: Service | None = None
     orchestrators: int = 1
+    draining_orchestrators: int = 0
     advance_failure: AdvanceFailure | None = None
     is_local_run: bool = False
     cancelled_by: str | None = None

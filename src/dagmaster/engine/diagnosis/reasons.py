@@ -73,7 +73,7 @@ class ReasonCode(StrEnum):
 
 
 MEANING: Final[dict[ReasonCode, str]] = {
-    ReasonCode.NO_ORCHESTRATOR: "The job waits for an orchestrator, and none is alive.",
+    ReasonCode.NO_ORCHESTRATOR: "The job waits for an orchestrator, and none is alive, or all of them drain.",
     ReasonCode.ADVANCE_FAILED: "The job's owner failed to advance it: a bug, logged by the owner, which retries.",
     ReasonCode.OWNER_DIED: "The job's owner died. Another orchestrator takes over.",
     ReasonCode.NO_OWNER: "The job waits to be claimed by an orchestrator.",
@@ -81,7 +81,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.JOB_CANCELLED: "A cancel of the job was requested: `by`, `at`.",
     ReasonCode.JOB_DEADLINE: "The job exceeded its deadline.",
     ReasonCode.JOB_FAILED: "A node failed, and with it the job: `node`.",
-    ReasonCode.NO_WORKER: "The task is in a queue that no live worker serves: `queue`.",
+    ReasonCode.NO_WORKER: "The task is in a queue that no live worker serves, or whose workers all drain: `queue`.",
     ReasonCode.APPROVAL: "The node waits for an approval: by one of `approvers`, or by anyone.",
     ReasonCode.SIGNAL: "The node waits for a signal: `signal`.",
     ReasonCode.FAILED: "The last attempt failed: `error`. No retries are left, or the failure is permanent.",

@@ -6,6 +6,7 @@ typed part that only `fill_secrets` replaces. This module does not know the valu
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -67,6 +68,24 @@ class Template:
     def resolve(self, scope: Mapping[str, Any]) -> Any:
         """Return the value in this scope. Lists and mappings with an expression inside are new; the rest is shared."""
         return self.source if self._resolve is None else self._resolve(scope, [0])
+
+
+class JsonTemplate(Template):
+    """A value without expressions, as JSON text: it is parsed only if something other than a task needs it."""
+
+    __slots__ = ("text",)
+    text: str
+    uses = ()
+    refs = ()
+    _resolve = None
+
+    def __init__(self, text: str) -> None:
+        object.__setattr__(self, "text", text)
+
+    @property
+    def source(self) -> Any:
+        """Return the value."""
+        return json.loads(self.text)
 
 
 def compile_template(value: JsonValue, *, roots: Collection[str]) -> Template:

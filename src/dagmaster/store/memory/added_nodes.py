@@ -6,11 +6,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from dagmaster.errors import NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.store.task_ids import id_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredTask
@@ -24,12 +26,13 @@ class JobBatch:
     key: BatchKey | None = None
     rows: StoredBatch | None = None
     accepted_order: int | None = None
+    is_rejected: bool = False
 
 
 def reserve(job: StoredJob, key: BatchKey | None = None) -> Reservation:
     """Return the number of a new batch, or of the one that was added by the same call."""
     for batch in job.batches.values():
-        if key is not None and batch.key == key:
+        if key is not None and batch.key == key and not batch.is_rejected:
             return Reservation(batch.number, batch.rows is not None)
     number = 1 + max(job.batches, default=0)
     job.batches[number] = JobBatch(number, key)
@@ -44,6 +47,14 @@ def write(job: StoredJob, number: int, rows: BatchRows, *, accepted_order: int |
     batch.rows = StoredBatch(tuple(rows.nodes), tuple(rows.groups), tuple(rows.dependencies), number)
     batch.accepted_order = accepted_order
     return True
+
+
+def decide_batches(job: StoredJob, orders: Mapping[int, int | None]) -> None:
+    """Accept batches, or reject those without an order: the same call of a later attempt adds its nodes."""
+    for number, order in orders.items():
+        batch = job.batches[number]
+        if batch.accepted_order is None:
+            batch.accepted_order, batch.is_rejected = order, order is None
 
 
 def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
@@ -92,11 +103,26 @@ class MemoryAddedNodeReader:
         return None
 
 
+def check_ids(database: MemoryDatabase, rows: BatchRows) -> None:
+    """Raise `NodesRejected` if a node has the id of another one."""
+    batches = (batch.rows for job in database.jobs.values() for batch in job.batches.values())
+    known = {node.id for batch in batches if batch is not None for node in batch.nodes}
+    for node in rows.nodes:
+        if node.id in known:
+            raise id_in_use(node)
+        known.add(node.id)
+
+
 def stage(database: MemoryDatabase, task: StoredTask, rows_of: Callable[[int], BatchRows]) -> None:
     """Store a batch that is accepted with the success of a task."""
     job = database.jobs[task.job_id]
+    rows = rows_of(1 + max(job.batches, default=0))
+    try:
+        check_ids(database, rows)
+    except NodesRejected as error:
+        raise StatementFailed(str(error)) from error
     number = reserve(job).number
-    write(job, number, rows_of(number))
+    write(job, number, rows)
     task.batches = (*task.batches, number)
 
 
@@ -114,7 +140,11 @@ class MemoryTaskNodes:
         """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
         database = self._database
         task = database.claimed_task(task_id, token)
-        if task is None or not write(database.jobs[task.job_id], number, rows):
+        if task is None:
+            return False
+        if database.jobs[task.job_id].batches[number].rows is None:
+            check_ids(database, rows)
+        if not write(database.jobs[task.job_id], number, rows):
             return False
         body = json.dumps({"batch": number, "node": task.node_id})
         database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())

@@ -163,11 +163,30 @@ class Registration:
     handlers: dict[str, str] = field(default_factory=dict)
     stopped_at: float | None = None
     started_at: float = 0.0
+    drain_requested_at: float | None = None
+    drain_deadline_at: float | None = None
+    drain_seen_at: float | None = None
     remote: NewWorker | None = None
     """The registration of a worker that speaks HTTP. None: it is in this process."""
 
     def __post_init__(self) -> None:
         self.started_at = self.heartbeat_at
+
+    @property
+    def may_claim(self) -> bool:
+        """Return whether it was not expired and does not drain."""
+        return self.stopped_at is None and self.drain_requested_at is None
+
+    def keep_drain(self, previous: Registration | None) -> None:
+        """Keep the request to drain the registration before, which it may not have seen."""
+        if previous is not None:
+            self.drain_requested_at, self.drain_deadline_at = previous.drain_requested_at, previous.drain_deadline_at
+
+    def renew(self, now: float) -> None:
+        """Renew the lease; a request to drain is seen now."""
+        self.heartbeat_at = now
+        if self.drain_requested_at is not None and self.drain_seen_at is None:
+            self.drain_seen_at = now
 
 
 @dataclass(slots=True)

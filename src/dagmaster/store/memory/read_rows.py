@@ -26,6 +26,7 @@ from dagmaster.ports.read_store import (
     WorkflowRecord,
 )
 from dagmaster.store.json_columns import from_json
+from dagmaster.store.memory.added_nodes import stored_batches
 from dagmaster.store.memory.fleet_reader import PLACE, worker_place
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def _nodes_total(database: MemoryDatabase, job: StoredJob) -> int:
         for node_id, spec in specs.items()
         if spec.get("type") == "fan_out" and node_id in job.nodes
     )
-    return len(specs) + children
+    added = sum(len(batch.nodes) + len(batch.groups) for batch in stored_batches(job))
+    return len(specs) + children + added
 
 
 def _nodes_finished(job: StoredJob, total: int) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import row_of
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.store.memory.added_nodes import decide_batches
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
 if TYPE_CHECKING:
@@ -39,8 +40,7 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
     _write_nodes(job, turn, now)
-    for number, order in turn.batches.items():
-        job.batches[number].accepted_order = order
+    decide_batches(job, turn.batches)
     _dispatch(database, job, turn, now)
     for child in turn.children:
         database.add_job(_of_parent(job.new, child), now, by)

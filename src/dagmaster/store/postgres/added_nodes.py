@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import DatabaseUnavailable
+from asyncpg.exceptions import UniqueViolationError
+
+from dagmaster.errors import DatabaseUnavailable, NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import (
     DependencyRecord,
     GroupRecord,
@@ -14,9 +17,10 @@ from dagmaster.ports.added_nodes import (
     StoredBatch,
 )
 from dagmaster.store.postgres.named_queries import queries
+from dagmaster.store.task_ids import id_in_use
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import asyncpg
 
@@ -71,6 +75,20 @@ def copies_of(job_id: int, number: int, rows: BatchRows) -> list[Copy]:
     ]
 
 
+@contextlib.contextmanager
+def unique_ids(rows: BatchRows) -> Iterator[None]:
+    """Raise `NodesRejected` if a node has the id of another one."""
+    try:
+        yield
+    except StatementFailed as error:
+        violation = error.__cause__
+        if not isinstance(violation, UniqueViolationError) or violation.constraint_name != "dag_added_nodes_id":
+            raise
+        # The driver has the id as text only: "Key (id)=(123) already exists."
+        node = next((node for node in rows.nodes if f"({node.id})" in (violation.detail or "")), rows.nodes[0])
+        raise id_in_use(node) from error
+
+
 async def reserve_batch(
     connection: Connection, query: Query, params: Mapping[str, Any]
 ) -> tuple[int, Reservation] | None:
@@ -104,10 +122,15 @@ async def report_with_nodes(
         return []
     job_id, (number, _) = reserved
     params = {"job_id": job_id, "number": number, "task_id": int(report.task_id), "token": report.token}
-    copies = copies_of(job_id, number, report.added_rows(number))
+    rows = report.added_rows(number)
     # The row of the task is locked last: a turn that stops the task must not wait for the copy.
     after = [(SQL["stage_batch"], params), statement]
-    return await connection.copy_in_transaction([(SQL["mark_written"], params)], copies, after)
+    try:
+        with unique_ids(rows):
+            copies = copies_of(job_id, number, rows)
+            return await connection.copy_in_transaction([(SQL["mark_written"], params)], copies, after)
+    except NodesRejected as error:
+        raise StatementFailed(str(error)) from error
 
 
 class PostgresAddedNodeReader:
@@ -159,12 +182,13 @@ class PostgresTaskNodes:
         job_id = row["job_id"]
         params = {"job_id": job_id, "number": number, "task_id": int(task_id), "token": token}
         # A command is durable when it is accepted.
-        sent = await self._journal.copy_in_transaction(
-            [(SQL["mark_written"], params)],
-            copies_of(job_id, number, rows),
-            [(SQL["send_task_batch"], params)],
-            is_flushed=True,
-        )
+        with unique_ids(rows):
+            sent = await self._journal.copy_in_transaction(
+                [(SQL["mark_written"], params)],
+                copies_of(job_id, number, rows),
+                [(SQL["send_task_batch"], params)],
+                is_flushed=True,
+            )
         return bool(sent)
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:

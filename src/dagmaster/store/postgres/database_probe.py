@@ -195,7 +195,8 @@ async def _probe_fleet(
     except pg_errors.InsufficientPrivilegeError as error:
         yield FleetAccessDenied(error)
         return
-    yield LiveServices(fleet["orchestrators"], fleet["workers"])
+    draining = fleet["draining_orchestrators"], fleet["draining_workers"]
+    yield LiveServices(fleet["orchestrators"], fleet["workers"], *draining)
     yield WaitingTasks(tuple(by_queue), frozenset(fleet["served"]), fleet["all_served"])
 
 

@@ -54,6 +54,7 @@ async def read_diagnosis(
         nodes=[node_row(row) for row in rows],
         owner=_owner(job, lease_seconds),
         orchestrators=job["orchestrators"],
+        draining_orchestrators=job["draining_orchestrators"],
         failure=advance_failure(json.loads(job["counters"] or "{}"), str(job_id), job["now"]),
         cancelled_by=None if cancel is None else cancel["by"],
         cancelled_at=job["cancelled_at"],

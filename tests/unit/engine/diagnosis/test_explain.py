@@ -95,6 +95,31 @@ def test_a_task_in_a_queue_that_no_worker_serves():
     assert (code, sentence) == ("no_worker", "has been queued on light for 10 min; no live worker serves this queue")
 
 
+def test_a_task_in_a_queue_whose_workers_all_drain():
+    driver = started(a="")
+    code, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState(draining=2)})
+    assert code == "no_worker"
+    assert sentence.endswith("; no worker claims from this queue: all 2 live workers are draining")
+
+
+def test_a_task_on_a_worker_that_drains():
+    driver = started(a="")
+    worker = Service(id="3", where="h:3", silent_seconds=0.0, lease_seconds=6.0, is_draining=True)
+    task = a_task(worker=worker, claimed_at=150.0, started_at=160.0)
+    assert reason_of(driver, "a", tasks={"a": task}) == (
+        "running",
+        "has been running for 14 min on worker h:3 (draining)",
+    )
+
+
+def test_a_job_without_owner_while_all_orchestrators_drain():
+    driver = started(a="")
+    context = {"owner": None, "orchestrators": 0, "draining_orchestrators": 1}
+    assert why(driver, **context).head().sentence == (
+        "waits for an orchestrator; the only live orchestrator is draining"
+    )
+
+
 def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
     driver = started(a="")
     for _ in range(EXCLUSIVE_AFTER):

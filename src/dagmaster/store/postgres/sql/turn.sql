@@ -172,15 +172,18 @@ nodes_changed AS (
 )
 
 -- name: batches
--- Accept batches of added nodes.
-batches_accepted AS (
+-- Accept batches of added nodes. A rejected one, without an order, gives up its key: the same call of a later attempt adds its nodes.
+batches_decided AS (
     UPDATE dag_node_batches b
-    SET accepted_order = n.accepted_order
+    SET accepted_order = n.accepted_order,
+        node_id = CASE WHEN n.accepted_order IS NOT NULL THEN b.node_id END,
+        call_number = CASE WHEN n.accepted_order IS NOT NULL THEN b.call_number END,
+        digest = CASE WHEN n.accepted_order IS NOT NULL THEN b.digest END
     FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[], :batch_orders::integer[])
          AS n (job_id, number, accepted_order)
     CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_batches f
                         WHERE f.job_id = n.job_id AND f.number = n.number LIMIT 1) f
-    WHERE b.ctid = f.row_id AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    WHERE b.ctid = f.row_id AND b.accepted_order IS NULL AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
 )
 
 -- name: tasks

@@ -1,0 +1,111 @@
+"""What the oracle checks of a job at the end: its rows, its audit log, and the nodes that were added to it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
+
+FINISHED: Final = ("COMPLETED", "FAILED", "CANCELLED")
+TERMINAL: Final = (*FINISHED, "SKIPPED")
+
+
+class Violation(AssertionError):
+    """A violation of an invariant."""
+
+
+def violate(message: str) -> None:
+    """Report a violation."""
+    raise Violation(message)
+
+
+def check_finished_job(
+    job: StoredJob, database: MemoryDatabase, outcome_of: Callable[[str, str, int], str | None]
+) -> None:
+    """Check a job at the end. `outcome_of`: how an attempt at a node of a job ended, by its report."""
+    job_id = job.new.id
+    if job.row.status.value not in FINISHED:
+        violate(f"job {job_id} is {job.row.status.value} at the end")
+    if [event.seq for event in job.events] != list(range(1, len(job.events) + 1)):
+        violate(f"the events of job {job_id} have gaps: {[event.seq for event in job.events]}")
+    kinds = Counter(event.type for event in job.events)
+    if kinds["JobStarted"] != 1 or not 1 <= kinds["JobFinished"] <= job.row.run:
+        violate(f"job {job_id} started or finished too often: {dict(kinds)}")
+    epochs = [event.data["epoch"] for event in job.events if event.type == "JobClaimed"]
+    if epochs != sorted(set(epochs)):
+        violate(f"the epochs of job {job_id} do not increase: {epochs}")
+    _check_completions(job, outcome_of)
+    _check_nodes(job, database)
+    _check_batches(job)
+
+
+def _check_completions(job: StoredJob, outcome_of: Callable[[str, str, int], str | None]) -> None:
+    """Check that a node completes once in a run, by an attempt that was reported as completed."""
+    run, completed = 1, set[tuple[str | None, int]]()
+    for event in job.events:
+        run += event.type == "JobResumed"
+        if event.type != "NodeCompleted":
+            continue
+        if (event.node, run) in completed:
+            violate(f"node {event.node} of job {job.new.id} completed twice in run {run}")
+        completed.add((event.node, run))
+        outcome = outcome_of(job.new.id, event.node or "", event.attempt or 0)
+        if outcome not in (None, "COMPLETED"):
+            name = f"attempt {event.attempt} at node {event.node} of job {job.new.id}"
+            violate(f"{name} is recorded as completed, and is {outcome}")
+
+
+def _check_batches(job: StoredJob) -> None:
+    """Check that each call that added nodes at once was accepted, once; and each success with its nodes."""
+    if job.row.status.value != "COMPLETED":
+        return
+    written = [batch for batch in job.batches.values() if batch.rows is not None]
+    calls = set[tuple[str, int]]()
+    for batch in written:
+        if batch.key is not None and batch.key[:2] in calls:
+            violate(f"job {job.new.id}: call {batch.key[1]} of {batch.key[0]} added nodes twice")
+        if batch.is_rejected:
+            # A later attempt may make the call again.
+            continue
+        if batch.key is not None:
+            calls.add(batch.key[:2])
+        if batch.accepted_order is None:
+            violate(f"job {job.new.id} completed without batch {batch.number}, which was stored")
+    added = {
+        record.node_id
+        for batch in written
+        if not batch.is_rejected
+        for record in (batch.rows.nodes if batch.rows else ())
+    }
+    for node_id in added - job.nodes.keys():
+        violate(f"job {job.new.id} completed, and node {node_id}, which was added, never ran")
+
+
+def _check_nodes(job: StoredJob, database: MemoryDatabase) -> None:
+    job_id = job.new.id
+    children: dict[str, list[int]] = {}
+    for node_id, node in job.nodes.items():
+        row = node.row
+        if row.status.value not in TERMINAL:
+            violate(f"job {job_id} has finished, and its node {node_id} is {row.status.value}")
+        if row.parent is not None and row.fan_out_index is not None:
+            children.setdefault(row.parent, []).append(row.fan_out_index)
+        if node.output is not None and node.task_id is not None:
+            output = json.loads(node.output.text or "{}")
+            # Only a mapping names the attempt that made it.
+            attempt = output.get("attempt", row.attempt) if isinstance(output, dict) else row.attempt
+            if attempt != row.attempt:
+                violate(f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}")
+        if not any(event.node == node_id for event in job.events):
+            violate(f"job {job_id}: node {node_id} has no event, and is {row.status.value}")
+        attempts = sorted(key[2] for key in database.attempts if key[:2] == (job_id, node_id))
+        if attempts != list(range(1, len(attempts) + 1)):
+            violate(f"job {job_id}: the attempts at {node_id} are {attempts}")
+    for fan_id, numbers in children.items():
+        if sorted(numbers) != list(range(len(numbers))):
+            violate(f"job {job_id}: the children of {fan_id} are {sorted(numbers)}")
