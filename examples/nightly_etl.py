@@ -1,7 +1,8 @@
 """A nightly job in plain Python: nested groups, tasks that add tasks, and map. Run it: python examples/nightly_etl.py
 
 No server is needed: the job is stored in the database that `dagmaster run` uses, and runs in this process. The same
-graph, submitted with `create_job`, runs on a fleet whose workers allow this module (`--handlers`).
+graph, submitted with `create_job`, runs on a fleet whose workers allow this module (`--handlers`). So it does while
+`dagmaster dev` runs on the same data directory: start that with `--handlers examples/nightly_etl.py`, or stop it.
 """
 
 from __future__ import annotations

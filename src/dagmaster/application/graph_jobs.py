@@ -18,6 +18,7 @@ from dagmaster.engine.growth import grow_graph
 from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -88,7 +89,7 @@ async def add_nodes(
     check_sender(sent_by)
     job = await find_job(app, job_id)
     if job.is_finished:
-        raise JobFinished(f"job {job.id} is {job.status}: nodes can be added only to a job that has not finished")
+        raise JobFinished(f"job {job.id} is {job.status}: {_labels(part)} cannot be added to a job that has finished")
     graph = await _with_pending(app, job, await app.outlines.of_job(job))
     _check_known(graph, part.known.values())
     await app.graphs.run(check_part, part, graph.specs, _NO_BATCH)
@@ -149,14 +150,26 @@ def _check_known(graph: Graph, names: Collection[str]) -> None:
         raise NodesRejected(f"the job has no node {unknown!r}: is this a task of another job?")
 
 
+def _labels(part: GraphPart) -> str:
+    tasks = [task.name or task.label for task in part.tasks if task.label != HOLD_LABEL]
+    return format_list(tasks or [group.name for group in part.groups])
+
+
 def _entries(app: Application, job: JobRecord, rows: BatchRows, sent_by: str) -> list[AuditEntry]:
     if app.origin is None:
         return []
     return [app.origin.entry("job.add_nodes", "job", job.id, {"count": len(rows.nodes)}, actor=sent_by)]
 
 
+def _without_code(definition: str) -> str:
+    """Return a definition without the fingerprint of its function: the same graph stays the same after a release."""
+    if '"code_fingerprint": ' not in definition:
+        return definition
+    return json.dumps({key: value for key, value in json.loads(definition).items() if key != "code_fingerprint"})
+
+
 def _hash_rows(body_hash: str, rows: BatchRows) -> str:
-    nodes = [(node.node_id, node.group, node.definition) for node in rows.nodes]
+    nodes = [(node.node_id, node.group, _without_code(node.definition)) for node in rows.nodes]
     groups = [(group.name, group.parent) for group in rows.groups]
     body = json.dumps([body_hash, nodes, groups, rows.dependencies])
     return hashlib.sha256(body.encode()).hexdigest()

@@ -8,9 +8,10 @@ no escape, and 100,000 of them are read without parsing one expression.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine.expressions.templates import Template
+from dagmaster.engine.expressions.templates import JsonTemplate, Template
 from dagmaster.engine.graph import (
     DEFAULT_TIMEOUT_SECONDS,
     FanInSpec,
@@ -41,6 +42,9 @@ PYTHON_DEFINITION: Final[JsonObject] = {"workflow_id": PYTHON_WORKFLOW, "version
 
 # What most nodes have in common is made once.
 _DEFAULT_RETRY: Final = RetryPolicy()
+# Without the search for white space around it: a definition was written by `graph_parts`.
+_DECODE: Final = json.JSONDecoder().raw_decode
+_PARAMS: Final = '"params": '
 
 
 def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float | None = None) -> list[NodeBatch]:
@@ -85,12 +89,25 @@ def _link_batch(
             sources.setdefault(following, []).append(leaf)
         else:
             links.append((following, leaf))
+    for record in rows.nodes:
+        for previous in _collected(record):
+            leaf = leaves.get(previous) or leaves.setdefault(previous, Leaf(previous))
+            sources.setdefault(record.node_id, []).append(leaf)
     groups = [
         GroupSpec(id=group.name, group=group.parent, requires=_requires(sources.get(group.name)))
         for group in rows.groups
     ]
     nodes = [read_node(record, _requires(sources.get(record.node_id))) for record in rows.nodes]
     return NodeBatch(numbers, (*groups, *nodes), tuple(links))
+
+
+def _collected(record: NodeRecord) -> Sequence[str]:
+    """Return the nodes whose results a node collects: it waits for them."""
+    if '"sources"' not in record.definition:
+        return ()
+    definition, _ = _DECODE(record.definition)
+    sources: Sequence[str] = definition["sources"] if definition.get("type") == Kind.FAN_IN else ()
+    return sources
 
 
 def _requires(leaves: Sequence[Leaf] | None) -> Gate | None:
@@ -102,19 +119,19 @@ def _requires(leaves: Sequence[Leaf] | None) -> Gate | None:
 
 
 def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spec:
-    definition = json.loads(record.definition)
-    kind = definition.get("type", Kind.TASK)
-    if kind == Kind.TASK:
+    head, _, params = record.definition.partition(_PARAMS)
+    # If more followed, it would begin so: within a text, a quotation mark has a backslash before it.
+    options = _read_options(head, timeout) if params and '}, "' not in params else None
+    if options is not None:
         return TaskSpec(
-            id=record.node_id,
-            requires=requires,
-            group=record.group,
-            handler=definition["handler"],
-            queue=definition["queue"],
-            params=params_template(definition.get("params", {}), definition.get("references", ())),
-            timeout_seconds=definition.get("timeout_seconds", timeout),
-            retry=_read_retry(definition.get("retry")),
-            allow_failure=definition.get("allow_failure", False),
+            id=record.node_id, requires=requires, group=record.group, params=JsonTemplate(params[:-1]), **options
+        )
+    definition, _ = _DECODE(record.definition)
+    kind = definition.get("type")
+    if kind is None or kind == Kind.TASK:
+        params_of = params_template(definition.get("params", {}), definition.get("references", ()))
+        return TaskSpec(
+            id=record.node_id, requires=requires, group=record.group, params=params_of, **_options(definition, timeout)
         )
     common: dict[str, Any] = {"id": record.node_id, "requires": requires, "group": record.group}
     if kind == Kind.FAN_IN:
@@ -128,6 +145,27 @@ def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spe
             on_timeout=OnTimeout(definition.get("on_timeout", OnTimeout.FAIL)),
         )
     raise ValueError(f"node {record.node_id} has the type {kind!r}, which cannot be added to a job")
+
+
+@lru_cache(maxsize=1_000)
+def _read_options(head: str, timeout: float) -> dict[str, Any] | None:
+    """Return what tasks have in common whose definitions start like this; None if it is not the start of a task."""
+    try:
+        definition = json.loads(f"{head.rstrip(', ')}}}")
+    except ValueError:
+        return None
+    return _options(definition, timeout) if definition.get("type", Kind.TASK) == Kind.TASK else None
+
+
+def _options(definition: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+    return {
+        "handler": definition["handler"],
+        "queue": definition["queue"],
+        "timeout_seconds": definition.get("timeout_seconds", timeout),
+        "retry": _read_retry(definition.get("retry")),
+        "allow_failure": definition.get("allow_failure", False),
+        "code_fingerprint": definition.get("code_fingerprint"),
+    }
 
 
 def _read_retry(written: Mapping[str, Any] | None) -> RetryPolicy:

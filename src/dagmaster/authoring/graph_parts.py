@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import json.encoder
 import re
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from dagmaster.authoring import schema
 from dagmaster.authoring.added_nodes import outline_batch
@@ -22,7 +23,7 @@ from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dagmaster.engine.graph import Spec
     from dagmaster.json_types import JsonObject
@@ -30,15 +31,36 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 100
 HOLD_LABEL: Final = "context_hold"
 """The names of nodes, and of their signals, that keep a job open while code adds tasks to it."""
+_KINDS: Final = {kind.value: kind for kind in MemberKind}
 _NAME: Final = re.compile(schema.ID_PATTERN)
-# Its C encoder, which json.dumps would look up for each of 100,000 definitions.
-_ENCODE: Final = json.JSONEncoder(allow_nan=False).encode
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
+
+
+def _make_encoder() -> Callable[[Any], str]:
+    """Return a function that encodes JSON.
+
+    `encode` of the standard library makes an encoder for each call: half the cost of the definition of a task. One of
+    CPython in C is made once and used for all; the public one serves elsewhere.
+    """
+    strict = json.JSONEncoder(allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return strict.encode
+    # No record of containers, no indentation; separators; neither sorted nor skipped keys; no NaN.
+    options = (None, ": ", ", ", *[False] * 3)
+    chunks = make(None, strict.default, json.encoder.encode_basestring_ascii, *options)
+    return lambda value: "".join(chunks(value, 0))
+
+
+_encode: Final = _make_encoder()
 
 
 @dataclass(slots=True)
 class TaskPart:
-    """A task. `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path]."""
+    """A task. `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path].
+
+    A node that collects results (`sources` of its definition) waits for them without a dependency for each.
+    """
 
     id: int
     label: str
@@ -92,7 +114,7 @@ class GraphPart:
             [TaskPart(*columns) for columns in body["tasks"]],
             [GroupPart(*columns) for columns in body["groups"]],
             [
-                (MemberKind(kind), source, MemberKind(target_kind), target)
+                (_KINDS[kind], source, _KINDS[target_kind], target)
                 for kind, source, target_kind, target in body["dependencies"]
             ],
             {int(number): str(name) for number, name in body["known"]},
@@ -114,8 +136,11 @@ class GraphPart:
         body = json.dumps([tasks, groups, edges, list(self.known.values())], sort_keys=True)
         return hashlib.sha256(body.encode()).hexdigest()
 
-    def to_rows(self, number: int) -> BatchRows:
-        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used."""
+    def to_rows(self, number: int, *, is_outline: bool = False) -> BatchRows:
+        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used.
+
+        `is_outline`: without definitions that say nothing about dependencies, to check the rest.
+        """
         names = self.names(number)
         nodes = []
         for task in self.tasks:
@@ -128,7 +153,8 @@ class GraphPart:
                 sources: Any = definition["sources"]
                 definition = {**definition, "sources": [_known(names, source) for source in sources]}
             group = None if task.group is None else _known(names, task.group)
-            nodes.append(NodeRecord(task.id, name, group, _to_json(name, definition)))
+            is_left_out = is_outline and "sources" not in definition
+            nodes.append(NodeRecord(task.id, name, group, "" if is_left_out else _to_json(name, definition)))
         groups = [
             GroupRecord(group.id, group.name, None if group.parent is None else _known(names, group.parent))
             for group in self.groups
@@ -148,6 +174,24 @@ class GraphPart:
     def check(self) -> None:
         """Raise `NodesRejected` if no graph can have this part."""
         check_part(self)
+
+    def check_structure(self) -> None:
+        """Raise `NodesRejected` if no graph can have this part, whose definitions were read from Python code."""
+        with without_gc():
+            if not self._is_flat():
+                _check_batch(self, None, self.to_rows(1, is_outline=True))
+
+    def _is_flat(self) -> bool:
+        """Return whether this is tasks that wait for nothing, and others that wait for them: there is no cycle."""
+        if self.groups or self.known or any(task.name is not None or task.group is not None for task in self.tasks):
+            return False
+        waiting = {target for _, _, _, target in self.dependencies}
+        sources = {source for _, source, _, _ in self.dependencies}
+        for task in self.tasks:
+            if "sources" in task.definition:
+                waiting.add(task.id)
+                sources.update(cast("list[int]", task.definition["sources"]))
+        return waiting.isdisjoint(sources) and {task.id for task in self.tasks}.issuperset(waiting | sources)
 
     def names(self, number: int) -> dict[int, str]:
         """Return the node id of each task and group, known ones included."""
@@ -187,7 +231,10 @@ def check_part(part: GraphPart, existing: Mapping[str, Spec] | None = None, numb
 
 
 def _check_part(part: GraphPart, existing: Mapping[str, Spec] | None, number: int) -> BatchRows:
-    rows = part.to_rows(number)
+    return _check_batch(part, existing, part.to_rows(number))
+
+
+def _check_batch(part: GraphPart, existing: Mapping[str, Spec] | None, rows: BatchRows) -> BatchRows:
     if existing is None:
         groups = {record.group for record in rows.nodes} | {group.parent for group in rows.groups}
         known = part.known.values()
@@ -230,6 +277,6 @@ def _known(names: Mapping[int, str], number: int) -> str:
 
 def _to_json(name: str, definition: Mapping[str, Any]) -> str:
     try:
-        return _ENCODE(definition)
+        return _encode(definition)
     except (TypeError, ValueError, RecursionError) as error:
         raise NodesRejected(f"the kwargs of {name} are not JSON: {error}") from None

@@ -183,13 +183,16 @@ class HandlerContext:
     def checkpoint(self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[Artifact] = ()) -> None:
         """Save a checkpoint from which a later attempt resumes; thread-safe.
 
-        `artifacts` names everything written so far that it relies on, because only the newest checkpoint is
-        kept: URIs, paths, or what `ctx.blobs.publish` returned. If one is gone or has changed when another attempt
-        starts, that attempt starts without the checkpoint.
+        `artifacts` names everything written so far that it relies on: URIs, paths, or what `ctx.blobs.publish`
+        returned. If one is gone or has changed when another attempt starts, that attempt resumes from the newest
+        earlier checkpoint whose artifacts are all there, or from the beginning.
         """
         saved = Checkpoint(phase, {} if data is None else data, artifacts)
-        reporter = self.reporter
-        self.last_checkpoint = saved if reporter is None else reporter.checkpoint(saved)
+        last, reporter = self.last_checkpoint, self.reporter
+        if reporter is not None:
+            saved.earlier = () if last is None else last.history
+            saved = reporter.checkpoint(saved)
+        self.last_checkpoint = saved
 
     def add_nodes(self, part: GraphPart) -> None:
         """Add nodes to the job with the success of this attempt: what a failed attempt added is not added."""

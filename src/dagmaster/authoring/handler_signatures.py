@@ -55,7 +55,7 @@ class Signature:
             arguments[self.whole] = context.params
         if self.checkpoint is not None:
             saved = context.last_checkpoint
-            arguments[self.checkpoint] = saved and saved.to_json()
+            arguments[self.checkpoint] = saved and saved.history[0].to_json()
         for name in self.contexts:
             arguments[name] = context
         return arguments

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.errors import Problem
 
-# No document has this character, so nobody wrote it.
+# No document has this character.
 UNREADABLE: Final = "\0"
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -164,7 +164,7 @@ class OrchContext:
         if isinstance(entry, str) or (callable(entry) and not isinstance(entry, GraphItem)):
             entry = Task(entry)
         backend = self.backend
-        collected = collect(entry, default_queue=backend.default_queue, follows=True)
+        collected = collect(entry, default_queue=backend.default_queue, follows=True, with_code=True)
         hold = self._hold(collected) if is_held else None
         request = GraphJobRequest(
             name=name, part=collected.part, submitted_by=current_user(), idempotency_key=idempotency_key
@@ -189,7 +189,14 @@ class OrchContext:
         job = self.job_id if job_id is None else int(job_id)
         if job is None:
             raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
-        collected = collect(items, job_id=job, default_queue=self.backend.default_queue)
+        if not self.is_open and not self.is_in_memory:
+            # `Context(job_id=…)` without `async with`, as the source systems use it: for this call.
+            await self.open()
+            try:
+                return await self.apply(items, job)
+            finally:
+                await self.close()
+        collected = collect(items, job_id=job, default_queue=self.backend.default_queue, with_code=True)
         if not collected.items and not collected.touched:
             return items
         hold = self._hold(collected, job)
@@ -200,7 +207,7 @@ class OrchContext:
 
     async def add(self, task: Task, job_id: int) -> Task:
         """Add a task to a job, and do not keep the job open."""
-        collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue)
+        collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue, with_code=True)
         added = await self.backend.call(add_nodes, str(job_id), collected.part, sent_by=current_user())
         collected.mark_applied(job_id, added.names)
         return task
@@ -263,6 +270,10 @@ class OrchContext:
         added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user())
         hold.node_id = added.names[hold.id]
         held.holds.append(hold)
+
+
+Context = OrchContext
+"""The name that the source systems use, too."""
 
 
 @contextlib.asynccontextmanager

@@ -48,7 +48,7 @@ _COLUMNS: Final = ("node", "runs", "status", "attempts", "seconds", "error")
 _LOGGER = logging.getLogger("dagmaster.orchestration")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobTable:
     """A job and its nodes as they were when they were read. `counts`: nodes by status; `hidden`: without a row."""
 
@@ -66,6 +66,10 @@ class JobTable:
         counts = ", ".join(f"{count:,} {status}" for status, count in self.counts.items())
         error = f": {self.error}" if self.error else ""
         return f"job {self.job_id} {self.name}: {self.status}{f' ({counts})' if counts else ''}{error}"
+
+    def __repr__(self) -> str:
+        """Return the same line: a notebook shows it where it cannot show the table."""
+        return str(self)
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""

@@ -34,7 +34,10 @@ TaskStatus = NodeStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """A task as it was when it was read. `result` is what its function returned; `attempts`: so far."""
+    """A task as it was when it was read. `result` is what its function returned; `attempts`: so far.
+
+    `log_path`: the file of what its last attempt printed, if `DAGMASTER_LOG_DIR` is set here and where its worker runs.
+    """
 
     id: int
     job_id: int
@@ -48,6 +51,7 @@ class TaskInfo:
     error: str | None
     attempts: int
     worker_id: int | None
+    log_path: str | None
     created_at: datetime | None
     claimed_at: datetime | None
     started_at: datetime | None
@@ -119,6 +123,8 @@ async def _read(backend: Backend, job_id: int | str) -> Job:
 
 
 def _task_info(view: GraphTaskView) -> TaskInfo:
+    from dagmaster.settings.log_directory import log_path_of
+
     return TaskInfo(
         id=int(view.task_id),
         job_id=int(view.job_id),
@@ -132,6 +138,7 @@ def _task_info(view: GraphTaskView) -> TaskInfo:
         error=None if view.error is None else format_error(view.error),
         attempts=view.attempts,
         worker_id=None if view.worker_id is None else int(view.worker_id),
+        log_path=None if view.attempt_id is None else log_path_of(view.attempt_id),
         created_at=to_datetime(view.created_at),
         claimed_at=to_datetime(view.claimed_at),
         started_at=to_datetime(view.started_at),

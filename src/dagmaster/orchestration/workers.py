@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +42,8 @@ class WorkerInfo:
     lease_seconds: float = 0.0
     tasks_completed: int = 0
     tasks_failed: int = 0
+    started_at: datetime
+    last_heartbeat: datetime
 
 
 class Health(dict[str, bool]):
@@ -71,6 +74,8 @@ async def register_worker(
         pid=pid,
         status=WorkerStatus.ACTIVE,
         lease_seconds=registered.lease_seconds,
+        started_at=(now := datetime.now(UTC)),
+        last_heartbeat=now,
     )
 
 
@@ -109,6 +114,7 @@ async def health_check(*, url: str | None = None, key: str | None = None) -> Hea
 def _worker_info(view: WorkerView) -> WorkerInfo:
     is_busy = view.running or view.version == EXTERNAL_VERSION
     status = WorkerStatus.ACTIVE if is_busy else WorkerStatus.IDLE
+    now = datetime.now(UTC)
     counters = {name: count for name, count in view.counters.items() if isinstance(count, int)}
     return WorkerInfo(
         id=int(view.worker_id),
@@ -119,4 +125,6 @@ def _worker_info(view: WorkerView) -> WorkerInfo:
         lease_seconds=view.lease_seconds,
         tasks_completed=counters.get("completed", 0),
         tasks_failed=counters.get("failed", 0),
+        started_at=now - timedelta(seconds=view.age_seconds),
+        last_heartbeat=now - timedelta(seconds=view.silent_seconds),
     )

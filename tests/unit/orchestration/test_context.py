@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,7 @@ from dagmaster import (
     TaskStatus,
     add_task_to_job,
     cancel_job,
+    code_fingerprint,
     create_job,
     create_task,
     deregister_worker,
@@ -30,10 +32,13 @@ from dagmaster import (
     run_job_test_async,
     worker_heartbeat,
 )
-from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected
+from dagmaster.application.queries.nodes import node_detail
+from dagmaster.authoring.python import graph_items
+from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected, WorkerExpired
+from dagmaster.orchestration.workers import _worker_info
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
 
 CALLS: list[Any] = []
 IS_BROKEN = [True]
@@ -77,7 +82,8 @@ async def test_a_graph_runs_and_results_of_any_json_value_reach_their_tasks(cont
     await run_job_test_async(job)
     assert job.status is JobStatus.COMPLETED
     result = (await get_task(last.id)).result
-    assert result == {"all": values, "first": None, "list": ["text {{ x }}"]}
+    assert job.result == result == {"all": values, "first": None, "list": ["text {{ x }}"]}
+    assert (await get_job(job.id)).result == result
     assert job.started_at is not None
     assert job.completed_at is not None
 
@@ -182,8 +188,8 @@ async def test_a_task_of_another_job_is_rejected(context: OrchContext):
 @in_memory
 async def test_nothing_is_added_to_a_job_that_has_ended(context: OrchContext):
     job = run_job_test(await create_job("short", give))
-    with pytest.raises(JobFinished, match=f"job {job.id} is COMPLETED"):
-        await context.apply(create_task(give), job.id)
+    with pytest.raises(JobFinished, match=f"job {job.id} is COMPLETED: late cannot be added"):
+        await context.apply([create_task(give, name="late"), Group("g")], job.id)
     with pytest.raises(JobFinished):
         await add_task_to_job(job.id, give)
 
@@ -222,20 +228,73 @@ async def test_what_follows_a_failed_task_is_skipped_and_retried_with_it(context
     assert (await get_task(after.id)).attempts == 1
 
 
+async def _tasks_of(context: OrchContext, job_id: int) -> AsyncIterator[int]:
+    added = context.backend.app.read.added_nodes  # type: ignore[attr-defined]
+    for batch in await added.load_batches(str(job_id), await added.accepted_batches(str(job_id))):
+        for node in batch.nodes:
+            if "wait" not in node.definition:
+                yield node.id
+
+
 @in_memory
 async def test_jobs_and_tasks_are_managed(context: OrchContext):
     job = await create_job("managed", give)
     added = await add_task_to_job(job.id, give, {"value": 5}, name="added")
     info = await get_task(added.id)
     assert (info.status, info.job_id, info.node_id, info.kwargs) == (TaskStatus.PENDING, job.id, "added", {"value": 5})
+    assert (info.created_at, info.log_path) == (added.created_at, None)
     assert [one.id for one in await list_jobs(JobStatus.PENDING)] == [job.id]
     assert await list_jobs("FAILED") == []
+    other = await create_job("other", give)
+    assert [one.id for one in await list_jobs()] == [other.id, job.id]
+    assert [one.id for one in await list_jobs(limit=1)] == [other.id]
+    assert [one.id for one in await list_jobs(name="managed")] == [job.id]
     await cancel_job(job.id)
     assert run_job_test(job).status is JobStatus.CANCELLED
     assert (await get_job(job.id)).is_finished
+    run_job_test(other)
+    (task,) = [one async for one in _tasks_of(context, other.id)]
+    info = await get_task(task)
+    assert (info.status, info.attempts, info.entrypoint) == (TaskStatus.COMPLETED, 1, f"{__name__}.give")
+    assert info.worker_id is not None
+    assert None not in (info.created_at, info.claimed_at, info.started_at, info.completed_at)
     with pytest.raises(NodeNotFound):
         await get_task(1)
     assert context.job_id == job.id
+
+
+@in_memory
+async def test_a_task_has_the_path_of_its_log(context: OrchContext):
+    task = create_task(give)
+    await run_job_test_async(await context.create_job("logged", task))
+    assert (await get_task(task.id)).log_path is None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AAICLICK_LOG_DIR", "/shared/logs")
+        path = (await get_task(task.id)).log_path
+    detail = await node_detail(context.backend.app, str(task.job_id), "give")  # type: ignore[attr-defined]
+    assert path == f"/shared/logs/{detail.attempts[0].task_id}.log"
+
+
+@in_memory
+async def test_the_results_of_several_last_tasks_are_the_result_by_their_nodes(context: OrchContext):
+    group = Group("g", [create_task(give, {"value": 1}, name="one"), create_task(give, {"value": 2})])
+    job = await context.create_job("results", [group, create_task(give, {"value": None}, name="none")])
+    await context.apply(create_task(give, {"value": group.tasks[0]}, name="later"))
+    assert job.result is None
+    assert run_job_test(job).result == {"give": 2, "none": None, "later": 1}
+
+
+@in_memory
+async def test_a_worker_with_other_code_than_the_submitter_reports_both_fingerprints(context: OrchContext):
+    task = create_task(give)
+    job = await context.create_job("changed", task)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(graph_items.FUNCTIONS, task.entrypoint, plain)
+        await run_job_test_async(job)
+    assert (job.status, CALLS) == (JobStatus.COMPLETED, [])
+    detail = await node_detail(context.backend.app, str(job.id), "give")  # type: ignore[attr-defined]
+    both = {"submitter": code_fingerprint(give), "worker": code_fingerprint(plain)}
+    assert detail.attempts[0].metrics == {"code_fingerprint": both}
 
 
 @in_memory
@@ -246,7 +305,30 @@ async def test_workers_are_registered_and_health_is_a_mapping(context: OrchConte
     assert [(one.hostname, one.pid) for one in await list_workers(status="ACTIVE")] == [("worker-01", 12345)]
     await deregister_worker(worker.id)
     assert await list_workers(status="ACTIVE") == []
+    with pytest.raises(WorkerExpired):
+        await worker_heartbeat(worker.id)
     health = await health_check()
     assert health["database"]
     assert not health
     assert "0 alive" in health.details["orchestrators"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"running": 1}, "ACTIVE"),
+        ({"running": 0}, "IDLE"),
+        ({"running": 0, "version": "python"}, "ACTIVE"),
+        ({"running": 1, "is_alive": False}, "STOPPED"),
+    ],
+)
+def test_a_worker_is_active_idle_or_stopped(fields: dict[str, Any], status: str):
+    view: Any = SimpleNamespace(
+        **{
+            "worker_id": "5", "host": "h", "pid": 6, "version": "1", "is_alive": True, "lease_seconds": 6.0,
+            "silent_seconds": 1.0, "age_seconds": 60.0, "counters": {"completed": 3, "failed": 2}, **fields,
+        }
+    )  # fmt: skip
+    worker = _worker_info(view)
+    assert (worker.status, worker.id, worker.tasks_completed, worker.tasks_failed) == (status, 5, 3, 2)
+    assert (worker.last_heartbeat - worker.started_at).total_seconds() == 59.0

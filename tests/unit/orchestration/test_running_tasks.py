@@ -75,6 +75,7 @@ async def add_by_name() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
     await add_task_to_job(context.job_id, note, {"value": "by name"})
+    _fail_sometimes()
 
 
 async def add_into_a_group() -> None:
@@ -144,7 +145,8 @@ async def test_a_task_that_is_added_at_once_is_added_once_although_its_attempt_i
 
 
 @in_memory
-async def test_a_running_task_adds_to_its_own_job_by_name():
+async def test_a_running_task_adds_to_its_own_job_by_name_once_for_all_attempts():
+    FAILURES[0] = 2
     assert (await run(add_by_name)).status == "COMPLETED"
     assert SEEN == ["by name"]
 

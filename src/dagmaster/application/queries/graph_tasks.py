@@ -37,6 +37,7 @@ async def find_task(app: Application, task_id: str, *, max_bytes: int | None = N
         result=detail.output,
         error=detail.error,
         worker_id=detail.worker_id if last is None else last.worker_id,
+        attempt_id=None if last is None else last.task_id,
         claimed_at=None if last is None else last.claimed_at,
         started_at=None if last is None else last.started_at,
         completed_at=detail.finished_at,

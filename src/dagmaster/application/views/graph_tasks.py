@@ -14,7 +14,8 @@ from dagmaster.json_types import JsonObject, JsonValue
 class GraphTaskView(View):
     """A task that was made in Python. `task_id`: the id that it was given when it was made; `attempts`: so far.
 
-    `entrypoint` is null for what runs no function: a collector of results, the hold of a context.
+    `entrypoint` is null for what runs no function: a collector of results, the hold of a context. `attempt_id`: the
+    task id of its last attempt; a log file is called after it.
     """
 
     task_id: str
@@ -29,6 +30,7 @@ class GraphTaskView(View):
     result: JsonValue = None
     error: JsonObject | None = None
     worker_id: str | None = None
+    attempt_id: str | None = None
     created_at: Timestamp
     claimed_at: Timestamp | None = None
     started_at: Timestamp | None = None

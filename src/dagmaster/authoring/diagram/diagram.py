@@ -161,5 +161,5 @@ def _mermaid_text(text: str) -> str:
     line = " ".join(plain_text(text).split())
     shown = "".join(char if char.isalnum() or char in " ,._-" else f"#{ord(char)};" for char in line)
     # Mermaid 11 reads labels as Markdown, even what is written by numbers, and refuses to draw a list. A word joiner,
-    # which nobody sees, keeps `1. a` and `- a` from being one (seen in 11.4.1).
+    # which is invisible, keeps `1. a` and `- a` from being one (seen in 11.4.1).
     return shown if line[:1].isalpha() else f"#8288;{shown}"

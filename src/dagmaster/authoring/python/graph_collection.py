@@ -10,6 +10,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
@@ -97,22 +98,25 @@ def collect(
     default_queue: str | None = None,
     follows: bool = False,
     with_applied: bool = False,
+    with_code: bool = False,
 ) -> Collected:
     """Return what has to be added to a job for these items; raise `NodesRejected` about what cannot be.
 
     `job_id`: the job that they are for; None: a new one. `follows`: also what waits for them. `with_applied`: as if
-    nothing were part of a job yet.
+    nothing were part of a job yet. `with_code`: record the fingerprints of their functions.
     """
     with without_gc():
-        collector = _Collector(job_id, default_queue, follows=follows, with_applied=with_applied)
+        collector = _Collector(job_id, default_queue, follows=follows, with_applied=with_applied, with_code=with_code)
         collector.visit_all(list(items_in(items)))
         return collector.finish()
 
 
 class _Collector:
     def __init__(
-        self, job_id: int | None, default_queue: str | None, *, follows: bool, with_applied: bool = False
+        self, job_id: int | None, default_queue: str | None, *, follows: bool, with_applied: bool, with_code: bool
     ) -> None:
+        # By entrypoint: 100,000 tasks of one function need one look at its source.
+        self.fingerprints: dict[str, str] | None = {} if with_code else None
         self.job_id = job_id
         self.with_applied = with_applied
         self.default_queue = default_queue
@@ -166,7 +170,9 @@ class _Collector:
                 self._add_edges(item, item.previous)
         elif isinstance(item, ResultCollector):
             self.parts[item.id] = _collector_part(item)
-            self._add_edges(item, [*(item.previous or ()), *item.sources])
+            pending += [source for source in item.sources if source.id not in self.seen]
+            if item.previous is not None:
+                self._add_edges(item, item.previous)
         else:
             self._visit_task(item)  # type: ignore[arg-type]
 
@@ -181,13 +187,20 @@ class _Collector:
         part = self.parts[task.id] = TaskPart(
             task.id, task.stem, definition, task.name, None if task.group is None else task.group.id
         )
-        references = _fill_params(task, definition)
         if task.retry is not None:
             definition["retry"] = task.retry
         if task.timeout_seconds is not None:
             definition["timeout_seconds"] = task.timeout_seconds
         if task.allow_failure:
             definition["allow_failure"] = True
+        if self.fingerprints is not None:
+            fingerprint = self.fingerprints.get(task.entrypoint)
+            if fingerprint is None:
+                fingerprint = self.fingerprints[task.entrypoint] = _fingerprint(task)
+            if fingerprint:
+                definition["code_fingerprint"] = fingerprint
+        # Last: the owner of the job reads the rest, which many tasks have in common, once.
+        references = _fill_params(task, definition)
         previous = task.previous
         if references:
             part.references = [[path, source.id, *_within(source)] for path, source in references]
@@ -215,6 +228,10 @@ class _Collector:
         return Collected(part, self.new, self.touched)
 
 
+def _fingerprint(task: Task) -> str:
+    return entrypoint_fingerprint(task.entrypoint) if task.function is None else code_fingerprint(task.function)
+
+
 def _of_another_job(item: GraphItem, job_id: int | None) -> str:
     place = f"{type(item).__name__.lower()} {item.label} ({item.id}) is part of job {item.job_id}"
     if job_id is None:
@@ -239,12 +256,18 @@ def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str 
     """Set the params of a task; return where results of other tasks stand in them."""
     kwargs = task.kwargs
     if type(kwargs) is dict:
+        lists = None
         for name, value in kwargs.items():
-            if type(name) is not str or not (type(value) in _SIMPLE or _is_plain_text(value)) or "\0" in name:
+            kind = type(value)
+            if type(name) is not str or "\0" in name:
+                break
+            if kind is list and _is_plain_list(value):
+                lists = {name: list(value)} if lists is None else {**lists, name: list(value)}
+            elif kind not in _SIMPLE and not _is_plain_text(value):
                 break
         else:
             if kwargs:
-                definition["params"] = kwargs
+                definition["params"] = kwargs if lists is None else {**kwargs, **lists}
             return None
     references: list[tuple[list[str | int], GraphItem]] = []
     definition["params"] = _Kwargs(task, references).read(kwargs)
@@ -253,6 +276,14 @@ def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str 
 
 def _is_plain_text(value: Any) -> bool:
     return type(value) is str and value.isascii() and "\0" not in value
+
+
+def _is_plain_list(values: list[Any]) -> bool:
+    """Return whether a list is JSON as it is, for the most common ones: without a call in Python for each value."""
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return all(map(isfinite, values))
+    return kinds <= _SIMPLE or (kinds == {str} and _is_plain_text("".join(values)))
 
 
 class _Kwargs:

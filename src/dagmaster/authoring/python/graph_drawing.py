@@ -29,6 +29,10 @@ class Drawing:
     def _repr_svg_(self) -> str:
         return self.svg
 
+    def __repr__(self) -> str:
+        """Return the size: a notebook shows it where it cannot show the drawing."""
+        return f"<Drawing: SVG of {len(self.svg):,} characters>"
+
 
 def draw(*items: GraphItem | list[Any] | tuple[Any, ...]) -> Drawing:
     """Draw tasks and groups with everything that they are connected to, before or after they were applied to a job.
@@ -41,15 +45,14 @@ def draw(*items: GraphItem | list[Any] | tuple[Any, ...]) -> Drawing:
 
 
 def draw_item(item: GraphItem) -> str | None:
-    """Return the drawing of a task or a group as SVG, or None if the graph is too large."""
+    """Return the drawing of a task or a group as SVG; None if the graph is too large, or is no graph yet.
+
+    A notebook prints the traceback of an error beside what it shows: `draw` and `apply` report it.
+    """
     try:
         return draw(item).svg
-    except _TooLarge:
+    except NodesRejected:
         return None
-
-
-class _TooLarge(NodesRejected):
-    """The graph has more nodes than a drawing."""
 
 
 def _to_graph(items: list[GraphItem]) -> Graph:
@@ -59,7 +62,7 @@ def _to_graph(items: list[GraphItem]) -> Graph:
     collected = collect(items, default_queue=_QUEUE, follows=True, with_applied=True)
     if len(collected.items) > MAX_NODES:
         count = format_count(len(collected.items), "node")
-        raise _TooLarge(f"the graph has {count}, and a drawing at most {MAX_NODES}: draw a group of it")
+        raise NodesRejected(f"the graph has {count}, and a drawing at most {MAX_NODES}: draw a group of it")
     names = {item.id: item.node_id for item in collected.items if item.node_id is not None}
     for part in collected.part.tasks:
         part.name = names.get(part.id, part.name)

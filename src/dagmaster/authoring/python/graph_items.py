@@ -6,6 +6,7 @@ They are plain objects: nothing is stored until they are applied to a job. Their
 from __future__ import annotations
 
 from collections.abc import Callable  # noqa: TC003 - the type of a constant
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -13,7 +14,7 @@ from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
 from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
 from dagmaster.errors import HandlerInvalid, NodesRejected
-from dagmaster.snowflakes import TASK_IDS
+from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -62,6 +63,11 @@ class GraphItem:
     def label(self) -> str:
         """Return a name for messages."""
         return self.name or f"{type(self).__name__} {self.id}"
+
+    @property
+    def created_at(self) -> datetime:
+        """Return when it was made: its id has the time."""
+        return datetime.fromtimestamp(time_of(str(self.id)), UTC)
 
     @property
     def group_id(self) -> int | None:

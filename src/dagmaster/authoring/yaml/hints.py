@@ -13,7 +13,7 @@ from dagmaster.authoring.source_map import truncate
 _BARE_EXPRESSION = re.compile(r"""[^"'#]*?(?:^\s*|[-:?]\s+|[\[,]\s*)(\{\{)""")
 _EXPRESSION = re.compile(r"\{\{.*?\}\}")
 _COMMENT = re.compile(r"\s#.*")
-# Nobody wrote a longer line by hand; guessing about it would take longer than reading it.
+# A longer line was not written by hand, and guessing about it would take longer than reading it.
 _LONGEST_LINE = 1_000
 
 # libyaml's messages and the remedy. The first match wins.

@@ -57,6 +57,8 @@ def test_a_cycle_is_spelled_out():
     first >> second >> first
     with pytest.raises(NodesRejected, match=r"first.*second"):
         draw(first)
+    # A notebook would print a traceback.
+    assert first._repr_svg_() is None
 
 
 def test_a_large_graph_is_not_drawn(monkeypatch: pytest.MonkeyPatch):

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from dagmaster import Dependency, Group, ResultCollector, Task, create_task, task
+from dagmaster.authoring.added_nodes import read_batch
 from dagmaster.authoring.graph_parts import GraphPart, check_part
 from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.engine.graph import Gate, GateKind, Leaf, TaskSpec
 from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.ports.added_nodes import BatchRows, NodeRecord
 from dagmaster.snowflakes import LEASED_MACHINES, UnleasedSnowflakes
 
 
@@ -182,7 +185,10 @@ def test_a_collector_in_the_arguments_is_the_list_of_results():
     c = create_task("m.f", {"all": ResultCollector([a, b], name="both")}, name="c")
     made = part(c)
     assert made.tasks[-1].references[0][2] == ["results"]
-    assert edges(c) == {("t0", "both"), ("t1", "both"), ("both", "c")}
+    # The collector waits for what it collects, without a row for each.
+    assert edges(c) == {("both", "c")}
+    specs = {spec.id: spec for spec in read_batch(made.to_rows(1)).specs}
+    assert specs["both"].requires == Gate(GateKind.ALL, (Leaf("t0"), Leaf("t1")))
 
 
 def test_text_is_a_value_and_never_a_template():
@@ -276,3 +282,47 @@ def test_a_forked_process_chooses_again():
         states.add((source._machine, source._offset))
     assert len(states) > 40
     assert hasattr(os, "register_at_fork")
+
+
+# ── What the owner of the job reads ──
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"n": 1},
+        {"chunk": [1, 2]},
+        {"a": {"b": 1}, "c": "x"},
+        {"a": '}, "retry": {"max_attempts": 9', "params": {"params": 1}},
+        {"a": ['"params": ', 1.5, None], "references": ["é"], "sources": []},
+        {},
+    ],
+)
+def test_a_task_is_read_as_it_was_written(kwargs):
+    task = create_task("m.f", kwargs, queue="own", retry={"max_attempts": 3}, timeout_seconds=5, allow_failure=True)
+    (spec,) = read_batch(part(task).to_rows(1)).specs
+    assert isinstance(spec, TaskSpec)
+    assert (spec.handler, spec.queue, spec.retry.max_attempts) == ("m.f", "own", 3)
+    assert (spec.timeout_seconds, spec.allow_failure, spec.requires) == (5, True, None)
+    assert spec.params.is_constant
+    assert spec.params.resolve({}) == spec.params.source == kwargs
+
+
+def test_a_definition_in_another_order_is_read_too():
+    definition = '{"params": {"n": 1}, "handler": "m.f", "retry": {"max_attempts": 2}, "queue": "q"}'
+    (spec,) = read_batch(BatchRows([NodeRecord(1, "a", None, definition)])).specs
+    assert isinstance(spec, TaskSpec)
+    assert (spec.params.source, spec.queue, spec.retry.max_attempts) == ({"n": 1}, "q", 2)
+
+
+def test_lists_in_kwargs_are_copied():
+    values = [1, 2]
+    made = part(create_task("m.f", {"chunk": values}))
+    values.append(3)
+    assert made.tasks[0].definition["params"] == {"chunk": [1, 2]}
+
+
+@pytest.mark.parametrize("value", [[1.0, float("nan")], ["x", "a\0b"], [1, object()]])
+def test_a_list_with_a_value_that_is_not_json_is_rejected(value):
+    with pytest.raises(NodesRejected, match="kwargs\\['v'\\]\\[1\\]"):
+        part(create_task("m.f", {"v": value}))

@@ -1,0 +1,96 @@
+"""The source of functions by their entrypoints, without importing a module: a submitter need not have what it imports.
+
+Files are found as an import would find them. A function is taken only if its source certainly is the one that a worker
+sees: defined once, and decorated by nothing but `dagmaster`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import io
+import sys
+from importlib.machinery import PathFinder, SourceFileLoader
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.authoring.module_names import public_module_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def loaded_function(name: str) -> Callable[..., Any] | None:
+    """Return the function of an entrypoint if its module, or the script that runs, is imported already."""
+    module_name, _, function_name = name.rpartition(".")
+    is_main = module_name in {"__main__", public_module_name("__main__")}
+    module = sys.modules.get("__main__" if is_main else module_name)
+    function = None if module is None else vars(module).get(function_name)
+    return function if callable(function) else None
+
+
+def read_source(name: str) -> str | None:
+    """Return the source of the function of an entrypoint from its file; None if there is none, or no certain one."""
+    module, _, function = name.rpartition(".")
+    try:
+        source = _read_module(module)
+        return None if source is None else _find_function(source, function)
+    except (ImportError, OSError, SyntaxError, ValueError, KeyError, AttributeError, RecursionError):
+        # A folder that cannot be read, a file that is no Python, a package in several places.
+        return None
+
+
+def _read_module(name: str) -> str | None:
+    """Return the source of a module; each package on the way is only looked up."""
+    path: Any = None
+    loader: object = None
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        spec = PathFinder.find_spec(".".join(parts[:depth]), path)
+        if spec is None:
+            return None
+        path, loader = spec.submodule_search_locations, spec.loader
+        if path is None and depth < len(parts):
+            return None
+    return loader.get_source(name) if isinstance(loader, SourceFileLoader) else None
+
+
+def _find_function(source: str, name: str) -> str | None:
+    tree = ast.parse(source)
+    bindings = [statement for statement in tree.body if name in _bound_names(statement)]
+    function = bindings[0] if len(bindings) == 1 else None
+    if not isinstance(function, _Function) or not _has_own_decorators(tree, function):
+        return None
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    return "".join(inspect.getblock(io.StringIO(source).readlines()[first - 1 :]))
+
+
+def _bound_names(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module may give a value to."""
+    if isinstance(statement, _Function | ast.ClassDef):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
+            yield node.id
+        elif isinstance(node, _Function | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+
+
+def _has_own_decorators(tree: ast.Module, function: _Function) -> bool:
+    """Return whether all decorators are those of `dagmaster`, which change nothing of the source that a worker sees."""
+    own = {"dagmaster"}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom) and statement.module == "dagmaster":
+            own |= {one.asname or one.name for one in statement.names}
+    return all(_root_name(decorator) in own for decorator in function.decorator_list)
+
+
+def _root_name(decorator: ast.expr) -> str:
+    """Return the first name of a decorator: of `@a.b(…)`, "a"."""
+    while isinstance(decorator, ast.Call | ast.Attribute):
+        decorator = decorator.func if isinstance(decorator, ast.Call) else decorator.value
+    return decorator.id if isinstance(decorator, ast.Name) else ""
