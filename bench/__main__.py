@@ -26,7 +26,7 @@ RESULTS = Path(__file__).with_name("results.json")
 PARTS = {
     "engine": "the engine alone: events per second, memory of a node (1 min)",
     "language": "expressions, loading and validating workflow files (1 min)",
-    "python": "graphs that are built in code, against a bare COPY (1 min)",
+    "python": "graphs that are built in code, against a bare COPY, YAML and a fan-out (2 min)",
     "commands": "CLI commands as whole processes, on a database, `run` in one process (4 min)",
     "runtime": "`dagmaster dev`: start, idle, memory, chains, fan-outs, small jobs (5 min)",
     "http": "the HTTP API against the direct path, lists of a million jobs, streams, metrics (15 min)",
@@ -39,7 +39,9 @@ MODULES = {"python": "python_graphs"}
 """The modules of parts that have another name."""
 MORE_PARTS = {
     "floor": "the floor of the runtime alone: the same rows in hand-written SQL (1 min)",
-    "http_metrics": "of http: metrics with a million finished jobs (5 min)",
+    "http_jobs": "of http: start, idle, and jobs over HTTP against the direct path (2 min)",
+    "http_lists": "of http: lists of a million jobs with each filter (4 min)",
+    "http_metrics": "of http: metrics with a million finished jobs (6 min)",
     "http_streams": "of http: a thousand live streams on one server (2 min)",
 }
 

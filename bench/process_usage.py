@@ -56,6 +56,12 @@ def memory(pid: int) -> dict[str, int]:
     return sizes
 
 
+def reset_peak(pid: int) -> None:
+    """Let VmHWM of a process count from its memory of now."""
+    with contextlib.suppress(OSError):
+        (_PROC / str(pid) / "clear_refs").write_text("5")
+
+
 def _stat(pid: int) -> list[str] | None:
     """Return the fields after the process name, which may contain spaces: state, parent and so on."""
     try:
