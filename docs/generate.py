@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import sys
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import pyogrio
 
 import dagmaster
 from dagmaster.application.context import Application
+from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.views.json_schema import view_schemas
 from dagmaster.authoring.handler_definitions import describe_handler
@@ -31,21 +34,24 @@ from dagmaster.handlers.formats.driver_rules import complete
 from dagmaster.handlers.formats.raster_drivers import RASTER_DRIVERS
 from dagmaster.handlers.formats.raster_files import installed_drivers
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
-from dagmaster.http.app import create_app
+from dagmaster.http.aliases import resolve_alias
+from dagmaster.http.app import create_app, route_scopes
 from dagmaster.http.services import HttpServices
 from dagmaster.ports.audit_events import MEANING, EventType
 from dagmaster.ports.task_messages import message_schema
 from dagmaster.settings import GROUPS, Settings
-from dagmaster.settings_aliases import ALIASES
+from dagmaster.settings_aliases import ALIASES, Alias
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.prometheus import METRICS
+from dagmaster.ui.site import page_scopes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,6 +82,7 @@ def pages() -> dict[Path, str]:
         HERE / "reference" / "invariants.md": _invariants(),
         HERE / "reference" / "figures.md": _figures(),
         HERE / "reference" / "formats.md": _formats(),
+        HERE / "reference" / "names.md": _names(),
         HERE / "reference" / "workflow.schema.json": json.dumps(json_schema(), indent=2) + "\n",
         HERE / "reference" / "views.schema.json": json.dumps(view_schemas(), indent=2) + "\n",
         HERE / "reference" / "openapi.json": json.dumps(_openapi(), indent=1) + "\n",
@@ -95,8 +102,12 @@ def _openapi() -> dict[str, Any]:
     services = HttpServices(
         application=application,
         keys=MemoryApiKeyStore(),
-        audit=MemoryAuditTrail(),
-        schema=MemorySchemaAdmin(),
+        admin=DatabaseAdmin(
+            schema=MemorySchemaAdmin(),
+            auditor=MemoryInvariantAuditor(database),
+            metrics=MemoryMetricRebuilder(database),
+            changes=MemoryAuditTrail(),
+        ),
         remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0),
     )
     return create_app(services).openapi()
@@ -453,6 +464,191 @@ def _read_drivers(rules: Mapping[str, DriverRule]) -> str:
 def _refused_drivers(rules: Mapping[str, DriverRule]) -> str:
     rows = [f"| {name} | {rule.reason} |" for name, rule in rules.items() if not rule.is_read]
     return "| driver | reason |\n|---|---|\n" + "\n".join(rows) + "\n"
+
+
+DOCUMENTS = {
+    "A": "DAG Orchestrator Architecture, 0.3",
+    "B": "Epoch 5: DAG-Based Workflow Orchestration",
+    "C": "aaiclick Orchestration Backend Specification",
+    "D": "DAG Orchestrator Architecture, 0.2",
+    "E": "rmhdagmaster Implementation Guide",
+}
+LATER = {
+    "gateway": "comes with the gateway",
+    "assets": "comes with the assets",
+    "publishing": "comes with the approval and publication of assets",
+    "broker": "comes with the broker for Service Bus",
+    "data": "comes with Objects and Views",
+    "h3": "comes with the handlers of H3",
+}
+DEFAULT_KINDS = {"routes": "route", "pages": "page", "tables": "table", "handlers": "handler", "workflows": "workflow"}
+
+
+class SourceName(NamedTuple):
+    """A name of the source documents: where it is here, and what is wrong with its line."""
+
+    section: str
+    name: str
+    documents: str
+    targets: list[str]
+    remark: str
+    problems: list[str]
+
+
+def source_names() -> list[SourceName]:
+    """Return every name of the source documents with its place. A test checks that there are no problems."""
+    places, names, section = Places(), [], ""
+    for line in (HERE / "source_names.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            name, documents, targets, remark = [*(part.strip() for part in line.split(" | ")), "", "", ""][:4]
+            row = SourceName(section, name, documents, [], remark, [])
+            for target in targets.split(";") if targets else [places.default_target(section, name)]:
+                try:
+                    row.targets.append(places.describe(*target.strip().partition(" ")[::2]))
+                except KeyError:
+                    row.problems.append(f"{name}: there is no {target.strip()}")
+            if targets == "none" and not remark:
+                row.problems.append(f"{name}: say why it is not here")
+            names.append(row)
+    return names
+
+
+class Places:
+    """What the code has, by kind: a name is described if it is there, else it is a KeyError."""
+
+    @cached_property
+    def routes(self) -> set[str]:
+        """Return the routes of the API: method and path."""
+        return {f"{method} {_any_names(path)}" for method, path in route_scopes()}
+
+    @cached_property
+    def pages(self) -> set[str]:
+        """Return the paths of the web page."""
+        return {path for _, path in page_scopes()}
+
+    @cached_property
+    def tables(self) -> set[str]:
+        """Return the tables that the migrations create."""
+        folder = Path(dagmaster.__file__).parent / "store" / "postgres" / "migrations" / "versions"
+        texts = (file.read_text(encoding="utf-8") for file in folder.glob("*.sql") if "downgrade" not in file.name)
+        return {name for text in texts for name in re.findall(r"CREATE TABLE (\w+)", text)}
+
+    @cached_property
+    def commands(self) -> set[str]:
+        """Return the commands, without the name of the program."""
+        context = click.Context(cli, info_name="dagmaster", **cli.context_settings)
+        return {" ".join(names) for names, _, _ in _walk(cli, context, ())}
+
+    @cached_property
+    def handlers(self) -> Any:
+        """Return the handlers that ship."""
+        return find_handlers(settings=Settings())
+
+    def default_target(self, section: str, name: str) -> str:
+        """Return the target of a name that has the same name here."""
+        if section == "routes":
+            method, _, path = name.partition(" ")
+            return f"route {method} {resolve_alias(path)}"
+        if section == "metrics":
+            return f"metric dagmaster_{name}"
+        return f"{DEFAULT_KINDS.get(section, 'python')} {name}"
+
+    def describe(self, kind: str, name: str) -> str:
+        """Return the text for a target; raise KeyError if it does not exist."""
+        if kind == "none":
+            return "not here"
+        if kind == "later":
+            return LATER[name]
+        exists: bool = getattr(self, f"_has_{kind}")(name)
+        if not exists:
+            raise KeyError(name)
+        if kind == "handler":
+            return f"handler `{self.handlers.get(name).name}`"
+        if kind == "code":
+            file, _, symbol = name.partition(":")
+            return f"`{symbol}` in [{file}](../../src/dagmaster/{file})"
+        if kind == "file":
+            return f"[{name}](../../{name})"
+        prefixes = {"python": "dagmaster.", "command": "dagmaster "}
+        words = {"table": "table ", "page": "page ", "workflow": "workflow "}
+        return f"{words.get(kind, '')}`{prefixes.get(kind, '')}{name}`"
+
+    def _has_route(self, name: str) -> bool:
+        return _any_names(name) in self.routes
+
+    def _has_page(self, name: str) -> bool:
+        return name in self.pages
+
+    def _has_table(self, name: str) -> bool:
+        return name in self.tables
+
+    def _has_handler(self, name: str) -> bool:
+        return name in self.handlers
+
+    def _has_workflow(self, name: str) -> bool:
+        return (HERE.parent / "workflows" / f"{name}.yaml").exists()
+
+    def _has_metric(self, name: str) -> bool:
+        return name in {metric.name for metric in METRICS.values()}
+
+    def _has_setting(self, name: str) -> bool:
+        return name.removeprefix("DAGMASTER_").lower() in Settings.model_fields
+
+    def _has_command(self, name: str) -> bool:
+        return name in self.commands
+
+    def _has_python(self, name: str) -> bool:
+        return hasattr(dagmaster, name)
+
+    def _has_file(self, name: str) -> bool:
+        return (HERE.parent / name).exists()
+
+    def _has_code(self, name: str) -> bool:
+        file, _, symbol = name.partition(":")
+        path = Path(dagmaster.__file__).parent / file
+        pattern = rf"^\s*(?:(?:async )?def|class) {symbol}\b|^{symbol}\b.* = "
+        return path.exists() and re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+def _any_names(path: str) -> str:
+    """Return a path without the names of its parameters."""
+    return re.sub(r"\{\w+\}", "{}", path)
+
+
+def _names() -> str:
+    documents = "\n".join(f"- {letter}: {title}" for letter, title in DOCUMENTS.items())
+    text = (
+        f"{GENERATED}# Names of the source documents\n\nWhere each route, table, handler, setting, metric, queue and function"
+        " of the documents that dagmaster is made from is here, or why it is not. From `docs/source_names.txt`; a test checks"
+        f" that every place exists.\n\n{documents}\n"
+    )
+    rows = source_names()
+    for section in dict.fromkeys(row.section for row in rows):
+        lines = [f"| {_cell(_name(row))} | {row.documents} | {_place(row)} |" for row in rows if row.section == section]
+        text += f"\n## {section.capitalize()}\n\n| name | in | here |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+    lines = [f"| `{alias.name}` | {_alias(alias)} |" for alias in ALIASES]
+    return text + "\n## Settings\n\n| name | here |\n|---|---|\n" + "\n".join(lines) + "\n"
+
+
+def _place(row: SourceName) -> str:
+    later = {text: f"itself {text}" for text in LATER.values()} if len(row.targets) > 1 else {}
+    places = "; ".join(later.get(target, target) for target in row.targets)
+    return f"{places}: {row.remark}" if row.remark else places
+
+
+def _alias(alias: Alias) -> str:
+    setting = f"`DAGMASTER_{alias.setting.upper()}`" if alias.setting else ""
+    note = f"its {alias.part}" if alias.part else f"not used: {alias.instead}" if alias.instead else ""
+    return ", ".join(filter(None, (setting, note)))
+
+
+def _name(row: SourceName) -> str:
+    if row.section in {"routes", "pages"}:
+        return f"`{row.name}`"
+    names, _, kind = row.name.partition(" (") if row.name.count("(") == 1 else (row.name, "", "")
+    return ", ".join(f"`{part}`" for part in names.split(", ")) + (f" ({kind}" if kind else "")
 
 
 def _sentence(documented: type) -> str:

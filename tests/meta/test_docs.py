@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import inspect
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,19 +19,39 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def generated() -> dict[Path, str]:
+@cache
+def generator() -> Any:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    result: dict[Path, str] = module.pages()
-    return result
+    return module
 
 
 def test_the_reference_pages_are_fresh():
-    stale = [path.name for path, text in generated().items() if path.read_text(encoding="utf-8") != text]
+    stale = [path.name for path, text in generator().pages().items() if path.read_text(encoding="utf-8") != text]
     assert stale == [], "make docs"
+
+
+def test_every_name_of_the_source_documents_has_a_place_that_exists():
+    names = generator().source_names()
+    assert [problem for name in names for problem in name.problems] == []
+    assert {name.section for name in names} >= {"routes", "pages", "tables", "handlers", "metrics", "queues"}
+    assert [name.name for name in names if not set(name.documents.split()) <= set(generator().DOCUMENTS)] == []
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("route GET /api/v1/no_such", "page /ui/no_such", "table dag_no_such", "handler no.such", "workflow no_such"),
+        *("metric no_such", "setting DAGMASTER_NO_SUCH", "command jobs no_such", "python no_such", "later no_such"),
+        *("code engine/advance.py:no_such", "code engine/no_such.py:advance", "file no/such"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_noticed(target):
+    with pytest.raises(KeyError):
+        generator().Places().describe(*target.partition(" ")[::2])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
