@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.status import JobStatus
     from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
     from dagmaster.orchestration import blocking
-    from dagmaster.orchestration.context import OrchContext, create_job, get_current_context
+    from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
     from dagmaster.orchestration.job import Job
     from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
     from dagmaster.orchestration.management import (
@@ -84,6 +84,7 @@ __all__ = [
     "CheckpointableHandler",
     "Client",
     "Compiled",
+    "Context",
     "DagmasterError",
     "Dependency",
     "Drawing",
@@ -169,7 +170,7 @@ _MODULES = {
     "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
     "dagmaster.engine.status": ("JobStatus",),
     "dagmaster.orchestration": ("blocking",),
-    "dagmaster.orchestration.context": ("OrchContext", "create_job", "get_current_context"),
+    "dagmaster.orchestration.context": ("Context", "OrchContext", "create_job", "get_current_context"),
     "dagmaster.orchestration.job": ("Job",),
     "dagmaster.orchestration.local_runs": ("run_job_test", "run_job_test_async"),
     "dagmaster.orchestration.management": (

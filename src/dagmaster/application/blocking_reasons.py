@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views.jobs import BlockingReasonView
 from dagmaster.engine.diagnosis.active_nodes import (
     explain_stalled_job,
+    format_all_draining,
     queued,
     waiting_for_approval,
     waiting_for_child_job,
@@ -35,7 +36,8 @@ _MAX_REASONS: Final = 6
 
 def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
     """Return why a job does not advance."""
-    reasons = list(command_reasons(snapshot.commands, snapshot.fleet.orchestrators))
+    fleet = snapshot.fleet
+    reasons = list(command_reasons(snapshot.commands, fleet.orchestrators, fleet.draining_orchestrators))
     if not snapshot.job.is_finished:
         reasons += [*_owner_reasons(snapshot), *_queue_reasons(snapshot), *_node_reasons(snapshot)]
     more = len(reasons) - _MAX_REASONS
@@ -44,13 +46,16 @@ def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
     return [replace(reason, sentence=str(redact(reason.sentence)), data=redact(reason.data)) for reason in shown]
 
 
-def command_reasons(commands: Sequence[PendingCommand], orchestrators: int) -> Iterator[BlockingReasonView]:
-    """Yield a reason for each command that waits for a live orchestrator, or for long."""
+def command_reasons(
+    commands: Sequence[PendingCommand], orchestrators: int, draining: int = 0
+) -> Iterator[BlockingReasonView]:
+    """Yield a reason for each command that waits for an orchestrator that claims, or for long."""
+    none = format_all_draining(draining, "orchestrator") if draining else "none is alive"
     for command in commands:
         by, seconds = f" by {command.sent_by}" if command.sent_by else "", age(command.age_seconds)
         subject = f"{'an' if command.kind[0] in 'aeiou' else 'a'} {command.kind.replace('_', ' ')}{by}"
         if not orchestrators:
-            sentence = f"{subject} has been waiting {seconds} for an orchestrator; none is alive"
+            sentence = f"{subject} has been waiting {seconds} for an orchestrator; {none}"
             yield replace(_plain(sentence), code=ReasonCode.NO_ORCHESTRATOR)
         elif command.age_seconds > REPORT_AFTER_SECONDS:
             yield _plain(f"{subject} has been waiting {seconds} to be processed")
@@ -71,6 +76,7 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
         created_at=job.created_at,
         owner=service,
         orchestrators=snapshot.fleet.orchestrators,
+        draining_orchestrators=snapshot.fleet.draining_orchestrators,
         is_local_run=job.queue is not None,
     )
     reason = explain_stalled_job(context)

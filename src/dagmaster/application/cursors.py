@@ -27,6 +27,8 @@ MAX_LIMIT: Final = 1_000
 """The most items that a page can have."""
 _VERSION: Final = 1
 _MAX_LENGTH: Final = 2_000
+SMALLEST_INT, LARGEST_INT = -(2**63), 2**63 - 1
+"""The numbers that a database can store. A cursor with another one is of no list."""
 
 
 class CursorKind(StrEnum):
@@ -53,6 +55,8 @@ class CursorKind(StrEnum):
     AUDIT_TRAIL = "audit_trail"
     HANDLERS = "handlers"
     API_KEYS = "api_keys"
+    INVARIANTS = "invariants"
+    METRIC_REBUILD = "metric_rebuild"
 
 
 _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
@@ -77,6 +81,8 @@ _SHAPES: Final[dict[CursorKind, tuple[type, ...]]] = {
     CursorKind.AUDIT_TRAIL: (int,),
     CursorKind.HANDLERS: (str,),
     CursorKind.API_KEYS: (float, str),
+    CursorKind.INVARIANTS: (str, int),
+    CursorKind.METRIC_REBUILD: (int,),
 }
 """The types of the parts of a position."""
 
@@ -112,18 +118,18 @@ def decode_cursor(kind: CursorKind, cursor: str | None) -> Position | None:
         raise CursorInvalid(f"the cursor belongs to a list of {cursor_kind!r}, not of {kind.value!r}")
     shape = _SHAPES[kind]
     if not isinstance(position, list) or len(position) != len(shape) or not all(map(_is_of_type, position, shape)):
-        raise _damaged()
+        raise damaged_cursor()
     return tuple(float(part) if of is float else part for part, of in zip(position, shape, strict=True))
 
 
 def _parse(cursor: str) -> tuple[Any, Any, Any]:
     if not cursor.isascii() or len(cursor) > _MAX_LENGTH:
-        raise _damaged()
+        raise damaged_cursor()
     try:
         text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         version, kind, position = json.loads(text)
     except (binascii.Error, ValueError, TypeError, RecursionError) as error:
-        raise _damaged() from error
+        raise damaged_cursor() from error
     return version, kind, position
 
 
@@ -132,8 +138,9 @@ def _is_of_type(part: object, of: type) -> bool:
         return False
     if of is float:
         return isinstance(part, int | float) and math.isfinite(part)
-    return isinstance(part, of)
+    return isinstance(part, of) and not (isinstance(part, int) and not SMALLEST_INT <= part <= LARGEST_INT)
 
 
-def _damaged() -> CursorInvalid:
+def damaged_cursor() -> CursorInvalid:
+    """Return the error for a cursor that no list has made."""
     return CursorInvalid("the cursor is damaged: use `next_cursor` of the page before as it is, or start without one")

@@ -118,6 +118,7 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
         error=redact(record.error),
         owner=facts.owner,
         orchestrators=facts.orchestrators,
+        draining_orchestrators=facts.draining_orchestrators,
         advance_failure=failure,
         is_local_run=record.queue is not None,
         cancelled_by=facts.cancelled_by,
@@ -153,7 +154,8 @@ def _unknown(explanation: Explanation, node_id: str) -> str:
 
 async def _commands(app: Application, explanation: Explanation) -> tuple[BlockingReasonView, ...]:
     pending = await app.read.pending_commands(explanation.record.id)
-    return tuple(command_reasons(pending, explanation.why.context.orchestrators))
+    context = explanation.why.context
+    return tuple(command_reasons(pending, context.orchestrators, context.draining_orchestrators))
 
 
 # ── Child jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────

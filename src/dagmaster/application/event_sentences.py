@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.groups import is_group_start, written_name
 from dagmaster.ports.audit_events import EventType
 from dagmaster.text_format import format_count, format_error
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 def event_sentence(event: StoredEvent) -> str:
     """Return an event as a sentence."""
+    if event.node is not None and is_group_start(event.node):
+        event = replace(event, node=f"the start of {written_name(event.node)}")
     format_event = _SENTENCES.get(event.type)
     if format_event is None:
         # A newer version wrote it.

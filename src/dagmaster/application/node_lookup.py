@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec, Kind, WaitSpec
+from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
@@ -75,6 +76,11 @@ def describe_action(spec: Spec) -> str:
     if isinstance(spec, WaitSpec) and spec.signal is not None:
         return f"waits for signal {spec.signal}"
     return "" if spec.kind in (Kind.START, Kind.END) else spec.kind.value
+
+
+def is_written(node_id: str) -> bool:
+    """Return whether a node is one that an author wrote, not one that joins the dependencies of a group."""
+    return not is_group_start(node_id)
 
 
 def actions_of(graph: Graph) -> dict[str, str]:

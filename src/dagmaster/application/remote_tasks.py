@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.views.remote_tasks import (
@@ -115,7 +116,12 @@ class RemoteTasks:
     async def heartbeat(self, worker_id: str, task_ids: Sequence[str], caller: str) -> HeartbeatView:
         """Renew the lease of a worker and of the tasks that it holds; return the tasks to stop."""
         answer = await self._renew(await self._find(worker_id, caller), task_ids)
-        return HeartbeatView(worker_id=worker_id, stop=_sorted(answer.stops), lease_seconds=self.lease_seconds)
+        return HeartbeatView(
+            worker_id=worker_id,
+            stop=_sorted(answer.stops),
+            lease_seconds=self.lease_seconds,
+            drain=answer.drain is not None,
+        )
 
     # ── Claiming ──
 
@@ -125,33 +131,65 @@ class RemoteTasks:
         """Claim tasks; wait for some if there are none. A worker that waits is alive: its lease is renewed."""
         worker = await self._find(request.worker_id, caller)
         deadline = loop_time() + request.wait_seconds
-        tasks: list[ClaimedTask] = []
-        with worker.waiting() as wakeup, self._poll(wakeup):
-            answer = await self._renew(worker, request.task_ids)
-            renewed_at = loop_time()
-            while True:
-                wakeup.clear()
-                tasks = await _claim(worker, request, answer)
-                if tasks or answer.stops or loop_time() >= deadline or self._is_stopping:
-                    break
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(deadline - loop_time(), self.heartbeat_seconds)):
-                        await wakeup.wait()
-                if not await is_connected():
-                    return self._claimed(request, answer, [])
-                if not wakeup.is_set():
-                    worker.rescan_queues()
-                if loop_time() >= renewed_at + self.heartbeat_seconds:
-                    # A parallel request may have claimed tasks since: what is not in this list may run.
-                    answer = await self._stop_overdue(worker, request.task_ids, await worker.renew(request.task_ids))
-                    renewed_at = loop_time()
-            if len(tasks) == request.limit:
-                # There may be more: the wake-up is passed on to the next that waits.
-                wakeup.set()
+        answer = await self._renew(worker, request.task_ids)
+        tasks: list[ClaimedTask] | None = None
+        while tasks is None:
+            # A worker that drains must not be woken instead of another one.
+            waiting = worker.waiting() if answer.drain is None else contextlib.nullcontext(asyncio.Event())
+            with waiting as wakeup, self._poll(wakeup):
+                tasks, answer = await self._claim_until(
+                    worker, request, answer, wakeup, deadline=deadline, is_connected=is_connected
+                )
         if tasks and not await is_connected():
             await worker.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in tasks])
             return self._claimed(request, answer, [])
         return self._claimed(request, answer, await self._start(worker, tasks))
+
+    async def _claim_until(
+        self,
+        worker: RemoteWorker,
+        request: ClaimRequest,
+        answer: HeartbeatAnswer,
+        wakeup: asyncio.Event,
+        *,
+        deadline: float,
+        is_connected: Callable[[], Awaitable[bool]],
+    ) -> tuple[list[ClaimedTask] | None, HeartbeatAnswer]:
+        """Return claimed tasks, or None when a drain begins or ends; and the newest answer to a heartbeat.
+
+        A wake-up that is left set is passed on to the next that waits.
+        """
+        is_draining, renewed_at, is_woken = answer.drain is not None, loop_time(), False
+        while True:
+            wakeup.clear()
+            tasks = [] if is_draining else await _claim(worker, request, answer)
+            if is_woken and not tasks and not is_draining:
+                # Another one claimed them, or this worker drains and never gets any: then they are for the next.
+                answer, renewed_at = await self._renew_listed(worker, request), loop_time()
+                if answer.drain is not None:
+                    wakeup.set()
+                    return None, answer
+            if tasks or answer.stops or loop_time() >= deadline or self._is_stopping:
+                if len(tasks) == request.limit:
+                    # There may be more.
+                    wakeup.set()
+                return tasks, answer
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(deadline - loop_time(), self.heartbeat_seconds)):
+                    await wakeup.wait()
+            if not await is_connected():
+                return [], answer
+            is_woken = wakeup.is_set()
+            if not is_woken:
+                worker.rescan_queues()
+            if loop_time() >= renewed_at + self.heartbeat_seconds:
+                answer, renewed_at = await self._renew_listed(worker, request), loop_time()
+                if (answer.drain is not None) != is_draining:
+                    return None, answer
+
+    async def _renew_listed(self, worker: RemoteWorker, request: ClaimRequest) -> HeartbeatAnswer:
+        # A parallel request may have claimed tasks since: what is not in this list may run.
+        return await self._stop_overdue(worker, request.task_ids, await worker.renew(request.task_ids))
 
     @contextlib.contextmanager
     def _poll(self, wakeup: asyncio.Event) -> Any:
@@ -192,6 +230,7 @@ class RemoteTasks:
             tasks=tuple(messages),
             stop=_sorted(answer.stops),
             lease_seconds=self.lease_seconds,
+            drain=answer.drain is not None,
         )
 
     # ── Reporting ──
@@ -266,9 +305,16 @@ class RemoteTasks:
     async def _stop_overdue(
         self, worker: RemoteWorker, task_ids: Sequence[str], answer: HeartbeatAnswer | None
     ) -> HeartbeatAnswer:
-        """Add the tasks that run for too long to what a worker has to stop; raise if it has expired."""
+        """Add the tasks that run for too long to what a worker has to stop; raise if it has expired.
+
+        A worker that drains has to stop all of them when its grace period is over.
+        """
         if answer is None:
             raise _worker_expired(worker.id)
+        if answer.drain is not None and answer.drain.seconds_left is not None and answer.drain.seconds_left <= 0:
+            held = await worker.overdue_tasks(task_ids, -inf)
+            releases = [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in held]
+            return answer._replace(stops=answer.stops | await worker.report(releases)) if releases else answer
         # The worker ends a handler that takes too long. One that does not must not hold up its job.
         overdue = await worker.overdue_tasks(task_ids, self.lease_seconds)
         if not overdue:

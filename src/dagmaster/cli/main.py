@@ -29,16 +29,19 @@ BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
 UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
-REMOTE: Final = frozenset({"changes", "fleet", "handlers", "jobs", "keys", "metrics", "submit", "workflows"})
+REMOTE: Final = frozenset({"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"})
 """The commands that can ask a server instead of a database."""
 LOCAL_REASONS: Final = {
     "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
     " DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL to the zones of the workers",
     "stac": "It asks the catalog itself, which the settings of this machine name",
-    "migrate": "A server migrates its own database when POST /api/v1/admin/migrate asks it to",
     "config": "It shows the settings of this machine. Those of a server are where the server runs",
+    "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at /health",
+    "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
+    "storm": "It simulates a workflow in this process, and asks no database either",
+    **dict.fromkeys(("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"),
 }
-"""Why commands about data and settings ask no server; the others run services, or work on files of this machine."""
+"""Why a command asks no server."""
 
 
 class LazyGroup(click.Group):
@@ -127,7 +130,10 @@ class LazyGroup(click.Group):
             "dagmaster.cli.commands.simulate:storm",
             "Simulate a workflow under thousands of schedules with faults.",
         ),
-        "fleet": ("dagmaster.cli.commands.fleet:fleet", "Show the orchestrators, the workers and the queues."),
+        "fleet": (
+            "dagmaster.cli.commands.fleet:fleet",
+            "Show the orchestrators, the workers and the queues; drain a service.",
+        ),
         "metrics": (
             "dagmaster.cli.commands.metrics:metrics",
             "Show what finished jobs show: success, durations, failures, throughput.",
@@ -165,7 +171,7 @@ def cli(context: click.Context, url: str | None, key: str | None) -> None:
     """
     command = context.invoked_subcommand
     if (url is not None or key is not None) and command not in REMOTE:
-        reason = LOCAL_REASONS.get(command or "", "Run it where its database or its files are")
+        reason = LOCAL_REASONS[command or ""]
         raise click.UsageError(
             f"`dagmaster {command}` works on this machine, and takes no --url and no --key. {reason}. A server is asked"
             f" by: {', '.join(sorted(REMOTE))}"

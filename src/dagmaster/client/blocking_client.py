@@ -1,25 +1,56 @@
 """`Client`: the methods of `AsyncClient` for programs without an event loop.
 
-The requests run on a loop in a thread of its own: a `Client` works in a notebook, too, which has a loop already.
+The requests run on a loop in a thread of its own: a `Client` works in a notebook, too, which has a loop already. A
+program that does not close its client ends nevertheless.
 """
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import asyncio
+import sys
+import threading
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
-
-from anyio.from_thread import start_blocking_portal
 
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.client.connection import DEFAULT_TIMEOUT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 
     from dagmaster.client.retries import Retries
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+class _LoopThread:
+    """An event loop in a thread of its own, which does not keep the process alive."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="dagmaster-client", daemon=True)
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the loop, with the context variables of the caller, and wait for it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # The caller was interrupted: nothing waits for the answer any more.
+            future.cancel()
+            raise
+
+    def is_current(self) -> bool:
+        """Return whether the caller is on the thread of the loop."""
+        return threading.current_thread() is self._thread
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
 
 
 class _Blocking(Generic[P, T]):
@@ -41,7 +72,7 @@ class _Blocking(Generic[P, T]):
             async def run() -> T:
                 return await self._method(client.asynchronous, *args, **kwargs)
 
-            return client.portal.call(run)
+            return client.loop.run(run())
 
         call.__doc__ = self.__doc__
         return call
@@ -71,10 +102,12 @@ class _Iterating(Generic[P, T]):
                 return None
 
             try:
-                while (item := client.portal.call(read_next)) is not None:
+                while (item := client.loop.run(read_next())) is not None:
                     yield item[0]
             finally:
-                client.portal.call(items.aclose)
+                # At the end of the program the loop is frozen, and on its own thread nothing can wait for it.
+                if not sys.is_finalizing() and not client.loop.is_current():
+                    client.loop.run(items.aclose())
 
         iterate.__doc__ = self.__doc__
         return iterate
@@ -92,8 +125,7 @@ class Client:
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
     ) -> None:
         self.asynchronous = AsyncClient(url, key, retries=retries, timeout_seconds=timeout_seconds)
-        self._stack = ExitStack()
-        self.portal = self._stack.enter_context(start_blocking_portal())
+        self.loop = _LoopThread()
 
     def __repr__(self) -> str:
         """Return the address, without the key."""
@@ -109,8 +141,10 @@ class Client:
 
     def close(self) -> None:
         """Close the connections, and end the thread."""
-        with self._stack:
-            self.portal.call(self.asynchronous.close)
+        try:
+            self.loop.run(self.asynchronous.close())
+        finally:
+            self.loop.stop()
 
     submit = _Blocking(AsyncClient.submit)
     submit_job = _Blocking(AsyncClient.submit_job)
@@ -161,6 +195,8 @@ class Client:
     find_handler = _Blocking(AsyncClient.find_handler)
     run_handler = _Blocking(AsyncClient.run_handler)
     fleet = _Blocking(AsyncClient.fleet)
+    drain_service = _Blocking(AsyncClient.drain_service)
+    undrain_service = _Blocking(AsyncClient.undrain_service)
     list_orchestrators = _Blocking(AsyncClient.list_orchestrators)
     list_workers = _Blocking(AsyncClient.list_workers)
     list_queues = _Blocking(AsyncClient.list_queues)
@@ -172,4 +208,9 @@ class Client:
     list_keys = _Blocking(AsyncClient.list_keys)
     revoke_key = _Blocking(AsyncClient.revoke_key)
     rotate_key = _Blocking(AsyncClient.rotate_key)
+    schema_state = _Blocking(AsyncClient.schema_state)
+    schema_history = _Blocking(AsyncClient.schema_history)
+    migrate_schema = _Blocking(AsyncClient.migrate_schema)
+    audit_batch = _Blocking(AsyncClient.audit_batch)
+    rebuild_metrics = _Blocking(AsyncClient.rebuild_metrics)
     list_changes = _Blocking(AsyncClient.list_changes)

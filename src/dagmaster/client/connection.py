@@ -101,10 +101,13 @@ class Connection:
         content: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         is_repeatable: bool,
+        timeout_seconds: float | None = None,
     ) -> Answer:
         """Send a request until it is answered, or may not be sent again; raise what the answer says went wrong."""
         address = path_of(*path)
         query = {name: value for name, value in params.items() if value is not None}
+        # A long request connects as fast as any.
+        timeout = httpx.Timeout(self._timeout_seconds, read=timeout_seconds or self._timeout_seconds)
         attempt = 0
         while True:
             attempt += 1
@@ -112,7 +115,7 @@ class Connection:
             response = None
             try:
                 response = await self.http.request(
-                    method, address, params=query, json=body, content=content, headers=headers
+                    method, address, params=query, json=body, content=content, headers=headers, timeout=timeout
                 )
             except httpx.TransportError as error:
                 if is_last or not (is_repeatable or isinstance(error, _NOT_SENT)):

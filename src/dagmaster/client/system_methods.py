@@ -1,21 +1,24 @@
-"""Methods of clients about workflows, handlers, services, metrics, keys and the audit trail."""
+"""Methods of clients about workflows, handlers, services, metrics, keys, the database and the audit trail."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.api_keys import id_of
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
+from dagmaster.application.views.audit import AuditBatchView
 from dagmaster.application.views.audit_trail import AuditEntryView
 from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
 from dagmaster.application.views.handlers import HandlerTestView, HandlerView
+from dagmaster.application.views.health import SchemaVersionView, SchemaView
 from dagmaster.application.views.metrics import (
     FailureReport,
+    MetricRebuildView,
     NodeMetricsReport,
     ThroughputReport,
     WorkflowMetricsReport,
 )
-from dagmaster.application.views.results import ActivateResult, PublishResult
+from dagmaster.application.views.results import ActivateResult, DrainResult, PublishResult
 from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
 from dagmaster.client.answers import page_of, view_of, views_of
 
@@ -24,10 +27,14 @@ if TYPE_CHECKING:
 
     from dagmaster.application.commands.publication import WorkflowSource
     from dagmaster.application.views.page import Page
-    from dagmaster.client.connection import Connection
+    from dagmaster.client.connection import Answer, Connection
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.api_keys import Scope
     from dagmaster.ports.audit_trail import AuditFilter
+
+
+ADMIN_SECONDS: Final = 600.0
+"""How long a migration, a batch of an audit or the start of a rebuild may take."""
 
 
 class SystemMethods:
@@ -102,6 +109,16 @@ class SystemMethods:
         """Return the orchestrators and workers that are alive or left lately, and the queues with tasks."""
         return view_of(FleetView, await self.connection.get("fleet"))
 
+    async def drain_service(self, service: str, *, grace_seconds: float | None = None) -> DrainResult:
+        """Ask an orchestrator or a worker, by its id or HOST:PID, to claim nothing more."""
+        body = {"grace_seconds": grace_seconds}
+        answer = await self.connection.post("fleet", service, "drain", body=body, is_repeatable=True)
+        return view_of(DrainResult, answer)
+
+    async def undrain_service(self, service: str) -> DrainResult:
+        """Let a service that drains claim again."""
+        return view_of(DrainResult, await self.connection.post("fleet", service, "undrain", is_repeatable=True))
+
     async def list_orchestrators(self, *, cursor: str | None = None, limit: int = 100) -> Page[OrchestratorView]:
         """List the orchestrators that are alive or left lately, by id."""
         return page_of(OrchestratorView, await self.connection.get("orchestrators", cursor=cursor, limit=limit))
@@ -136,7 +153,7 @@ class SystemMethods:
         query = {"hours": hours, "bucket_minutes": bucket_minutes}
         return view_of(ThroughputReport, await self.connection.get("metrics", "throughput", **query))
 
-    # ── Keys and the audit trail ──
+    # ── Keys ──
 
     async def create_key(self, name: str, scopes: Collection[Scope], *, days: float | None = None) -> NewApiKeyView:
         """Create a key for a caller; `days`: how long it is valid."""
@@ -155,6 +172,37 @@ class SystemMethods:
         """Create a key with the name, scopes and life of another, which is valid for some more hours."""
         path, body = ("keys", id_of(key_id), "rotate"), {"overlap_hours": overlap_hours}
         return view_of(NewApiKeyView, await self.connection.post(*path, body=body))
+
+    # ── The database ──
+
+    async def schema_state(self) -> SchemaView:
+        """Return the version of the database's schema, and that of the server's code."""
+        return view_of(SchemaView, await self.connection.get("admin", "schema"))
+
+    async def schema_history(self) -> list[SchemaVersionView]:
+        """Return all versions that the server knows, oldest first."""
+        return views_of(SchemaVersionView, await self.connection.get("admin", "schema", "versions"))
+
+    async def migrate_schema(self) -> SchemaView:
+        """Upgrade the schema to the version of the server. A current one stays as it is."""
+        return view_of(SchemaView, await self._administer("POST", "migrate"))
+
+    async def audit_batch(self, *, job_id: str | None = None, cursor: str | None = None) -> AuditBatchView:
+        """Check the invariants of the next batch of jobs, or of one job."""
+        answer = await self._administer("GET", "invariants", job_id=job_id, cursor=cursor)
+        return view_of(AuditBatchView, answer)
+
+    async def rebuild_metrics(self, *, cursor: str | None = None) -> MetricRebuildView:
+        """Count all finished jobs again: the first call queues them, each call counts some thousand."""
+        return view_of(MetricRebuildView, await self._administer("POST", "metrics", "rebuild", cursor=cursor))
+
+    async def _administer(self, method: str, *path: str, **params: Any) -> Answer:
+        """Send a request that may take long, and has no other effect if it is repeated."""
+        return await self.connection.request(
+            method, ("admin", *path), params=params, is_repeatable=True, timeout_seconds=ADMIN_SECONDS
+        )
+
+    # ── The audit trail ──
 
     async def list_changes(
         self, audit_filter: AuditFilter, *, cursor: str | None = None, limit: int = 100

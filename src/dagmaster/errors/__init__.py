@@ -16,6 +16,7 @@ from dagmaster.errors.base import ProblemsError
 from dagmaster.errors.requests import ApiKeyInvalid as ApiKeyInvalid
 from dagmaster.errors.requests import ApiKeyNotFound as ApiKeyNotFound
 from dagmaster.errors.requests import ApiKeyRejected as ApiKeyRejected
+from dagmaster.errors.requests import DrainRejected as DrainRejected
 from dagmaster.errors.requests import HeadersTooLarge as HeadersTooLarge
 from dagmaster.errors.requests import IssuerUnavailable as IssuerUnavailable
 from dagmaster.errors.requests import LeaseLost as LeaseLost
@@ -30,6 +31,7 @@ from dagmaster.errors.requests import RequestTooLarge as RequestTooLarge
 from dagmaster.errors.requests import ScopeMissing as ScopeMissing
 from dagmaster.errors.requests import ServerAnswerInvalid as ServerAnswerInvalid
 from dagmaster.errors.requests import ServerUnavailable as ServerUnavailable
+from dagmaster.errors.requests import ServiceNotFound as ServiceNotFound
 from dagmaster.errors.requests import StreamLimitExceeded as StreamLimitExceeded
 from dagmaster.errors.requests import TokenRejected as TokenRejected
 from dagmaster.errors.requests import WorkerExpired as WorkerExpired

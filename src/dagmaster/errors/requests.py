@@ -86,6 +86,20 @@ class LeaseLost(DagmasterError):
     category = Category.CONFLICT
 
 
+class ServiceNotFound(DagmasterError):
+    """There is no such orchestrator or worker."""
+
+    code = "service_not_found"
+    category = Category.NOT_FOUND
+
+
+class DrainRejected(DagmasterError):
+    """The service cannot be drained: it has stopped or died, or it belongs to a `dagmaster run`."""
+
+    code = "drain_rejected"
+    category = Category.CONFLICT
+
+
 class RequestInvalid(ProblemsError):
     """The request is not valid."""
 

@@ -20,6 +20,10 @@ MAX_ID = 300
 
 JobId = Annotated[str, Path(max_length=20, description="The id of a job; `last`: the newest one.")]
 NodeId = Annotated[str, Path(max_length=MAX_ID)]
+NodeIds = Annotated[
+    list[Annotated[str, Query(max_length=MAX_ID)]] | None,
+    Query(max_length=200, description="Repeatable: of these nodes."),
+]
 WorkflowId = Annotated[str, Path(max_length=64)]
 Cursor = Annotated[str | None, Query(max_length=2_000, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of a page.")]

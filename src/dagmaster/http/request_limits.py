@@ -27,6 +27,7 @@ _GRAPH_PATH: Final = re.compile(r"/api/v1/jobs/(graph|[0-9]+/tasks)/lines")
 MAX_HEADERS_BYTES: Final = 64 * 1024
 BODY_SECONDS: Final = 30.0
 """How long the body of a request may take to arrive."""
+PROBES: Final = frozenset({"/livez", "/readyz"})
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{8,64}")
 
 
@@ -41,6 +42,9 @@ class RequestLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["method"] == "HEAD" and scope["path"] in PROBES:
+            # Load balancers ask so. The server sends the headers of this answer without its body.
+            scope = {**scope, "method": "GET"}
         request_id = _request_id(scope)
         scope.setdefault("state", {})["request_id"] = request_id
         scope["path"] = resolve_alias(scope["path"])

@@ -13,6 +13,7 @@ from fastapi import Depends
 from starlette.requests import Request
 
 from dagmaster.application.context import Application
+from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.health import HealthMonitor
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.application.submission import SubmissionQueue
@@ -22,7 +23,6 @@ from dagmaster.http.rate_limits import RateLimiter
 from dagmaster.ports.api_keys import ApiKeyStore, TokenVerifier
 from dagmaster.ports.api_keys import Caller as CallerRecord
 from dagmaster.ports.audit_trail import AuditTrail, ChangeOrigin
-from dagmaster.ports.schema_admin import SchemaAdmin
 from dagmaster.telemetry.prometheus import ProcessMetrics
 
 
@@ -32,8 +32,7 @@ class HttpServices:
 
     application: Application
     keys: ApiKeyStore
-    audit: AuditTrail
-    schema: SchemaAdmin
+    admin: DatabaseAdmin
     remote_tasks: RemoteTasks
     tokens: TokenVerifier | None = None
     """Without it, only keys are accepted."""
@@ -48,8 +47,13 @@ class HttpServices:
     submissions: SubmissionQueue = field(init=False, compare=False, repr=False)
     compiler: CompilerThreads = field(init=False, compare=False, repr=False)
 
+    @property
+    def audit(self) -> AuditTrail:
+        """Return the audit trail."""
+        return self.admin.changes
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "health", HealthMonitor(self.application, self.schema))
+        object.__setattr__(self, "health", HealthMonitor(self.application, self.admin.schema))
         object.__setattr__(self, "live", LiveStreams(self.application, self.streams_per_key))
         object.__setattr__(self, "submissions", SubmissionQueue(self.application))
         compiler = CompilerThreads()
@@ -57,6 +61,11 @@ class HttpServices:
         # Stored graphs, too: the first request about a job of a large workflow must not stop the others.
         for cache in (self.application.graphs, self.application.outlines, self.application.explained_outlines):
             cache.run = compiler.run
+
+
+async def database_admin(request: Request) -> DatabaseAdmin:
+    """Return what the administration of the database works with."""
+    return _services(request).admin
 
 
 async def services(request: Request) -> HttpServices:
@@ -104,6 +113,7 @@ def _origin(request: Request) -> ChangeOrigin:
     return ChangeOrigin(actor=sender.name, request_id=request.state.request_id, key_id=sender.key_id)
 
 
+Admin = Annotated[DatabaseAdmin, Depends(database_admin)]
 Services = Annotated[HttpServices, Depends(services)]
 App = Annotated[Application, Depends(application)]
 Caller = Annotated[CallerRecord, Depends(caller)]

@@ -26,6 +26,12 @@ def get_logs_dir() -> str:
     return str(directory)
 
 
+def log_path_of(task_id: str) -> str | None:
+    """Return the path of the log of a task; None if no directory is set: then workers write no files."""
+    directory = read_settings(services=True).settings.log_dir
+    return None if directory is None else str(directory / f"{task_id}.log")
+
+
 def default_logs_dir(platform: str) -> Path:
     """Return the directory of task logs of a platform."""
     return Path.home() / ".dagmaster" / "logs" if platform == "darwin" else Path("/var/log/dagmaster")

@@ -186,4 +186,6 @@ def mark_rejected(report: TaskReport, task: ClaimedTask | None, error: Statement
     if task is not None:
         log_task(logging.ERROR, f"fails: its report was rejected: {error}", task)
     report.status, report.permanent, report.output, report.metrics = AttemptStatus.FAILED, True, None, None
+    # They may be what was rejected.
+    report.added_rows = None
     report.error = json.dumps({"kind": "internal", "message": f"the report was rejected: {error}"})

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from dagmaster.application.cursors import (
     _SHAPES,
+    LARGEST_INT,
     MAX_LIMIT,
+    SMALLEST_INT,
     CursorKind,
     decode_cursor,
     encode_cursor,
@@ -26,7 +28,7 @@ from tests.unit.application.world import TILES, FakeReadStore, a_record, an_appl
 
 PARTS = {
     str: st.text(st.characters(codec="utf-8"), max_size=40),
-    int: st.integers(-(2**63), 2**63),
+    int: st.integers(SMALLEST_INT, LARGEST_INT),
     float: st.floats(allow_nan=False, allow_infinity=False),
 }
 POSITIONS = st.sampled_from(list(CursorKind)).flatmap(
@@ -82,6 +84,12 @@ def test_a_cut_cursor_is_refused(kind_and_position, data):
     length = data.draw(st.integers(0, len(cursor) - 1))
     with pytest.raises(CursorInvalid):
         decode_cursor(kind, cursor[:length])
+
+
+def test_a_number_that_no_database_stores_is_refused():
+    for number in (SMALLEST_INT - 1, LARGEST_INT + 1, 10**30):
+        with pytest.raises(CursorInvalid):
+            decode_cursor(CursorKind.AUDIT_TRAIL, encode_cursor(CursorKind.AUDIT_TRAIL, (number,)))
 
 
 def test_a_cursor_of_another_format_says_so():

@@ -55,6 +55,7 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
             "fetch: worker h:7 died with attempt 11, one of several tasks; the loss is charged",
         ),
         (event("NodeCompleted", branch="large"), "fetch completed and took branch large"),
+        (event("NodeCompleted", node="tiles__start"), "the start of tiles completed"),
         (
             event("AttemptFailed", attempt=1, error={"message": "no"}, retry_at="2026-01-31T10:11:12.5Z"),
             "fetch: attempt 1 failed: no; next attempt at 10:11:12",

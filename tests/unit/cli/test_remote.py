@@ -17,7 +17,7 @@ from dagmaster.application.submission import JobRequest, submit_job
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
-from dagmaster.cli.system import LocalSystem
+from dagmaster.cli.system import LocalSystem, Part
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
 from tests.unit.application.memory_application import finished
@@ -121,16 +121,16 @@ class Terminal:
         work: Callable[[LocalSystem], Awaitable[Any]],
         *,
         migrate: bool = False,
-        on_keys: bool = False,
-        on_audit_trail: bool = False,
+        part: Part = Part.APPLICATION,
     ) -> Any:
         """Run something on the stores, as a session on a database does."""
         services = self.server.services
         assert migrate in (True, False)
 
+        parts = {Part.KEYS: services.keys, Part.CHANGES: services.audit, Part.DATABASE: services.admin}
+
         async def answer() -> Any:
-            first = services.keys if on_keys else services.audit if on_audit_trail else services.application
-            return await work(LocalSystem(first))
+            return await work(LocalSystem(parts.get(part, services.application)))
 
         return self.server.run(answer())
 
@@ -197,6 +197,10 @@ FINISHED = [
     "workflows list --tag night",
     "workflows show fine",
     "workflows show fine --yaml",
+    "jobs audit",
+    "jobs audit fine",
+    "migrate history",
+    "migrate upgrade",
 ]
 """Handlers are not among them: without a server they are those of this machine."""
 
@@ -239,6 +243,9 @@ AS_JSON = [
     "keys list --json",
     "changes --json",
     "changes --kind key --actor test --limit 1 --json",
+    "jobs audit --json",
+    "jobs audit last --json",
+    "metrics rebuild --json",
 ]
 
 
@@ -277,6 +284,9 @@ ERRORS = [
     "workflows activate fine 9",
     "keys revoke dm_000000000000",
     "changes --cursor x",
+    "jobs audit 1",
+    "fleet drain 7",
+    "fleet undrain far:1",
 ]
 
 
@@ -307,6 +317,17 @@ def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
     assert (code, json.loads(out)["accepted"]) == (0, True)
     code, out, _ = terminal.remote("jobs", "cancel", job_id, "--wait")
     assert code == 0
+
+
+def test_a_worker_is_drained_and_undrained_through_a_server(terminal):
+    worker_id = json.loads(terminal.remote("fleet", "--json")[1])["workers"][0]["worker_id"]
+    try:
+        code, out, err = terminal.remote("fleet", "drain", worker_id, "--wait")
+        assert (code, err) == (0, "")
+        assert out.splitlines()[-1].endswith("is drained: it holds nothing, and can be stopped")
+    finally:
+        code, out, _ = terminal.remote("fleet", "undrain", worker_id, "--json")
+    assert (code, json.loads(out)["is_draining"]) == (0, False)
 
 
 def test_a_submission_waits_and_its_outcome_is_the_exit_code(terminal):
@@ -492,14 +513,14 @@ def test_a_command_of_this_machine_refuses_a_server_by_name(terminal, command):
     assert code == 2
     sentence = " ".join(err.split())
     assert f"`dagmaster {command}` works on this machine" in sentence
-    assert LOCAL_REASONS.get(command, "Run it where its database or its files are") in sentence
+    assert LOCAL_REASONS[command] in sentence
 
 
 def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeypatch):
     for arguments, sentence in [
         (["jobs", "list", "--data-dir", str(tmp_path)], "leave one of them out"),
-        (["jobs", "audit"], "an audit reads all tables"),
-        (["metrics", "rebuild"], "needs the database itself"),
+        (["migrate", "upgrade", "0005"], "older than its code"),
+        (["migrate", "downgrade", "base", "--yes"], "its keys included"),
         (["jobs", "approve", JOBS["asking"], "ask", "--as", "eve"], "a server records the name of the key"),
     ]:
         code, _, err = terminal.remote(*arguments)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -242,3 +245,15 @@ def test_a_blocking_client_of_no_server_raises_and_closes():
         pytest.raises(ServerUnavailable, match="cannot reach"),
     ):
         client.count_jobs()
+
+
+@pytest.mark.process
+def test_a_program_that_does_not_close_its_client_ends(server):
+    program = (
+        "import dagmaster; client = dagmaster.Client(); print(client.count_jobs() is not None);"
+        " lists = client.watch_jobs(); next(lists)"
+    )
+    command = [sys.executable, "-c", program]
+    environment = {**os.environ, "DAGMASTER_URL": server.url, "DAGMASTER_KEY": server.key}
+    done = subprocess.run(command, env=environment, timeout=30, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

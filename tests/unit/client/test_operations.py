@@ -16,7 +16,7 @@ from dagmaster.client.blocking_client import Client
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
-    "api_keys", "audit_trail", "commands.control", "commands.handler_tests", "commands.publication", "commands.resume", "diagnosis", "graph_jobs", "job_watch", "progress", "queries.fleet",
+    "api_keys", "audit_trail", "commands.control", "commands.drain", "commands.handler_tests", "commands.publication", "commands.resume", "database_admin", "diagnosis", "graph_jobs", "job_watch", "progress", "queries.fleet",
     "queries.events_and_logs", "queries.graph_tasks", "queries.handlers", "queries.job_detail", "queries.jobs", "queries.log_lines",
     "queries.metrics", "queries.nodes", "queries.workflows", "submission",
 )  # fmt: skip
@@ -26,8 +26,6 @@ FUNCTIONS = {
     for name, function in vars(import_module(f"dagmaster.application.{module}")).items()
     if inspect.isfunction(function)
 }
-LOCAL_ONLY = {"find_job"}
-"""`jobs audit` refuses --url before it calls it."""
 NOT_SENT = {*LOCAL_ARGUMENTS, "max_bytes"}
 """Arguments that clients do not have. `max_bytes`: how much of a value a page reads; a client reads all of it."""
 OWN = {
@@ -38,7 +36,7 @@ OWN = {
 
 def called_by_commands() -> set[str]:
     sources = "".join(path.read_text() for path in COMMANDS.glob("*.py"))
-    return {name.rpartition(".")[2] for name in re.findall(r"\.call\(\s*([\w.]+)", sources)} - LOCAL_ONLY
+    return {name.rpartition(".")[2] for name in re.findall(r"\.call\(\s*([\w.]+)", sources)}
 
 
 def methods() -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import httpx
 
 from dagmaster.application.api_keys import create_key
+from dagmaster.application.database_admin import DatabaseAdmin
 from dagmaster.application.job_watch import watch_job
 from dagmaster.application.remote_tasks import RemoteTasks
 from dagmaster.authoring.handler_registry import Registry, handler
@@ -19,6 +20,7 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.client_store import MemoryClientStore
+from dagmaster.store.memory.database_admin import MemoryInvariantAuditor, MemoryMetricRebuilder
 from dagmaster.store.memory.remote_workers import MemoryRemoteWorkers
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
 from dagmaster.telemetry.traces import instrument_server
@@ -91,8 +93,12 @@ def memory_services(application: Application) -> HttpServices:
     return HttpServices(
         application=application,
         keys=MemoryApiKeyStore(audit_trail=audit_trail),
-        audit=audit_trail,
-        schema=MemorySchemaAdmin(),
+        admin=DatabaseAdmin(
+            schema=MemorySchemaAdmin(),
+            auditor=MemoryInvariantAuditor(database),
+            metrics=MemoryMetricRebuilder(database),
+            changes=audit_trail,
+        ),
         remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0),
     )
 

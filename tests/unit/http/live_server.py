@@ -143,10 +143,10 @@ class LiveServer(Api):
         finally:
             client.close()
 
-    async def hello(self, client: Socket, last_event_id: int | None = None) -> None:
-        """Send the first message."""
+    async def hello(self, client: Socket, **more: Any) -> None:
+        """Send the first message: the key, and where the stream begins."""
         key = self.headers["Authorization"].removeprefix("Bearer ")
-        client.send(TextMessage(json.dumps({"key": key, "last_event_id": last_event_id})))
+        client.send(TextMessage(json.dumps({"key": key, **more})))
 
     async def submit(self, **body: Any) -> str:
         """Submit the workflow hello; return its job."""

@@ -174,3 +174,16 @@ def test_a_path_cannot_leave_its_place():
                 assert answer.status_code < 500
 
     asyncio.run(main())
+
+
+def test_a_probe_of_a_load_balancer_may_ask_for_the_headers_only():
+    async def main() -> None:
+        async with live_server() as api:
+            for path in (b"/livez", b"/readyz"):
+                answer = await exchange(api, b"HEAD " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                assert statuses(answer) == [b"200"]
+                assert answer.endswith(b"\r\n\r\n"), "there is no body"
+            answer = await exchange(api, b"HEAD /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert statuses(answer) == [b"405"]
+
+    asyncio.run(main())

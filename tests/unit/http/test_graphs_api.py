@@ -105,6 +105,88 @@ async def test_a_graph_is_typed_json(api: Api):
     assert "has no queue" in rejected.json()["detail"]
 
 
+def a_task(number: str, label: str = "step", **definition: Any) -> dict[str, Any]:
+    return {"id": number, "label": label, "definition": {"handler": "m.step", "queue": "q", **definition}}
+
+
+async def send_lines(api: Api, path: str, *lines: Any, **headers: str) -> Any:
+    content = "\n".join(map(json.dumps, lines))
+    return await api.http.post(path, content=content, headers={**api.headers, **NDJSON, **headers})
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_a_job_has_what_was_sent_with_its_graph(is_lines: bool):
+    fields = {"name": "nightly", "priority": 7, "idempotency_key": "k", "correlation_id": "c"}
+
+    async def send(api: Api, number: str, label: str) -> Any:
+        task = {"id": number, "label": label, "definition": {"handler": "m.step"}}
+        if is_lines:
+            return await send_lines(api, "/api/v1/jobs/graph/lines", {"job": fields}, {"task": task})
+        return await api.post("/api/v1/jobs/graph", {**fields, "graph": {"tasks": [task]}})
+
+    async def run(api: Api) -> None:
+        object.__setattr__(api.application, "default_queue", "of_the_server")
+        answer = await send(api, "7", "one")
+        job_id = answer.json()["job_id"]
+        assert (answer.status_code, answer.headers["Location"]) == (202, f"/api/v1/jobs/{job_id}")
+        job = (await api.get(f"/api/v1/jobs/{job_id}")).json()
+        assert {name: job[name] for name in fields} == fields
+        assert job["submitted_by"] == "ada"
+        assert (await api.get("/api/v1/tasks/7")).json()["queue"] == "of_the_server"
+        # The same graph, built again, has other ids.
+        again = (await send(api, "8", "one")).json()
+        assert (again["job_id"], again["is_new"]) == (job_id, False)
+        assert (await send(api, "9", "other")).json()["code"] == "idempotency_conflict"
+        assert len((await api.get("/api/v1/jobs")).json()["items"]) == 1
+
+    on_api(run)()
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_added_tasks_refer_to_nodes_of_the_job_and_take_the_queue_of_the_server(is_lines: bool):
+    task = {"id": "8", "label": "two", "definition": {"handler": "m.step"}}
+    edge = {"previous_id": "7", "next_id": "8"}
+
+    async def run(api: Api) -> None:
+        object.__setattr__(api.application, "default_queue", "of_the_server")
+        job_id = (await api.post("/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [a_task("7")]}})).json()[
+            "job_id"
+        ]
+        path = f"/api/v1/jobs/{job_id}/tasks"
+        if is_lines:
+            answer = await send_lines(
+                api, f"{path}/lines", {"known": ["7", "step"]}, {"task": task}, {"dependency": edge}
+            )
+        else:
+            answer = await api.post(path, {"tasks": [task], "dependencies": [edge], "known": {"7": "step"}})
+        assert answer.json()["node_ids"] == {"8": "two_b2_1"}, answer.json()
+        (_, batch) = await stored(api, job_id)
+        assert [one[1::2] for one in batch.dependencies] == [("step", "two_b2_1")]
+        assert json.loads(batch.nodes[0].definition)["queue"] == "of_the_server"
+        entries = (await api.get("/api/v1/audit")).json()["items"]
+        assert [one["actor"] for one in entries if one["action"] == "job.add_nodes"] == ["ada"]
+        unknown = await api.post(path, {"tasks": [a_task("9")], "known": {"1": "nothing"}})
+        assert "has no node 'nothing'" in unknown.json()["detail"]
+
+    on_api(run)()
+
+
+@on_api
+async def test_lines_of_another_type_or_encoding_are_rejected(api: Api):
+    for headers in ({"Content-Type": "application/json"}, {"Content-Encoding": "br"}):
+        answer = await send_lines(api, "/api/v1/jobs/graph/lines", {"job": {"name": "n"}}, **headers)
+        assert (answer.status_code, answer.json()["code"]) == (415, "media_type_unsupported")
+
+
+@on_api
+async def test_the_id_of_another_task_is_rejected_by_name(api: Api):
+    body = {"name": "n", "graph": {"tasks": [a_task("7", "one")]}}
+    assert (await api.post("/api/v1/jobs/graph", body)).status_code == 202
+    answer = await api.post("/api/v1/jobs/graph", body)
+    assert (answer.status_code, answer.json()["code"]) == (422, "nodes_rejected")
+    assert "task one: its id 7 is that of another task" in answer.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [

@@ -101,6 +101,26 @@ def test_a_worker_waits_for_a_task_is_woken_and_its_result_completes_the_job():
     asyncio.run(main())
 
 
+def test_a_worker_that_drains_is_told_so_and_stops_when_its_grace_period_is_over():
+    async def main() -> None:
+        async with opened_api(queues=["q"]) as api:
+            worker, other = await FarWorker.register(api), await FarWorker.register(api)
+            job_id = await submitted(api)
+            (task,) = await worker.claim(wait_seconds=30)
+            held = [task["task_id"]]
+            await api.post(f"/api/v1/fleet/{worker.worker_id}/drain")
+            answer = (await worker.call("callbacks/task-heartbeat", task_ids=held)).json()
+            assert (answer["drain"], answer["stop"]) == (True, [])
+            await api.post(f"/api/v1/fleet/{worker.worker_id}/drain", {"grace_seconds": 0})
+            answer = (await worker.call("tasks/claim", task_ids=held)).json()
+            assert (answer["drain"], answer["stop"], answer["tasks"]) == (True, held, [])
+            assert (await worker.result(task)).json()["code"] == "lease_lost"
+            (again,) = await other.claim(wait_seconds=30)
+            assert (again["job_id"], again["attempt"]) == (job_id, 2)
+
+    asyncio.run(main())
+
+
 def test_a_result_delivered_again_gets_the_same_answer_and_changes_nothing():
     async def main() -> None:
         async with opened_api(queues=["q"]) as api:

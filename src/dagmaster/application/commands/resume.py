@@ -24,9 +24,12 @@ from dagmaster.application.submission import (
 )
 from dagmaster.application.views.results import PlannedChildrenView, PlannedNodeView, ResumePlanView
 from dagmaster.application.workflow_lookup import find_published_graph
+from dagmaster.authoring.added_nodes import PYTHON_WORKFLOW
+from dagmaster.authoring.graph_parts import HOLD_LABEL
 from dagmaster.authoring.inputs import accept_inputs, parse_input
 from dagmaster.engine.events import ResumeRequested, RetryRequested
 from dagmaster.engine.fingerprints import digest
+from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_nothing, plan_rerun
 from dagmaster.engine.status import JobStatus, NodeStatus
@@ -78,7 +81,9 @@ async def resume_job(
         effects=frozenset({EventType.JOB_RESUMED}),
         body={"nodes": list(request.from_nodes)},
     )
-    return await send_command(app, resume.job, command, wait_seconds=wait_seconds)
+    result = await send_command(app, resume.job, command, wait_seconds=wait_seconds)
+    await _release_holds(app, resume)
+    return result
 
 
 async def plan_resume(app: Application, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
@@ -102,6 +107,18 @@ async def plan_retry(app: Application, job_id: str | None, node_id: str) -> Resu
     # A node that failed or was cancelled is redone because of that, not because it is named.
     named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
     return await _plan_run(app, job, graph, RetryRequested(node_id), named)
+
+
+async def _release_holds(app: Application, resume: _Resume) -> None:
+    """Release the holds of the contexts that made the job: they have exited, or it would not have finished."""
+    if resume.job.workflow_id != PYTHON_WORKFLOW:
+        return
+    specs = resume.graph.specs.values()
+    signals = {spec.id: spec.signal for spec in specs if isinstance(spec, WaitSpec) and spec.id.startswith(HOLD_LABEL)}
+    for node in await app.read.nodes(resume.job.id, list(signals)):
+        if node.status != NodeStatus.COMPLETED:
+            body: JsonObject = {"name": signals[node.node_id], "payload": None}
+            await app.client.send(resume.job.id, CommandKind.SIGNAL, body, resume.request.sent_by)
 
 
 # ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,10 +1,11 @@
 """Frozen views: what queries return. `to_dict()` is what `--json` prints and what an HTTP route sends."""
 
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
-from dagmaster.application.views.audit import AuditView, ViolationView
+from dagmaster.application.views.audit import AuditBatchView, AuditView, ViolationView
 from dagmaster.application.views.audit_trail import AuditEntryView
 from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogLineView, LogView
 from dagmaster.application.views.fleet import (
+    DrainView,
     FleetView,
     LeftJobsView,
     LeftTasksView,
@@ -18,7 +19,14 @@ from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.views.handlers import HandlerTestView, HandlerView
-from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView, SchemaView
+from dagmaster.application.views.health import (
+    HealthPartView,
+    HealthState,
+    HealthView,
+    ReadinessView,
+    SchemaVersionView,
+    SchemaView,
+)
 from dagmaster.application.views.jobs import (
     BlockingReasonView,
     CountsView,
@@ -37,6 +45,7 @@ from dagmaster.application.views.metrics import (
     DurationReport,
     FailureReport,
     FailureView,
+    MetricRebuildView,
     NodeMetricsReport,
     NodeMetricsView,
     Percentiles,
@@ -67,6 +76,7 @@ from dagmaster.application.views.remote_tasks import (
 from dagmaster.application.views.results import (
     ActivateResult,
     CommandResult,
+    DrainResult,
     PlannedChildrenView,
     PlannedNodeView,
     PlannedQueueView,
@@ -113,6 +123,7 @@ __all__ = [
     "ApiKeyView",
     "AttemptStatus",
     "AttemptView",
+    "AuditBatchView",
     "AuditEntryView",
     "AuditView",
     "BlockingReasonView",
@@ -127,6 +138,8 @@ __all__ = [
     "CurrentTaskView",
     "DefinitionChangeView",
     "DeregistrationView",
+    "DrainResult",
+    "DrainView",
     "DurationBucketView",
     "DurationReport",
     "EstimateView",
@@ -161,6 +174,7 @@ __all__ = [
     "LinkView",
     "LogLineView",
     "LogView",
+    "MetricRebuildView",
     "NewApiKeyView",
     "NodeCountsView",
     "NodeDetailView",
@@ -192,6 +206,7 @@ __all__ = [
     "RegistrationView",
     "ReleasedHoldView",
     "ResumePlanView",
+    "SchemaVersionView",
     "SchemaView",
     "SkipReason",
     "SubmissionPlanView",

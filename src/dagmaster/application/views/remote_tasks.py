@@ -27,21 +27,29 @@ class DeregistrationView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTasksView(View):
-    """Tasks to run now, each a TaskMessage; and the held tasks to stop, whose results would be refused."""
+    """Tasks to run now, each a TaskMessage; and the held tasks to stop, whose results would be refused.
+
+    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
+    """
 
     worker_id: str
     tasks: tuple[JsonObject, ...]
     stop: tuple[str, ...]
     lease_seconds: float
+    drain: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatView(View):
-    """The lease is renewed. `stop`: held tasks to stop, whose results would be refused."""
+    """The lease is renewed. `stop`: held tasks to stop, whose results would be refused.
+
+    `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
+    """
 
     worker_id: str
     stop: tuple[str, ...]
     lease_seconds: float
+    drain: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

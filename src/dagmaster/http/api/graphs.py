@@ -59,6 +59,9 @@ class TaskDefinition(Body):
     timeout_seconds: float | None = Field(default=None, ge=1, le=864_000)
     retry: RetryModel | None = None
     allow_failure: bool = False
+    code_fingerprint: str | None = Field(
+        default=None, min_length=1, max_length=128, description="Of the function, as the caller has it."
+    )
 
 
 class CollectDefinition(Body):
