@@ -22,7 +22,6 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -77,10 +76,16 @@ class CommandProcess(subprocess.Popen[str]):
         request = {"argv": args, "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
         try:
             self.pid, self._status_fd = _server().fork(request, fds)
-            weakref.finalize(self, os.close, self._status_fd)
             self._child_created = True
         finally:
             self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+    def __del__(self) -> None:
+        # Popen reads the status here. A finalizer would have closed its descriptor before, at the exit of the interpreter
+        # and in a cycle that is collected: a failed test has both.
+        super().__del__()
+        if self.returncode is not None and self._status_fd != -1:
+            os.close(self._status_fd)
 
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         return self._await_status(0.0)
@@ -96,6 +101,9 @@ class CommandProcess(subprocess.Popen[str]):
             with self._waitpid_lock:  # type: ignore[attr-defined]
                 if self.returncode is None:
                     status = os.read(self._status_fd, _STATUS.size)
+                    if not status and timeout == 0:
+                        # Polled at the exit of the interpreter, when the fork server has ended.
+                        return None
                     assert status, "the fork server ended"
                     self.returncode = os.waitstatus_to_exitcode(_STATUS.unpack(status)[0])
         return self.returncode

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import threading
 from pathlib import Path
@@ -245,6 +246,17 @@ def _check_services_on_a_new_database(sandbox: Sandbox) -> None:
     assert "no live worker serves this queue" in " ".join(sandbox.run("jobs", "show", job).stdout.split())
     second = sandbox.start("worker", "--queue", "heavy")
     assert sandbox.run("jobs", "watch", job).returncode == 0
+
+    # A drained worker claims nothing, and stays until it is stopped.
+    place = f"{socket.gethostname()}:{worker.pid}"
+    done = sandbox.run("fleet", "drain", place, "--wait")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        f"worker {place} is drained: it holds nothing, and can be stopped",
+    ), done.stderr
+    assert f"{place} drained" in sandbox.run("fleet").stdout
+    assert "service_not_found" in sandbox.run("fleet", "drain", "7", "--json").stdout
+    worker.until("this worker is drained")
 
     for process, name in ((worker, "worker of light"), (second, "worker of heavy"), (orchestrator, "orchestrator")):
         process.signal(signal.SIGTERM)
