@@ -128,10 +128,11 @@ class Orchestrator:
 
     async def _run_registered(self) -> None:
         """Run turns and the periodic tasks until stopped, or until one of them fails."""
+        failures = self._backoff.failures
         await self._heartbeat()
         for claimed in await self.store.load_owned():
             await self._load_owned(claimed)
-        self._backoff.on_success()
+        self._backoff.on_success(since=failures)
         self.store.pending_kinds.update(("results", "commands", "jobs"))
         initial = self._enqueue_all()
         expire_workers = partial(chores.expire_workers, self.store)
@@ -159,8 +160,9 @@ class Orchestrator:
             await run_once()
 
     async def _renew(self) -> None:
+        failures = self._backoff.failures
         await self._heartbeat()
-        self._backoff.on_success()
+        self._backoff.on_success(since=failures)
 
     async def _heartbeat(self) -> None:
         # `jobs why` reads the quarantined jobs from the database, not from this process.

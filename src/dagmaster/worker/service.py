@@ -372,12 +372,13 @@ class Worker:
         """Renew the lease until it has expired: then other workers have the tasks."""
         while True:
             self.ledger.stops.clear()
+            failures = self._backoff.failures
             try:
                 answer = await self.ledger.heartbeat(list(self.held), self._heartbeat_counters())
             except (DatabaseUnavailable, StatementFailed) as error:
                 await self._back_off(error)
                 continue
-            self._backoff.on_success()
+            self._backoff.on_success(since=failures)
             for pool in self._pools.values():
                 pool.stop(list(self.held) if answer is None else sorted(answer.stops), answer is None)
             if answer is None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.integration.runtime.runtime_world import World
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dagmaster.store.embedded.server import EmbeddedPostgres
 
 
@@ -33,5 +32,13 @@ class DyingWorld(World):
             self._embedded.start()
 
     def kill_server(self) -> None:
-        pid_file = self._embedded.data_dir / "cluster" / "postmaster.pid"
-        os.kill(int(pid_file.read_text().split()[0]), signal.SIGKILL)
+        """Kill the server with all its processes, as a host that dies does.
+
+        Backends survive the death of the postmaster for a moment, and answer: then services lose connections one after
+        the other, and see the database come and go.
+        """
+        pid = int((self._embedded.data_dir / "cluster" / "postmaster.pid").read_text().split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            os.kill(int(child), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint
-from tests.integration.runtime.runtime_world import read
+from dagmaster.store.postgres.worker_store import PostgresWorkerStore
+from tests.integration.runtime.runtime_world import Gate, read
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -108,14 +109,28 @@ async def test_a_worker_without_the_module_says_so_in_why(world: World):
     assert f"start one with `--handlers {ETL}`, or with the module or file that defines it" in reason
 
 
-async def test_a_task_is_left_to_the_worker_that_has_its_package(world: World):
+async def test_a_task_is_left_to_the_worker_that_has_its_package(world: World, monkeypatch: pytest.MonkeyPatch):
+    asked, has_joined = Gate(), Gate()
+    has_handler = PostgresWorkerStore.other_worker_has_handler
+
+    async def after_the_other_joined(store: PostgresWorkerStore, task_id: str, *, by_package: bool = True) -> bool:
+        asked.open()
+        await has_joined.wait()
+        return await has_handler(store, task_id, by_package=by_package)
+
+    monkeypatch.setattr(PostgresWorkerStore, "other_worker_has_handler", after_the_other_joined)
     await world.orchestrator()
-    without = await world.worker(poll_seconds=0.05)
+    without = await world.worker()
     world.modules.append(ETL)
     job_id = await world.submit(flow(node("a", "steps.count", "params: {limit: 2}")))
+    await asked.wait()
     await world.worker()
+    has_joined.open()
     report = await world.finished(job_id)
     assert report.nodes["a"]["output"] == 2
+    *released, last = await world.attempts(job_id, "a")
+    # A worker without the package may claim it again before the one that has it.
+    assert (set(released), last) == ({"RELEASED"}, "COMPLETED")
     assert world.is_alive(without)
 
 
