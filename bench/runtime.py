@@ -26,6 +26,7 @@ CHAIN, CHAINS = 40, 15
 MB = 1_000_000
 ROUND_PARTS = ("memory", "idle", "chain", "fan_outs", "jobs")
 """The parts of a round, in this order."""
+WARM_UP_JOBS = 5
 
 _REST = "postgres, the rest"
 """The postmaster, autovacuum, and the client's connections: finished server processes count for the postmaster."""
@@ -104,12 +105,15 @@ def _memory_at_rest(stack: Stack) -> Iterator[Row]:
 def _idle(stack: Stack, *, seconds: float) -> Iterator[Row]:
     # A session publishes its counters after a second of silence, so the first ones belong to the time before.
     time.sleep(1)
-    queries, cpu, started = asyncio.run(_transactions(stack.dsn)), stack.fine_cpu(), time.perf_counter()
+    queries, started = asyncio.run(_transactions(stack.dsn)), time.perf_counter()
+    cpu, without_server = stack.fine_cpu(), stack.fine_cpu(but="server")
     time.sleep(seconds)
     cpu, elapsed = stack.fine_cpu() - cpu, time.perf_counter() - started
-    # Two of them are the first count itself.
-    queries = asyncio.run(_transactions(stack.dsn)) - queries - 2
+    without_server = stack.fine_cpu(but="server") - without_server
+    # Two of them are the first count itself, and two the names of server processes.
+    queries = asyncio.run(_transactions(stack.dsn)) - queries - 4
     yield Row("idle, CPU of the whole dev stack", cpu / elapsed * 100, "% of a core", at_most=1.3)
+    yield Row("idle, CPU of it without the HTTP server", without_server / elapsed * 100, "% of a core", at_most=1)
     yield Row("idle, transactions", queries / elapsed, "/s", at_most=10)
 
 
@@ -133,6 +137,7 @@ def _chains(stack: Stack) -> Iterator[Row]:
     alone = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=5))
     yield from _chain_rows(alone)
 
+    asyncio.run(_start_waiting_jobs(stack.dsn, WARM_UP_JOBS))
     rss = process_usage.memory(stack.pids["orchestrator"])["Rss"]
     asyncio.run(_start_waiting_jobs(stack.dsn, 50))
     loaded = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=2))
@@ -165,6 +170,8 @@ def _chain_rows(chains: _Chains) -> Iterator[Row]:
 
 
 def _memory_of_nodes(stack: Stack, jobs: int) -> Row:
+    # The first jobs load code and fill caches: 3 to 7 MB, however many nodes follow.
+    asyncio.run(_start_waiting_jobs(stack.dsn, WARM_UP_JOBS))
     rss = process_usage.memory(stack.pids["orchestrator"])["Rss"]
     asyncio.run(_start_waiting_jobs(stack.dsn, jobs))
     growth = process_usage.memory(stack.pids["orchestrator"])["Rss"] - rss
