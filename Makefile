@@ -60,20 +60,23 @@ test: ## Run the checks and all tests, as CI does (at most 13 minutes on two cor
 tests: lint
 	$(BIN)/pytest $(PYTEST_ARGS)
 
-# The pages are tested in a real browser. BROWSER=0 leaves these tests out.
+# The pages are tested in a real browser. BROWSER=0 leaves these tests out. Chromium without a user interface of its own
+# takes half the CPU time (2026-11: 16 instead of 31 s for eleven tests); a full one serves, too.
 BROWSER ?= 1
 export BROWSER
 browser: ## Install Chromium for the tests of the web page, if it is missing (BROWSER=0 leaves these tests out)
-	@if [ "$(BROWSER)" = 0 ]; then \
+	@install='apt-get update -qq && { apt-get install -y -qq chromium-headless-shell || apt-get install -y -qq chromium; }'; \
+	if [ "$(BROWSER)" = 0 ]; then \
 	  echo "BROWSER=0: the tests of the web page in a browser are SKIPPED. Nothing else checks the pages." >&2; \
-	elif command -v chromium >/dev/null 2>&1; then :; \
+	elif command -v chromium-headless-shell >/dev/null 2>&1; then :; \
 	elif command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
-	  apt-get update -qq && apt-get install -y -qq chromium; \
+	  sh -c "$$install"; \
+	elif command -v chromium >/dev/null 2>&1; then :; \
 	elif command -v apt-get >/dev/null 2>&1 && sudo -n true >/dev/null 2>&1; then \
-	  sudo apt-get update -qq && sudo apt-get install -y -qq chromium; \
+	  sudo sh -c "$$install"; \
 	else \
 	  echo "The tests of the web page need Chromium on PATH, and it cannot be installed from here." >&2; \
-	  echo "Install it (Debian: sudo apt-get install chromium), or leave these tests out: make test BROWSER=0" >&2; \
+	  echo "Install it (Debian: sudo apt-get install chromium-headless-shell), or leave these tests out: make test BROWSER=0" >&2; \
 	  exit 1; \
 	fi
 

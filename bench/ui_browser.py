@@ -60,8 +60,8 @@ def open_page(stack: Stack) -> Iterator[Page]:
 
     Each has a browser of its own: while one runs, its event loop is that of the thread, and no other can run.
     """
-    path = shutil.which("chromium")
-    assert path is not None, "no chromium on PATH: `make browser` installs it"
+    path = shutil.which("chromium") or shutil.which("chromium-headless-shell")
+    assert path is not None, "no Chromium on PATH: `make browser` installs it"
     arguments = ["--enable-precise-memory-info", "--js-flags=--expose-gc"]
     arguments += ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tests.unit.http.loopback import Loopback
 
 TRACES = Path(__file__).parents[2] / ".pytest_cache" / "traces"
-MISSING = "no chromium on PATH: `make browser` installs it (Debian: apt-get install chromium); BROWSER=0 skips"
+BROWSERS = ("chromium-headless-shell", "chromium")
+MISSING = f"none of {', '.join(BROWSERS)} on PATH: `make browser` installs one; BROWSER=0 skips"
 FAILED = pytest.StashKey[bool]()
 RUN = contextlib.ExitStack()
 RUNNING: list[Browser] = []
@@ -48,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def browser() -> Browser:
     """Return Chromium, which runs until a test of another folder comes next."""
     if not RUNNING:
-        path = shutil.which("chromium")
+        path = next(filter(None, map(shutil.which, BROWSERS)), None)
         if path is None:
             pytest.fail(MISSING)
         RUNNING.append(RUN.enter_context(_chromium(path)))
