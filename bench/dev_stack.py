@@ -151,7 +151,7 @@ class Stack:
         return used
 
     def fine_cpu(self, *, but: str | None = None) -> float:
-        """Return the CPU seconds of all live processes, to the nanosecond; `but`: not of those with it in their name."""
+        """Return the CPU seconds of all live processes, to the nanosecond, `but` those with this in their name."""
         names = {} if but is None else self.names()
         pids = [pid for pid in self.cpu() if but is None or but not in names.get(pid, "")]
         return sum(process_usage.fine_cpu_seconds(pid) for pid in pids)
