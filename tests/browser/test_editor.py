@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 from tests.browser.elements import mount
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     from tests.browser.visitor import Visitor
 
@@ -46,6 +46,26 @@ def test_nodes_are_added_connected_and_renamed_on_the_graph_and_the_text_keeps_i
     expect(text).to_have_value(FLOW + "  last:\n    handler: echo\n")
     page.get_by_role("button", name="Remove", exact=True).click()
     expect(text).to_have_value(FLOW)
+
+
+def test_what_is_typed_while_the_graph_is_edited_is_kept(visitor: Visitor):
+    page = open_editor(visitor)
+    text = page.get_by_label("Workflow as YAML")
+    held: list[Route] = []
+    page.route("**/ui/editor/edit", lambda route: held.append(route))  # noqa: PLW0108 - not a builtin: the driver sets an attribute
+    page.get_by_role("button", name="Add node").click()
+    page.locator("#new-id").fill("second")
+    page.locator("#new-handler").fill("echo")
+    with page.expect_request("**/ui/editor/edit"):
+        page.get_by_role("button", name="Add", exact=True).click()
+    text.fill(FLOW + "# typed\n")
+    held[0].continue_()
+    expect(page.get_by_text("The text was edited in the meantime")).to_be_visible()
+    expect(text).to_have_value(FLOW + "# typed\n")
+    with page.expect_request("**/ui/editor/edit"):
+        page.get_by_role("button", name="Add", exact=True).click()
+    held[1].continue_()
+    expect(text).to_have_value(FLOW + "  second:\n    handler: echo\n# typed\n")
 
 
 def test_problems_are_shown_at_their_line_while_the_text_is_typed(visitor: Visitor):

@@ -69,9 +69,16 @@ function namesOf({ nodes }) {
 }
 
 async function edit(fields) {
+  // A check of the text as it is now would close the panel of a node that this edit adds.
+  clearTimeout(timer);
   checks++;
+  const text = editor.value;
   try {
     const answer = await send("/ui/editor/edit", fields);
+    if (editor.value !== text) {
+      showToast("The text was edited in the meantime: the change to the graph was not made. Try again.", "failed");
+      return false;
+    }
     if (answer.error) {
       showToast(answer.error, "failed");
       fill();
@@ -79,6 +86,7 @@ async function edit(fields) {
     }
     editor.value = answer.text;
     clearTimeout(timer);
+    checks++;
     apply(answer);
     return true;
   } catch (error) {
