@@ -225,7 +225,7 @@ def promote_to_multi(rows: pa.Table, spec: TableSpec) -> pa.Table:
     if not (differs | becomes_null).any():
         return rows
     geometries[differs] = [
-        combine(shapely.get_parts(geometry)) if combine else _empty_geometry(table_type)
+        _empty_geometry(table_type) if geometry.is_empty else combine(shapely.get_parts(geometry))
         for geometry in geometries[differs]
     ]
     geometries[becomes_null] = None

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import shapely
 
 from dagmaster.errors import PermanentError
 from dagmaster.testing import local_services
@@ -67,3 +68,14 @@ def test_nothing_is_written_when_no_feature_remains(services, params):
         services.run("vector.process_complete", href=href, table="missing", **params)
     assert services.tables.describe("missing") is None
     assert not list((services.folder / "silver").rglob("*"))
+
+
+def test_an_empty_geometry_of_another_type_stands_in_a_table_of_multi_geometries(services):
+    many = {"type": "MultiPoint", "coordinates": [[3, 4]]}
+    empty = {"type": "LineString", "coordinates": []}
+    output = services.run("vector.process_complete", href=layer(services, [POINT, many, empty]), table="missing")
+    assert (output["rows"], output["bbox"]) == (3, [1, 2, 3, 4])
+    table = services.tables.read("missing")
+    shapes = shapely.from_wkb(table["geometry"].to_pylist())
+    assert [one.wkt for one in shapes] == ["MULTIPOINT ((1 2))", "MULTIPOINT ((3 4))", "MULTIPOINT EMPTY"]
+    services.tables.drop("missing")
