@@ -23,7 +23,6 @@ PRODUCT: Final = "a product of many files, some of which its index names"
 NO_FILE: Final = "reads no file"
 WRITE_ONLY: Final = "write only"
 NO_GEOMETRIES: Final = "its tables have no geometries"
-NOT_VERIFIED: Final = "not verified: nothing installed writes it, so no test can read it"
 UNKNOWN: Final = "not reviewed: newer than this version of dagmaster"
 
 

@@ -8,7 +8,6 @@ from dagmaster.handlers.formats.driver_rules import (
     NETWORK,
     NO_FILE,
     NO_GEOMETRIES,
-    NOT_VERIFIED,
     REFERENCES,
     RUNS_CODE,
     WRITE_ONLY,
@@ -66,6 +65,8 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "Idrisi": reads(FileType(suffix=".vct", required=(".vdc",), optional=(".adc", ".avl"))),
     # The base file: its updates are files of their own.
     "S57": reads(".000"),
+    # Those that GDAL places where they belong (sxf_passport.py), with the names of their classes beside them.
+    "SXF": reads(FileType(suffix=".sxf", optional=(".rsc",)), magic=b"SXF"),
     # ── Refused ──
     "CSV": refused("read by Arrow instead: GDAL takes every column for text"),
     "OGR_VRT": refused(REFERENCES, b"<OGRVRTDataSource"),
@@ -102,5 +103,4 @@ VECTOR_DRIVERS: Final[dict[str, DriverRule]] = {
     "PDF": refused(WRITE_ONLY),
     "PGDUMP": refused(WRITE_ONLY),
     "VFK": refused("writes a database beside the file"),
-    "SXF": refused(NOT_VERIFIED),
 }

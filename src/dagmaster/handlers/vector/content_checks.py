@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.formats.archives import check_members, open_archive
 from dagmaster.handlers.formats.idrisi_references import reject_idrisi_reference
+from dagmaster.handlers.formats.sxf_passport import check_sxf
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
             _check_mapinfo(path)
         case "Idrisi":
             reject_idrisi_reference(path.with_suffix(".vdc"))
+        case "SXF":
+            check_sxf(path)
         case "LIBKML" if head[:2] == b"PK":
             _check_archive(path, max_bytes)
 

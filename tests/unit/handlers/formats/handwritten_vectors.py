@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POINTS = ((0.0, 0.0), (3.0, 3.0))
+SXF_CORNERS = (6_000_000.0, 7_500_000.0, 6_200_000.0, 7_500_000.0, 6_200_000.0, 7_700_000.0, 6_000_000.0, 7_700_000.0)
+SXF_DEGREES = (54.1, 39.0, 55.9, 39.0, 55.9, 41.9, 54.1, 41.9)
+"""The corners of a map sheet, each northing first, and each latitude first."""
 UNIT, FIELD = b"\x1f", b"\x1e"
 
 
@@ -76,6 +80,46 @@ def write_s57(path: Path) -> None:
     for number, fields in enumerate(records, 1):
         content += _record(b" D     ", b"   ", [(b"0001", struct.pack("<H", number)), *fields])
     path.write_bytes(content)
+
+
+def write_sxf(path: Path) -> None:
+    """Write two airfields of a map sheet in zone 7 of Gauss-Krüger, in real coordinates: SXF, version 4."""
+    passport = b"SXF\0" + struct.pack("<I4BI", 400, 0, 0, 4, 0, 0)
+    passport += b"20260101".ljust(12, b"\0") + b"sheet".ljust(32, b"\0") + struct.pack("<I", 1_000_000)
+    passport += b"a sheet".ljust(32, b"\0") + bytes([0b11111, 1, 1, 0])
+    passport += struct.pack("<I8d", 0, *SXF_CORNERS)
+    passport += struct.pack("<8d", *(math.radians(degrees) for degrees in SXF_DEGREES))
+    passport += bytes([1, 0, 1, 1, 0, 0, 0, 0])
+    passport = passport.ljust(312, b"\0") + struct.pack("<I8i4x", 20_000, *[0] * 8) + struct.pack("<6d", *[0.0] * 6)
+    descriptor = b"DAT\0" + struct.pack("<I", 52).ljust(36, b"\0") + struct.pack("<I8x", 2)
+    content = passport + descriptor
+    for number, (x, y) in enumerate(((7_500_000.0, 6_000_000.0), (7_600_000.0, 6_100_000.0)), 1):
+        # Text in attribute 9, and a number in attribute 10. The flags: a point, with attributes, doubles.
+        attributes = struct.pack("<H2B", 9, 126, 1) + b"a\0" + struct.pack("<H2Bd", 10, 8, 0, number + 0.5)
+        content += _sxf_object(b"\x02\x06\x04\0", struct.pack("<2d", y, x), attributes)
+    path.write_bytes(content)
+
+
+def write_sxf_3(path: Path) -> None:
+    """Write the same airfields in the coordinates of a digitiser, 50 metres each: SXF, version 3."""
+    passport = b"SXF\0" + struct.pack("<I4BI", 256, 0, 3, 0, 0, 0)
+    passport += b"260101\0\0" + b"sheet".ljust(24, b"\0") + struct.pack("<I", 1_000_000)
+    passport += b"a sheet".ljust(26, b"\0") + bytes([0b111, 0, 0, 0]) + bytes(12)
+    passport += struct.pack("<8i", *(round(10 * metres) for metres in SXF_CORNERS))
+    passport += struct.pack("<8i", *(round(1e8 * math.radians(degrees)) for degrees in SXF_DEGREES))
+    passport += bytes([1, 0, 1, 1, 0, 0, 0, 0])
+    passport = passport.ljust(212, b"\0") + struct.pack("<I8h4x", 20_000, 0, 0, 4_000, 0, 4_000, 4_000, 0, 4_000)
+    content = passport.ljust(256, b"\0") + b"DAT\0" + bytes(28) + struct.pack("<I8x", 2)
+    for x, y in ((0, 0), (2_000, 2_000)):
+        content += _sxf_object(b"\x02\0\0\0", struct.pack("<2h", y, x), b"")
+    path.write_bytes(content)
+
+
+def _sxf_object(flags: bytes, geometry: bytes, attributes: bytes) -> bytes:
+    """Return one point, an airfield by its code."""
+    length = 32 + len(geometry) + len(attributes)
+    head = struct.pack("<4I2H", 0x7FFF7FFF, length, len(geometry), 53_110_000, 0, 1) + flags
+    return head + struct.pack("<I2H", 1, 0, 1) + geometry + attributes
 
 
 def _definition(tag: bytes, kind: bytes, name: bytes, subfields: bytes, formats: bytes) -> tuple[bytes, bytes]:

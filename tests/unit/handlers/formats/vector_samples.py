@@ -174,6 +174,7 @@ def geoparquet(path: Path) -> None:
 
 WGS84: Final = {"source_crs": "EPSG:4326"}
 TWO_POINTS: Final[dict[str, Any]] = {"rows": 2, "bounds": (0.0, 0.0, 3.0, 3.0)}
+SXF_BOUNDS: Final = (38.9982, 54.1256, 40.5614, 55.0140)
 SAMPLES: Final = [
     gdal("GeoJSON", "x.geojson"),
     gdal("GeoJSON", "plain.json"),
@@ -212,6 +213,8 @@ SAMPLES: Final = [
     gdal("Selafin", "x.slf", POINTS, columns={"depth": [1.5, 2.5, 3.5]}, params={**WGS84, "layer": "x_p0"}),
     Sample(driver="Idrisi", name="x.vct", make=handwritten_vectors.write_idrisi, rows=2),
     Sample(driver="S57", name="x.000", make=handwritten_vectors.write_s57, rows=2, params={"layer": "BOYLAT"}),
+    Sample(driver="SXF", name="x.sxf", make=handwritten_vectors.write_sxf, rows=2, bounds=SXF_BOUNDS),
+    Sample(driver="SXF", name="old.sxf", make=handwritten_vectors.write_sxf_3, rows=2, bounds=SXF_BOUNDS),
     Sample(driver="GeoParquet", name="x.parquet", make=geoparquet),
     text("CSV", "x.csv", "lon,lat,n\n0,0,1\n3,3,2\n", **TWO_POINTS),
 ]  # fmt: skip
