@@ -1,8 +1,9 @@
-"""The passport of an SXF map before GDAL reads it: GDAL places only some of these maps where they belong.
+"""The passport and the classes of an SXF map before GDAL reads it: GDAL places only some maps where they belong.
 
 Found with GDAL 3.12: an EPSG code in the passport moves every point to (0, 0), maps in UTM north of the equator get a
 zone south of it, units and the parameters of other projections are ignored, and a truncated file loses its last objects
-without an error. What remains is the Gauss-Krüger projection of Pulkovo 1942, in which nearly all SXF maps are made.
+without an error. It hangs or crashes on a damaged table of classes and on damaged attributes. What remains is the
+Gauss-Krüger projection of Pulkovo 1942, in which nearly all SXF maps are made.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ _HEAD_BYTES: Final = 452
 """The passport and the descriptor of the objects, in the longer version."""
 _OLD_PASSPORT_BYTES: Final = 256
 _HEADER: Final = struct.Struct("<4xIxBBx")
-_RECORD_HEADER: Final = struct.Struct("<4I16x")
+_RECORD_HEADER: Final = struct.Struct("<3I9xB10x")
+_HAS_ATTRIBUTES: Final = 0b10
+_ATTRIBUTE: Final = struct.Struct("<2xBB")
+_NUMBER_BYTES: Final = {1: 1, 2: 2, 4: 4, 8: 8}
+_LETTER_BYTES: Final = {0: 1, 126: 1, 127: 2}
+_MAX_LETTERS: Final = 127
+"""GDAL takes the length of a text for a signed number: it drops longer ones, and crashes on 255."""
 _RECORD_MARK: Final = 0x7FFF7FFF
+_SECTION: Final = struct.Struct("<I4xI")
+_CLASS_SECTIONS: Final = ((120, 96), (180, 56))
+"""Where the header of a .rsc describes its classes and its layers, and the smallest records of each."""
 _EXCHANGE, _IN_PROJECTION, _REAL_COORDINATES = 0b11, 0b100, 0b10000
 _METRE: Final = 0
 _PULKOVO_1942, _GAUSS_KRUEGER = 1, 1
@@ -53,6 +63,27 @@ def check_sxf(path: Path) -> None:
         _check_projection(passport)
         _check_coordinates(passport)
         _check_records(file, passport, path.stat().st_size)
+
+
+def check_classes(path: Path) -> None:
+    """Reject a table of classes whose records do not follow each other within the file."""
+    content = path.read_bytes()
+    if not content.startswith(b"RSC"):
+        raise invalid_input("the .rsc beside the SXF map is no table of classes: copy it again, or remove it")
+    try:
+        for position, smallest in _CLASS_SECTIONS:
+            start, count = _SECTION.unpack_from(content, position)
+            for _ in range(count):
+                (length,) = struct.unpack_from("<I", content, start)
+                start += length
+                if length < smallest or start > len(content):
+                    raise _damaged_classes()
+    except struct.error:
+        raise _damaged_classes() from None
+
+
+def _damaged_classes() -> Exception:
+    return invalid_input("the .rsc beside the SXF map is damaged or truncated: copy it again, or remove it")
 
 
 def _read_passport(file: IO[bytes]) -> _Passport:
@@ -148,12 +179,32 @@ def _check_records(file: IO[bytes], passport: _Passport, size: int) -> None:
         header = file.read(_RECORD_HEADER.size)
         if len(header) < _RECORD_HEADER.size:
             raise _truncated(number, passport)
-        mark, length, geometry_length, _ = _RECORD_HEADER.unpack(header)
-        if mark != _RECORD_MARK or length < _RECORD_HEADER.size + geometry_length:
+        mark, length, geometry_length, flags = _RECORD_HEADER.unpack(header)
+        attributes_length = length - _RECORD_HEADER.size - geometry_length
+        if mark != _RECORD_MARK or attributes_length < 0:
             raise invalid_input(f"object {number + 1} of the SXF map is damaged: copy it again")
         position += length
         if position > size:
             raise _truncated(number, passport)
+        if flags & _HAS_ATTRIBUTES:
+            file.seek(position - attributes_length)
+            _check_attributes(file.read(attributes_length), number)
+
+
+def _check_attributes(data: bytes, number: int) -> None:
+    position = 0
+    while position + _ATTRIBUTE.size < len(data):
+        kind, length = _ATTRIBUTE.unpack_from(data, position)
+        position += _ATTRIBUTE.size
+        if kind in _NUMBER_BYTES:
+            position += _NUMBER_BYTES[kind]
+        elif kind in _LETTER_BYTES and length <= _MAX_LETTERS:
+            position += (length + 1) * _LETTER_BYTES[kind]
+        else:
+            raise invalid_input(
+                f"object {number + 1} of the SXF map is damaged, or has an attribute with a text of over {_MAX_LETTERS}"
+                " letters, which GDAL would lose: copy it again, or convert it with the program that made it"
+            )
 
 
 def _truncated(number: int, passport: _Passport) -> Exception:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.errors import invalid_input
 from dagmaster.handlers.formats.archives import check_members, open_archive
 from dagmaster.handlers.formats.idrisi_references import reject_idrisi_reference
-from dagmaster.handlers.formats.sxf_passport import check_sxf
+from dagmaster.handlers.formats.sxf_passport import check_classes, check_sxf
 from dagmaster.handlers.formats.vector_drivers import ARROW_FORMATS, VECTOR_DRIVERS
 
 if TYPE_CHECKING:
@@ -61,6 +61,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
             reject_idrisi_reference(path.with_suffix(".vdc"))
         case "SXF":
             check_sxf(path)
+            if (classes := path.with_suffix(".rsc")).exists():
+                check_classes(classes)
         case "LIBKML" if head[:2] == b"PK":
             _check_archive(path, max_bytes)
 

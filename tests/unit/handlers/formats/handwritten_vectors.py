@@ -115,6 +115,23 @@ def write_sxf_3(path: Path) -> None:
     path.write_bytes(content)
 
 
+def write_sxf_with_classes(path: Path) -> None:
+    """Write the airfields of version 4, and their classes beside them."""
+    write_sxf(path)
+    path.with_suffix(".rsc").write_bytes(sxf_classes())
+
+
+def sxf_classes() -> bytes:
+    """Return a classifier with one layer, fields, and one class of it."""
+    layer = struct.pack("<I32s16s2BH", 56, b"all fields", b"fields", 1, 0, 0)
+    kind = struct.pack("<4I32s32s2B14x", 96, 53_110_000, 1, 1, b"field", b"air field", 2, 1)
+    header = bytearray(328)
+    header[:4] = b"RSC\0"
+    struct.pack_into("<3I", header, 120, len(header) + len(layer), len(kind), 1)
+    struct.pack_into("<3I", header, 180, len(header), len(layer), 1)
+    return bytes(header) + layer + kind
+
+
 def _sxf_object(flags: bytes, geometry: bytes, attributes: bytes) -> bytes:
     """Return one point, an airfield by its code."""
     length = 32 + len(geometry) + len(attributes)

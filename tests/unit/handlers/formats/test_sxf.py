@@ -11,7 +11,7 @@ import pytest
 import shapely
 
 from dagmaster.errors import PermanentError
-from tests.unit.handlers.formats.handwritten_vectors import write_sxf, write_sxf_3
+from tests.unit.handlers.formats.handwritten_vectors import sxf_classes, write_sxf, write_sxf_3
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.unit.handlers.vector.vector_context import FolderServices
 
-EPSG, ELLIPSOID, PROJECTION, UNIT, FLAGS, WEST, EAST, RECORDS = 100, 232, 234, 237, 96, 176, 208, 452
+EPSG, ELLIPSOID, PROJECTION, UNIT, FLAGS, WEST, EAST, RECORDS, TEXT = 100, 232, 234, 237, 96, 176, 208, 452, 503
 
 
 def change(content: bytes, position: int, data: bytes) -> bytes:
@@ -59,6 +59,14 @@ REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "objects": (lambda old: old[:-1], "truncated: 1 of its 2 objects are complete"),
     "object": (lambda old: old[: RECORDS + 20], "truncated: 0 of its 2 objects are complete"),
     "mark": (lambda old: change(old, RECORDS, b"\0"), "object 1 of the SXF map is damaged"),
+    "long text": (
+        lambda old: change(old, TEXT, b"\xff"),
+        "object 1 of the SXF map is damaged, or has an attribute with",
+    ),
+    "kind": (
+        lambda old: change(old, TEXT - 1, b"\x80"),
+        "object 1 of the SXF map is damaged, or has an attribute with",
+    ),
     "length": (lambda old: change(old, RECORDS + 4, struct.pack("<I", 33)), "object 1 of the SXF map is damaged"),
 }
 
@@ -97,3 +105,24 @@ def test_a_unit_does_not_matter_for_the_coordinates_of_a_digitiser(services):
     write_sxf_3(path)
     path.write_bytes(change(path.read_bytes(), 163, b"\x01"))
     assert prepare(services, path)["counts"]["rows"] == 2
+
+
+def test_a_table_of_classes_beside_a_map_names_its_layers(services, path):
+    classes = path.with_suffix(".rsc")
+    classes.write_bytes(sxf_classes())
+    assert prepare(services, path)["counts"]["rows"] == 2
+    assert pyogrio.list_layers(path)[:, 0].tolist() == ["fields"]
+
+
+@pytest.mark.parametrize(
+    ("position", "data", "message"),
+    [
+        (0, b"x", "the .rsc beside the SXF map is no table of classes"),
+        (128, b"\xff\xff\xff\xff", "the .rsc beside the SXF map is damaged or truncated"),
+        (188, b"\xff\xff\xff\xff", "the .rsc beside the SXF map is damaged or truncated"),
+        (328, b"\0", "the .rsc beside the SXF map is damaged or truncated"),
+    ],
+)
+def test_a_damaged_table_of_classes_is_refused(services, path, position, data, message):
+    path.with_suffix(".rsc").write_bytes(change(sxf_classes(), position, data))
+    refuse(services, path, path.read_bytes(), message)

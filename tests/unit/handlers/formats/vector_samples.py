@@ -214,6 +214,7 @@ SAMPLES: Final = [
     Sample(driver="Idrisi", name="x.vct", make=handwritten_vectors.write_idrisi, rows=2),
     Sample(driver="S57", name="x.000", make=handwritten_vectors.write_s57, rows=2, params={"layer": "BOYLAT"}),
     Sample(driver="SXF", name="x.sxf", make=handwritten_vectors.write_sxf, rows=2, bounds=SXF_BOUNDS),
+    Sample(driver="SXF", name="y.sxf", make=handwritten_vectors.write_sxf_with_classes, rows=2, bounds=SXF_BOUNDS),
     Sample(driver="SXF", name="old.sxf", make=handwritten_vectors.write_sxf_3, rows=2, bounds=SXF_BOUNDS),
     Sample(driver="GeoParquet", name="x.parquet", make=geoparquet),
     text("CSV", "x.csv", "lon,lat,n\n0,0,1\n3,3,2\n", **TWO_POINTS),
