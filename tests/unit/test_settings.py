@@ -155,6 +155,7 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
         ("DAGMASTER_RASTER_TILE_SIZE", "100", "must be a multiple of 16, not '100'."),
         ("DAGMASTER_VECTOR_TARGET_CRS", "4326", "must be written AUTHORITY:CODE, as EPSG:4326, not '4326'."),
         ("DAGMASTER_DEFAULT_QUEUE", "q" * 200, "must have at most 128 characters, not"),
+        ("DAGMASTER_METRICS_KEY", "short-secret", "must have at least 20 characters."),
         (
             "HEARTBEAT_INTERVAL_SEC",
             "8",

@@ -183,6 +183,8 @@ def _describe_problem(error: dict[str, Any]) -> str:  # noqa: PLR0911 - one case
             return f"must be at most {limits['le']:g}"
         case "multiple_of":
             return f"must be a multiple of {limits['multiple_of']:g}"
+        case "string_too_short" | "too_short":
+            return f"must have at least {limits['min_length']} characters"
         case "string_too_long":
             return f"must have at most {limits['max_length']} characters"
         case "enum" | "literal_error":
