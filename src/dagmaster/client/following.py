@@ -140,6 +140,9 @@ async def follow_events(
 ) -> AsyncGenerator[EventView, None]:
     """Yield the events of a job in order and without gaps."""
     job_id = (await client.job_progress(job_id)).job_id
+    if node_id is not None:
+        # A node that the job does not have is an error, as without a server.
+        await client.node_detail(job_id, node_id)
     if not follow:
         async for event in _all_items(partial(client.list_events, job_id, after=after, limit=_PAGE)):
             if node_id in (None, event.node_id):

@@ -20,7 +20,7 @@ from dagmaster.application.submission import JobRequest
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.client import following
 from dagmaster.client.retries import Retries
-from dagmaster.errors import JobNotFound, ServerUnavailable
+from dagmaster.errors import JobNotFound, NodeNotFound, ServerUnavailable
 from dagmaster.store.memory.database import StoredLog
 from dagmaster.store.memory.read_store import MemoryReadStore
 from tests.unit.http.loopback import Loopback, serve
@@ -121,6 +121,8 @@ def test_events_after_a_number_and_of_a_node(server):
         assert await all_events(client, job_id, after=len(stored)) == []
         of_node = [event async for event in client.follow_events(job_id, node_id="greet", follow=False)]
         assert of_node == [event for event in stored if event.node_id == "greet"]
+        with pytest.raises(NodeNotFound, match="has no node 'greeet'"):
+            await anext(client.follow_events(job_id, node_id="greeet", follow=False))
 
     run(server, main)
 

@@ -69,7 +69,7 @@ async def follow_events(
     app: Application, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True
 ) -> AsyncGenerator[EventView]:
     """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
-    job = await find_job(app, job_id)
+    job = await find_job_with_nodes(app, job_id, node_id)
     redact = await job_redactor(app, job)
     async with app.read.subscribe(job.id) as subscription:
         while True:
@@ -138,7 +138,7 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
     Newest first, the cursor leads backwards.
     """
     after = start_page(CursorKind.LOGS, cursor, limit)
-    job = await find_job_of_logs(app, job_id, node_id)
+    job = await find_job_with_nodes(app, job_id, node_id)
     node_ids, until = select_nodes(node_id), end_of_pages(job, until)
     log_filter = LogFilter(node_ids=node_ids, attempt=attempt, since=since, until=until)
     records = await app.read.logs(job.id, log_filter, after=after, limit=limit, newest_first=newest_first)
@@ -176,7 +176,7 @@ async def follow_log_range(
 
     After a cursor, chunks of the two seconds before it may come again: some may have become visible after it.
     """
-    job = await find_job_of_logs(app, job_id, node_id)
+    job = await find_job_with_nodes(app, job_id, node_id)
     redact = await job_redactor(app, job)
     after = decode_cursor(CursorKind.LOGS, cursor)
     after = _start_of(since) if after is None else _start_of(float(after[0]) - _LOG_OVERLAP_SECONDS)
@@ -243,7 +243,7 @@ def select_nodes(node_id: NodeSelection) -> tuple[str, ...]:
     return (node_id,) if isinstance(node_id, str) else tuple(node_id or ())
 
 
-async def find_job_of_logs(app: Application, job_id: str | None, node_id: NodeSelection) -> JobRecord:
+async def find_job_with_nodes(app: Application, job_id: str | None, node_id: NodeSelection) -> JobRecord:
     """Return a job; raise `NodeNotFound` if it has no such node. The graph is not compiled for it."""
     job = await find_job(app, job_id)
     missing = set(select_nodes(node_id))

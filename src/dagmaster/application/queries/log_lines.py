@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
 from dagmaster.application.log_levels import levels_from, with_levels
-from dagmaster.application.queries.events_and_logs import end_of_pages, find_job_of_logs, select_nodes
+from dagmaster.application.queries.events_and_logs import end_of_pages, find_job_with_nodes, select_nodes
 from dagmaster.application.secret_inputs import job_redactor
 from dagmaster.application.views.events_and_logs import LogLineView
 from dagmaster.application.views.page import Page
@@ -47,7 +47,7 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     A line that goes on in the next chunk is one line, at the chunk where it begins.
     """
     start = start_page(CursorKind.LOG_LINES, cursor, limit)
-    job = await find_job_of_logs(app, job_id, node_id)
+    job = await find_job_with_nodes(app, job_id, node_id)
     redact = await job_redactor(app, job)
     levels = () if level is None else levels_from(level)
     search = _LineSearch(app, redact, needle=(contains or "").lower() or None, levels=levels)

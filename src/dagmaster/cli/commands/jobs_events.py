@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.cli.system import System
 
 
-@click.command(epilog="Exit codes: 0 printed, 2 no such job, 3 no database, 130 interrupted.")
+@click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
 @click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")

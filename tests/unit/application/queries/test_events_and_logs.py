@@ -59,6 +59,8 @@ def test_following_ends_when_the_job_has_finished():
     app = an_application(store)
     assert [event.seq for event in run(collect(follow_events(app, "7")))] == [1, 2]
     assert [event.seq for event in run(collect(follow_events(app, "7", node_id="fetch")))] == [2]
+    with pytest.raises(NodeNotFound, match=r"no node 'fetsch'.*fetch"):
+        run(collect(follow_events(app, "7", node_id="fetsch")))
 
 
 def test_a_follower_sees_what_comes_later_and_stops_if_the_job_is_pruned():
