@@ -35,7 +35,7 @@ _STALE_SECONDS: Final = 1.0
 async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobDetailView]:
     """Yield a job's view whenever it has changed. The last one has its result, unless the job was removed.
 
-    An outage of the database is waited out.
+    A finished job with a resume that waits for an orchestrator is watched on. An outage of the database is waited out.
     """
     record = await find_job(app, job_id)
     graph = await app.outlines.of_job(record)
@@ -61,7 +61,7 @@ async def watch_job(app: Application, job_id: str | None) -> AsyncGenerator[JobD
                 pause = backoff.on_failure(error)
             if view is not None:
                 yield view
-                if view.is_finished:
+                if view.is_settled:
                     return
             await subscription.wait(pause)
 

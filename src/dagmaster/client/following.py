@@ -44,10 +44,16 @@ async def wait(client: JobMethods, job_id: str | None, timeout_seconds: float | 
     async with asyncio.timeout(timeout_seconds):
         progress = await client.job_progress(job_id)
         async with job_changes(client, progress.job_id, progress.event_seq) as changes:
-            while not progress.is_finished:
-                await changes.wait(_SAFETY_SECONDS, until_end=True)
+            while True:
+                while not progress.is_finished:
+                    await changes.wait(_SAFETY_SECONDS, until_end=True)
+                    progress = await client.job_progress(progress.job_id)
+                view = await client.job_detail(progress.job_id)
+                if view.is_settled:
+                    return view
+                # A resume waits for an orchestrator.
+                await asyncio.sleep(POLL_SECONDS)
                 progress = await client.job_progress(progress.job_id)
-        return await client.job_detail(progress.job_id)
 
 
 async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
@@ -57,7 +63,7 @@ async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[Jo
     backoff = ConnectionBackoff(logging.getLogger("dagmaster"), remote="server")
     pause = _MIN_PAUSE_SECONDS
     async with job_changes(client, view.job_id, view.event_seq) as changes:
-        while not view.is_finished:
+        while not view.is_settled:
             # Reads take at most one part in five of the time.
             await asyncio.sleep(pause)
             await changes.wait(_STALE_SECONDS)

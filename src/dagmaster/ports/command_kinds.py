@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class CommandKind(StrEnum):
@@ -18,3 +19,7 @@ class CommandKind(StrEnum):
     """Add a batch of nodes, which is stored already."""
     CHILD_FINISHED = "child_finished"
     """Sent by the owner of a child job to the parent job."""
+
+
+RUN_AGAIN: Final[frozenset[str]] = frozenset({CommandKind.RETRY, CommandKind.RESUME})
+"""Commands after which a finished job runs again."""

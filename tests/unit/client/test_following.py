@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from dagmaster import AsyncClient, Client, JobFilter
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.submission import JobRequest
+from dagmaster.application.views import CommandView, JobStatus
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.client import following
 from dagmaster.client.retries import Retries
@@ -192,6 +194,30 @@ def test_a_wait_ends_with_the_job_or_with_its_time(server):
         assert (await client.wait(job_id, timeout_seconds=60)).job_id == job_id
 
     run(server, main)
+
+
+@pytest.mark.parametrize("way", ["wait", "watch"])
+def test_a_job_that_has_finished_and_is_to_be_resumed_is_waited_for(server, monkeypatch, way):
+    resume = CommandView(command_id="1", kind="resume", sent_by="ada", age_seconds=1.0)
+    reads: list[JobDetailView] = []
+    job_detail = AsyncClient.job_detail
+
+    async def with_resume(client: AsyncClient, job_id: str) -> JobDetailView:
+        view = await job_detail(client, job_id)
+        reads.append(view)
+        return view if len(reads) > 1 else replace(view, status=JobStatus.FAILED, pending_commands=(resume,))
+
+    async def main(client: AsyncClient) -> JobDetailView:
+        job_id = await submitted(client)
+        await client.send_signal(job_id, "go")
+        await client.wait(job_id)
+        monkeypatch.setattr(AsyncClient, "job_detail", with_resume)
+        if way == "wait":
+            return await client.wait(job_id)
+        return [view async for view in client.watch_job(job_id)][-1]
+
+    assert run(server, main).status == "COMPLETED"
+    assert len(reads) == 2
 
 
 class NoStreams(httpx.AsyncHTTPTransport):

@@ -11,6 +11,7 @@ from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
+from dagmaster.ports.command_kinds import RUN_AGAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +97,11 @@ class JobDetailView(JobView):
     """The status of each node of the workflow that is not PENDING; much cheaper than `nodes`."""
     fan_outs: tuple[str, ...] = field(metadata=INTERNAL)
     """The fan-outs that have children."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether the job has ended, and no command waits after which it runs again."""
+        return self.is_finished and not any(command.kind in RUN_AGAIN for command in self.pending_commands)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

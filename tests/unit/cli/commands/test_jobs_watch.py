@@ -11,6 +11,7 @@ from dagmaster.cli.system import LocalSystem
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.read_records import PendingCommand
 from dagmaster.ports.read_store import ChildCounts, JobRecord
 from tests.unit.application.world import DONE, TILES, FakeReadStore, a_record, a_snapshot, an_application, an_event, run
 
@@ -126,3 +127,29 @@ def test_a_watch_yields_a_view_only_if_there_is_something_new():
         return [job.status async for job in watch_job(an_application(store), "7")]
 
     assert run(work()) == [JobStatus.RUNNING, JobStatus.COMPLETED]
+
+
+class Resumed(FakeReadStore):
+    """A failed job whose resume an orchestrator processes with the fourth read; then the job completes."""
+
+    count = 0
+
+    async def job(self, job_id: str) -> JobRecord | None:
+        self.count += 1
+        if self.count < 4:
+            return a_record(status=JobStatus.FAILED, finished_at=110.0)
+        self.commands = []
+        return a_record(status=JobStatus.COMPLETED, finished_at=120.0, result={"a": 1})
+
+
+def test_a_watch_of_a_finished_job_waits_for_its_resume():
+    store = Resumed([a_record()], commands=[PendingCommand("1", "resume", "ada", 1.0)])
+    job = run(WatchScreen().follow(LocalSystem(an_application(store)), "7"))
+    assert (job.status, job.result) == (JobStatus.COMPLETED, {"a": 1})
+
+
+def test_a_watch_of_a_finished_job_ends_with_a_command_that_does_not_run_it_again():
+    store = FakeReadStore(
+        [a_record(status=JobStatus.FAILED, finished_at=110.0)], commands=[PendingCommand("1", "cancel", "ada", 1.0)]
+    )
+    assert run(WatchScreen().follow(LocalSystem(an_application(store)), "7")).status is JobStatus.FAILED
