@@ -28,6 +28,7 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
     until: str | None = None,
     finished_since: str | None = None,
     finished_until: str | None = None,
+    resumed_from: Iterable[str] = (),
     text: str | None = None,
 ) -> JobFilter:
     """Return the filter; raise `QueryInvalid` with the name of a field that is not valid."""
@@ -46,6 +47,7 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
         created_before=_parse_time("until", until, now),
         finished_after=_parse_time("finished_since", finished_since, now),
         finished_before=_parse_time("finished_until", finished_until, now),
+        resumed_from=frozenset(resumed_from),
         text=text or None,
     )
 

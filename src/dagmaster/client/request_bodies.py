@@ -6,7 +6,7 @@ import gzip
 import json
 import uuid
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.views.results import SubmitOutcome
 from dagmaster.text_format import format_rfc3339
@@ -105,31 +105,23 @@ def resume_body(request: ResumeRequest) -> dict[str, Any]:
     }
 
 
+_TIMES: Final = {
+    "created_after": "since",
+    "created_before": "until",
+    "finished_after": "finished_since",
+    "finished_before": "finished_until",
+}
+"""Fields of a filter of jobs that are times, and their names in a query string."""
+
+
 def job_query(job_filter: JobFilter | None) -> dict[str, Any]:
     """Return the query string of a filter of jobs."""
     if job_filter is None:
         return {}
-    times = {
-        "since": job_filter.created_after,
-        "until": job_filter.created_before,
-        "finished_since": job_filter.finished_after,
-        "finished_until": job_filter.finished_before,
-    }
-    names = (
-        "workflow_id",
-        "version",
-        "name",
-        "submitted_by",
-        "correlation_id",
-        "idempotency_key",
-        "parent_job_id",
-        "text",
-    )
-    return {
-        "status": status_names(job_filter.statuses),
-        **{name: getattr(job_filter, name) for name in names},
-        **{name: time_text(at) for name, at in times.items()},
-    }
+    values = {field.name: getattr(job_filter, field.name) for field in fields(job_filter)}
+    times = {parameter: time_text(values.pop(name)) for name, parameter in _TIMES.items()}
+    statuses, resumed_from = values.pop("statuses"), sorted(values.pop("resumed_from"))
+    return {"status": status_names(statuses), "resumed_from": resumed_from or None, **values, **times}
 
 
 def task_query(task_filter: TaskFilter | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import time
 from typing import Annotated
 
 from fastapi import Depends, Path, Query
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from dagmaster.application.job_filters import parse_job_filter
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME, MAX_SUBMITTER
@@ -51,6 +51,10 @@ async def job_filter(
     until: Time = None,
     finished_since: Time = None,
     finished_until: Time = None,
+    resumed_from: Annotated[
+        list[Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}$")]] | None,
+        Query(max_length=100, description="Jobs that were resumed from one of these jobs."),
+    ] = None,
     text: Annotated[
         str | None, Query(max_length=MAX_NAME, description="A prefix of id, name, submitter or correlation id.")
     ] = None,
@@ -70,6 +74,7 @@ async def job_filter(
         until=until,
         finished_since=finished_since,
         finished_until=finished_until,
+        resumed_from=resumed_from or (),
         text=text,
     )
 
