@@ -256,11 +256,11 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
     )
     store = PostgresWorkerStore(config)
     return Worker(
-        store,
-        store,
-        store,
+        source=store,
+        ledger=store,
+        journal=store,
         # Empty is not missing: functions may be found when tasks name them.
-        find_handlers(modules, settings) if registry is None else registry,
+        registry=find_handlers(modules, settings) if registry is None else registry,
         blobs=blobs,
         secrets=secret,
         queues=queues,

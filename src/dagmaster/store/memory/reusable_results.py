@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.job_records import ClaimedJob
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.reusable_results import KnownHandlers, SourceJob, SourceNode
 from dagmaster.store.memory.added_nodes import stored_batches
+from dagmaster.store.memory.job_rows import claimed_job
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import NodeRow
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import StoredBatch
-    from dagmaster.ports.job_records import StoredWorkflow
+    from dagmaster.ports.job_records import ClaimedJob, StoredWorkflow
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
@@ -100,29 +100,3 @@ def _source_node(row: NodeRow) -> SourceNode | None:
     if row.status is not NodeStatus.COMPLETED or row.fingerprint is None:
         return None
     return SourceNode(row.id, row.fingerprint, row.handler_version, row.attempt)
-
-
-def claimed_job(job: StoredJob) -> ClaimedJob:
-    """Return a job as its owner loads it."""
-    new = job.new
-    return ClaimedJob(
-        row=job.row,
-        workflow_id=new.workflow_id,
-        version=new.version,
-        content_hash=new.content_hash,
-        inputs=json.loads(new.inputs),
-        env=json.loads(new.env),
-        priority=new.priority,
-        epoch=job.epoch,
-        event_seq=len(job.events),
-        depth=new.depth,
-        queue=new.queue,
-        workflows=json.loads(new.workflows),
-        parent=new.parent,
-        nodes=tuple(node.row for node in job.nodes.values()),
-        tasks={node_id: node.task_id for node_id, node in job.nodes.items() if node.task_id is not None},
-        resumed_from=new.resumed_from,
-        redo=new.redo,
-        trace_parent=new.trace_parent,
-        batches=stored_batches(job),
-    )
