@@ -28,9 +28,20 @@ MOUNT = """async ([tag, attributes, ready]) => {
 }"""
 
 
-def a_graph(edges: dict[str, str], *, kinds: dict[str, str] | None = None, name: str = "flow") -> dict[str, Any]:
-    """Return a graph as the API does: nodes with the nodes before them, as `{"b": "a", "c": "a b"}`."""
-    kinds = kinds or {}
+def a_graph(
+    edges: dict[str, str],
+    *,
+    kinds: dict[str, str] | None = None,
+    groups: dict[str, str] | None = None,
+    name: str = "flow",
+) -> dict[str, Any]:
+    """Return a graph as the API does: nodes with the nodes before them, as `{"b": "a", "c": "a b"}`.
+
+    `groups`: the members of each group, as `{"g": "a b"}`; they are before it.
+    """
+    group_of = {member: group for group, members in (groups or {}).items() for member in members.split()}
+    kinds = dict.fromkeys(groups or {}, "group") | (kinds or {})
+    edges = {**edges, **(groups or {})}
     return {
         "workflow_id": name,
         "version": 1,
@@ -43,6 +54,7 @@ def a_graph(edges: dict[str, str], *, kinds: dict[str, str] | None = None, name:
                 "action": "raster.clip",
                 "handler": "raster.clip",
                 "description": "",
+                "group": group_of.get(node_id),
             }
             for node_id in edges
         ],

@@ -43,6 +43,13 @@ def test_a_cycle_is_drawn_without_the_edge_that_closes_it():
     assert draw_draft(nodes, [])["content_hash"] != graph["content_hash"]
 
 
+def test_a_draft_has_the_groups_that_its_nodes_are_in():
+    nodes = {"g": {"type": "group"}, "a": {"handler": "h", "group": "g"}, "b": {"handler": "h", "group": "missing"}}
+    graph = draw_draft(nodes, [])
+    assert [node["group"] for node in graph["nodes"]] == [None, "g", None]
+    assert draw_draft({**nodes, "a": {"handler": "h"}}, [])["content_hash"] != graph["content_hash"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_node_of_every_kind_can_be_added(kind):
     text = connect_nodes(add_node(NEW, "added", new_node(kind, "")), "second", "added")

@@ -9,9 +9,12 @@ from dagmaster.application.node_lookup import describe_action
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
 from dagmaster.application.workflow_lookup import find_shown_version
 from dagmaster.engine.graph import FanOutSpec, TaskSpec
+from dagmaster.engine.groups import is_group_start, written_name
 from dagmaster.engine.shown_graph import shown_graph
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph, Spec
 
@@ -38,7 +41,7 @@ def graph_view(graph: Graph) -> GraphView:
         version=graph.version,
         name=graph.name,
         content_hash=graph.content_hash,
-        nodes=tuple(map(_node_view, graph.specs.values())),
+        nodes=tuple(_node_view(spec, _group_of(spec, graph.specs)) for spec in graph.specs.values()),
         edges=tuple(
             GraphEdgeView(source=source, target=target, branches=branches, is_alternative=any_of)
             for source, target, branches, any_of in list_dependencies(graph)
@@ -46,7 +49,13 @@ def graph_view(graph: Graph) -> GraphView:
     )
 
 
-def _node_view(spec: Spec) -> GraphNodeView:
+def _group_of(spec: Spec, specs: Mapping[str, Spec]) -> str | None:
+    """Return the group that a node is in. What joins the dependencies of a group is beside it."""
+    joined = specs.get(written_name(spec.id)) if is_group_start(spec.id) else None
+    return spec.group if joined is None else joined.group
+
+
+def _node_view(spec: Spec, group: str | None) -> GraphNodeView:
     inner = spec
     while isinstance(inner, FanOutSpec):
         inner = inner.child
@@ -56,4 +65,5 @@ def _node_view(spec: Spec) -> GraphNodeView:
         action=describe_action(inner),
         handler=inner.handler if isinstance(inner, TaskSpec) else None,
         description=spec.description,
+        group=group,
     )

@@ -12,7 +12,7 @@ from dagmaster.engine.graph import Kind
 class GraphNodeView(View):
     """A node of a graph. `action`: what it does, in a few words.
 
-    `handler`: what a task runs, or a fan-out for each item; null for other kinds.
+    `handler`: what a task runs, or a fan-out for each item; null for other kinds. `group`: the group that it is in.
     """
 
     node_id: str
@@ -20,6 +20,7 @@ class GraphNodeView(View):
     action: str
     handler: str | None
     description: str
+    group: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -150,7 +150,8 @@ def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> di
     known = [(source, branch, target) for source, branch, target in parts if source in nodes and target in nodes]
     while (cycle := _cycle([(source, target) for source, _, target in known])) is not None:
         known = [edge for edge in known if (edge[0], edge[2]) != cycle]
-    content = json.dumps([[(node_id, _kind(node)) for node_id, node in nodes.items()], known])
+    groups = {node_id: _field(node, "group") for node_id, node in nodes.items()}
+    content = json.dumps([[(node_id, _kind(node), groups[node_id]) for node_id, node in nodes.items()], known])
     return {
         "workflow_id": "",
         "version": 0,
@@ -163,6 +164,7 @@ def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> di
                 "action": str(_field(node, "handler") or _kind(node).replace("_", "-")),
                 "handler": _field(node, "handler"),
                 "description": str(_field(node, "description") or ""),
+                "group": groups[node_id] if groups[node_id] in nodes else None,
             }
             for node_id, node in nodes.items()
         ],

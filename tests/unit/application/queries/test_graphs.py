@@ -7,6 +7,7 @@ import pytest
 from dagmaster.application.queries.graphs import job_graph, workflow_graph
 from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.views import Kind
+from dagmaster.engine.shown_graph import MAX_ARROWS
 from dagmaster.errors import WorkflowNotFound
 from tests.unit.application.queries.test_workflows import a_version
 from tests.unit.application.world import FakeReadStore, a_record, an_application, run
@@ -72,6 +73,7 @@ def test_a_group_joins_its_nodes_and_no_node_is_shown_that_was_not_written():
     app = an_application(FakeReadStore([a_record()], definitions={"x": GROUPED}))
     view = run(job_graph(app, "7"))
     assert [(node.node_id, node.kind) for node in view.nodes][2] == ("clean", Kind.GROUP)
+    assert [node.group for node in view.nodes] == [None, None, None, "clean", None]
     assert [(edge.source, edge.target) for edge in view.edges] == [
         ("x", "wash"),
         ("y", "wash"),
@@ -81,6 +83,15 @@ def test_a_group_joins_its_nodes_and_no_node_is_shown_that_was_not_written():
     job = run(job_detail(app, "7"))
     assert list(job.nodes) == ["x", "y", "clean", "wash", "pack"]
     assert job.dependencies["wash"] == ("x", "y")
+
+
+def test_what_joins_the_dependencies_of_a_large_group_is_beside_the_group():
+    members = {f"m{number}": {"handler": "a", "queue": "q", "group": "inner"} for number in range(MAX_ARROWS)}
+    inner = {"type": "group", "group": "outer", "depends_on": ["x", "y"]}
+    nodes = {**GROUPED["nodes"], "outer": {"type": "group"}, "inner": inner, **members}  # type: ignore[dict-item]
+    store = FakeReadStore([a_record()], definitions={"x": {**GROUPED, "nodes": nodes}})
+    groups = {node.node_id: node.group for node in run(job_graph(an_application(store), "7")).nodes}
+    assert (groups["inner__start"], groups["inner"], groups["m7"]) == ("outer", "outer", "inner")
 
 
 def test_a_workflow_without_an_active_version_shows_its_newest():

@@ -1,7 +1,8 @@
 /**
  * <dag-graph src="/api/v1/jobs/7/graph" job-id="7">: the graph of a job or of a workflow.
  *
- * Edges, and boxes that are small or many, are on canvas; up to 300 boxes in sight are real elements that can be focused.
+ * Edges, the boxes around groups, and nodes that are small or many, are on canvas; up to 300 nodes in sight are real
+ * elements that can be focused.
  * Touches its own children, the graph of `src`, the children of a fan-out, and `sessionStorage` for layouts. Listens on
  * the document to `job-snapshot`, `job-delta` and `job-tasks` of its job (see live.js). Dispatches `node-open` {nodeId}
  * and, once it is drawn, `graph-ready`. Positions are decided once: a status never moves anything.
@@ -10,7 +11,8 @@
 import { icon, make } from "../dom.js";
 import { ChildrenList } from "../graph/children-list.js";
 import { GraphModel, describeCounts, formatNumber, isSmall, stateOf } from "../graph/model.js";
-import { edgeBounds, paintBoxes, paintEdges, paintMinimap, paintMotion, prepare, readPalette } from "../graph/painter.js";
+import { BOX_HEAD } from "../graph/groups.js";
+import { edgeBounds, paintBoxes, paintEdges, paintGroupNames, paintGroups, paintMinimap, paintMotion, prepare, readPalette } from "../graph/painter.js";
 import { Viewport, allowsMotion } from "../graph/viewport.js";
 import { statusIcon, statusTone, statusWord } from "../status.js";
 import { watchColours } from "../theme.js";
@@ -24,7 +26,7 @@ const REPAINT_MS = 160;
 const MOTION_MS = 50;
 const MINIMAP_MS = 250;
 const MINIMAP = { width: 168, height: 112 };
-const LAYOUT_VERSION = 2;
+const LAYOUT_VERSION = 3;
 
 class DagGraph extends HTMLElement {
   static observedAttributes = ["src"];
@@ -146,14 +148,8 @@ class DagGraph extends HTMLElement {
     this.#current = 0;
     for (const element of this.#elements.values()) element.root.remove();
     this.#elements.clear();
+    model.setSizes(layout.sizes);
     this.bounds = edgeBounds(model, layout);
-    this.rows = new Map();
-    for (let i = 0; i < model.count; i++) {
-      const row = this.rows.get(layout.y[i]) ?? [];
-      row.push(i);
-      this.rows.set(layout.y[i], row);
-    }
-    for (const row of this.rows.values()) row.sort((a, b) => layout.x[a] - layout.x[b]);
     this.viewport.content = layout;
     this.view.setAttribute("aria-label", `Graph of ${model.name}, ${formatNumber(model.count)} nodes. Arrow keys follow the edges.`);
     this.#note(model.count ? "" : "This workflow has no nodes.");
@@ -179,7 +175,9 @@ class DagGraph extends HTMLElement {
   #takeStates() {
     for (const [id, state] of this.#pendingStates) {
       const i = this.#model.index.get(id);
-      if (i !== undefined && this.#model.setState(i, state)) this.#changed.add(i);
+      if (i === undefined || !this.#model.setState(i, state)) continue;
+      this.#changed.add(i);
+      for (const box of this.#model.boxesOf(i)) this.#changed.add(box);
     }
     this.#pendingStates.clear();
     if (this.#changed.size) this.#invalidate(false);
@@ -253,6 +251,7 @@ class DagGraph extends HTMLElement {
     root.dataset.index = i;
     root.dataset.kind = node.kind;
     root.classList.toggle("is-small", isSmall(node));
+    root.classList.toggle("is-box", model.isBox[i] === 1);
     root.classList.toggle("is-dimmed", Boolean(this.#path) && !this.#path.nodes.has(i));
     Object.assign(root.style, {
       transform: `translate(${this.#layout.x[i]}px, ${this.#layout.y[i]}px)`,
@@ -279,7 +278,7 @@ class DagGraph extends HTMLElement {
 
   #fill(i, { root, main, badge, detail, counts, bar }) {
     const model = this.#model;
-    const status = model.status(i);
+    const status = model.shownStatus(i);
     if (root.dataset.status !== status) {
       root.classList.remove(`tone-${statusTone(root.dataset.status ?? "")}`);
       root.classList.add(`tone-${statusTone(status)}`);
@@ -287,10 +286,11 @@ class DagGraph extends HTMLElement {
       root.dataset.status = status;
     }
     const isKnown = model.states[i] !== null;
-    detail.textContent = [model.detail(i), isKnown && !counts ? statusWord(status) : ""].filter(Boolean).join(" · ");
+    const word = isKnown && status === model.status(i) ? statusWord(status) : "";
+    detail.textContent = [model.detail(i), counts ? "" : word].filter(Boolean).join(" · ");
     main.setAttribute("aria-label", model.label(i));
     const node = model.nodes[i];
-    main.title = [node.node_id, model.detail(i), isKnown ? statusWord(status) : "", node.description].filter(Boolean).join("\n");
+    main.title = [node.node_id, model.detail(i), word, node.description].filter(Boolean).join("\n");
     if (!counts) return;
     const shown = model.states[i]?.counts;
     counts.hidden = bar.hidden = !shown;
@@ -357,7 +357,10 @@ class DagGraph extends HTMLElement {
     this.#changed.clear();
     this.#drawEdges(isView);
     const boxes = prepare(this.canvases[2], viewport.width, viewport.height);
-    if (!this.isNear) paintBoxes(boxes, this.visible, this.#scene());
+    if (!this.isNear) {
+      paintBoxes(boxes, this.visible.filter((i) => !this.#model.isBox[i]), this.#scene());
+      paintGroupNames(boxes, this.#scene());
+    }
     if (!this.minimapTimer) this.minimapTimer = setTimeout(() => this.#drawMinimap(), isView && !areStates ? 0 : MINIMAP_MS);
     if (!this.motionFrame && this.isNear && allowsMotion()) this.motionFrame = requestAnimationFrame((now) => this.#animate(now));
     else if (!this.isNear) prepare(this.canvases[1], 1, 1);
@@ -381,7 +384,9 @@ class DagGraph extends HTMLElement {
       }, REPAINT_MS);
       return;
     }
-    const edges = paintEdges(prepare(canvas, viewport.width, viewport.height), this.#scene());
+    const context = prepare(canvas, viewport.width, viewport.height);
+    paintGroups(context, this.#scene());
+    const edges = paintEdges(context, this.#scene());
     canvas.style.transform = "";
     const { scale, x, y } = viewport;
     this.#edgePaint = { edges, at: now, view: { scale, x, y } };
@@ -451,8 +456,11 @@ class DagGraph extends HTMLElement {
     const px = (event.clientX - box.left - this.viewport.x) / this.viewport.scale;
     const py = (event.clientY - box.top - this.viewport.y) / this.viewport.scale;
     const { x, y } = this.#layout;
-    const { widths, heights } = this.#model;
-    return (this.visible ?? []).find((i) => px >= x[i] && px <= x[i] + widths[i] && py >= y[i] && py <= y[i] + heights[i]);
+    const { widths, heights, isBox, boxes } = this.#model;
+    const isHit = (i) => px >= x[i] && px <= x[i] + widths[i] && py >= y[i] && py <= y[i] + heights[i];
+    const node = (this.visible ?? []).find((i) => !isBox[i] && isHit(i));
+    // A box in which one can read is background; its name is an element.
+    return node ?? (this.isNear ? undefined : boxes.findLast(isHit));
   }
 
   #hover(event) {
@@ -494,22 +502,29 @@ class DagGraph extends HTMLElement {
   /** Return the node that an arrow key leads to: along an edge, or to the next one of the same row. */
   #neighbour(key) {
     const i = this.#current;
-    const { incoming, outgoing, edges, widths } = this.#model;
+    const { before, after, widths, heights, isBox, count } = this.#model;
     const { x, y } = this.#layout;
     const center = (v) => x[v] + widths[v] / 2;
     // Positions are rounded: of two that are as far, the left one is meant.
     const distance = (v) => Math.abs(center(v) - center(i));
-    const nearest = (nodes) => nodes.sort((a, b) => (Math.abs(distance(a) - distance(b)) <= 2 ? center(a) - center(b) : distance(a) - distance(b)))[0];
-    const row = this.rows.get(y[i]);
+    const nearest = (nodes) => nodes.toSorted((a, b) => (Math.abs(distance(a) - distance(b)) <= 2 ? center(a) - center(b) : distance(a) - distance(b)))[0];
+    const enclosing = new Set(this.#model.boxesOf(i));
+    const bottom = (v) => y[v] + (isBox[v] ? BOX_HEAD : heights[v]);
+    const beside = (side) => {
+      const row = [];
+      for (let v = 0; v < count; v++) if (y[v] < bottom(i) && bottom(v) > y[i] && (center(v) - center(i)) * side > 0) row.push(v);
+      return nearest(row);
+    };
     switch (key) {
       case "ArrowDown":
-        return nearest(outgoing[i].map((e) => edges[2 * e + 1]));
+        // What follows before the group that it is in: that ends only after all of its members.
+        return nearest(after[i].filter((v) => !enclosing.has(v))) ?? nearest(after[i]);
       case "ArrowUp":
-        return nearest(incoming[i].map((e) => edges[2 * e]));
+        return nearest(before[i]);
       case "ArrowLeft":
-        return row[row.indexOf(i) - 1];
+        return beside(-1);
       case "ArrowRight":
-        return row[row.indexOf(i) + 1];
+        return beside(1);
       case "Home":
         return 0;
       default:
@@ -519,7 +534,9 @@ class DagGraph extends HTMLElement {
 
   #reveal(i, isCentred = false) {
     const { x, y } = this.#layout;
-    const [w, h] = [this.#model.widths[i], this.#model.heights[i]];
+    const { widths, heights, isBox } = this.#model;
+    // Of a box its name is what counts: all of it may be larger than the screen.
+    const [w, h] = isBox[i] ? [Math.min(widths[i], 320), BOX_HEAD] : [widths[i], heights[i]];
     if (isCentred || this.viewport.scale < ELEMENT_SCALE || !this.viewport.shows(x[i], y[i], w, h)) {
       this.viewport.center(x[i] + w / 2, y[i] + h / 2, READING_SCALE);
     }
@@ -567,12 +584,12 @@ async function computeLayout(model) {
   const id = ++lastId;
   const layout = await new Promise((resolve, reject) => {
     waiting.set(id, { resolve, reject });
-    worker.postMessage({ id, graph: { widths: model.widths, heights: model.heights, edges: model.edges } });
+    worker.postMessage({ id, graph: { widths: model.widths, heights: model.heights, edges: model.edges, parents: model.parents } });
   });
   try {
     const round = (values) => Array.from(values, Math.round);
-    const { x, y, lanes, width, height } = layout;
-    sessionStorage.setItem(key, JSON.stringify([round(x), round(y), lanes.map(round), width, height]));
+    const { x, y, lanes, width, height, sizes } = layout;
+    sessionStorage.setItem(key, JSON.stringify([round(x), round(y), lanes.map(round), width, height, sizes]));
   } catch {
     // Storage is full or not allowed: the next visit lays out again.
   }
@@ -581,8 +598,8 @@ async function computeLayout(model) {
 
 function readStored(key, model) {
   try {
-    const [x, y, lanes, width, height] = JSON.parse(sessionStorage.getItem(key));
-    return x.length === model.count && lanes.length === model.edgeCount ? { x: Float32Array.from(x), y: Float32Array.from(y), lanes, width, height } : null;
+    const [x, y, lanes, width, height, sizes] = JSON.parse(sessionStorage.getItem(key));
+    return x.length === model.count && lanes.length === model.edgeCount ? { x: Float32Array.from(x), y: Float32Array.from(y), lanes, width, height, sizes } : null;
   } catch {
     return null;
   }

@@ -1,9 +1,12 @@
 /**
  * A layered layout from top to bottom: longest-path layers, six barycentre sweeps, parents centred over their children.
+ * A group is a box with a layout of its own, and in the layout around it a node like any other.
  *
  * Pure: numbers in, numbers out, and the same input always gives the same output. It knows no statuses, so that a graph
  * never moves while a job runs. The module is also the Web Worker that runs it: it touches neither DOM nor network.
  */
+
+import { BOX_HEAD, BOX_PADDING, findDepths, liftEdges } from "./groups.js";
 
 const GAP_X = 28;
 const GAP_Y = 44;
@@ -11,22 +14,106 @@ const ROW_GAP = 14;
 const LANE = 16;
 const SWEEPS = 6;
 const MIN_ROW = 24;
+const MIN_ROW_ALONE = 6;
+const UNIT = 340;
+const MIN_END = 12;
+const ARROW = 8;
 const ASPECT = 2.4;
 const BOX_WEIGHT = 4;
 /** The most lanes of edges that cross several layers. They can grow with the square of a graph. */
 const MAX_LANES = 12000;
 
 /**
- * Place boxes. `edges`: source and target of each, one after the other. Returns left (`x`) and top (`y`) of each box,
- * and for an edge that crosses layers its `lanes`: x, top, bottom of each crossing.
+ * Place boxes. `edges`: source and target of each, one after the other; `parents`: the group that each is in, or -1.
+ * Returns left (`x`) and top (`y`) of each box, for an edge that crosses layers its `lanes`: x, top, bottom of each
+ * crossing, and the `sizes` of groups: number, width, height of each.
  */
-export function layoutGraph({ widths, heights, edges }) {
+export function layoutGraph({ widths, heights, edges, parents }) {
+  if (!parents || parents.every((parent) => parent < 0)) {
+    const { x, y, lanes, width, height } = layoutLevel({ widths, heights, edges });
+    return { x, y, lanes, width, height, sizes: [] };
+  }
+  const sized = { widths: widths.slice(), heights: heights.slice() };
+  const levels = findLevels(parents, edges);
+  const places = new Map();
+  for (const level of levels) {
+    const place = layoutLevel(pick(level, sized), true);
+    places.set(level.box, place);
+    if (level.box < 0) continue;
+    sized.widths[level.box] = Math.max(widths[level.box], place.width + 2 * BOX_PADDING);
+    sized.heights[level.box] = BOX_HEAD + place.height + BOX_PADDING;
+  }
+  const x = new Float32Array(widths.length);
+  const y = new Float32Array(widths.length);
+  const lanes = Array.from({ length: edges.length / 2 }, () => ({ points: [], from: -Infinity, to: Infinity }));
+  // From the outside in: a level is placed when its box is.
+  for (const { box, nodes, pairs, edges: numbers } of levels.reverse()) {
+    const place = places.get(box);
+    const left = box < 0 ? 0 : Math.round(x[box] + (sized.widths[box] - place.width) / 2);
+    const top = box < 0 ? 0 : y[box] + BOX_HEAD;
+    nodes.forEach((v, i) => ([x[v], y[v]] = [left + place.x[i], top + place.y[i]]));
+    numbers.forEach((same, i) => {
+      const [u, v] = [pairs[2 * i], pairs[2 * i + 1]];
+      const points = place.lanes[i].map((value, k) => value + (k % 3 ? top : left));
+      for (const e of same) lanes[e] = { points, from: top + place.bottoms[u], to: top + place.tops[v] };
+    });
+  }
+  const sizes = levels.filter(({ box }) => box >= 0).flatMap(({ box }) => [box, sized.widths[box], sized.heights[box]]);
+  const { width, height } = places.get(-1);
+  return { x, y, lanes: lanes.map((lane, e) => withEnds(lane, e)), width, height, sizes };
+
+  /** Beside a box that is higher, or inside of one, an edge goes straight down first, and straight down at last. */
+  function withEnds({ points, from, to }, e) {
+    const [s, t] = [edges[2 * e], edges[2 * e + 1]];
+    const bottom = y[s] + sized.heights[s];
+    const top = y[t] - ARROW;
+    return [
+      ...(from - bottom > MIN_END ? [x[s] + sized.widths[s] / 2, bottom, from] : []),
+      ...points,
+      ...(top - to > MIN_END ? [x[t] + sized.widths[t] / 2, to, top] : []),
+    ];
+  }
+}
+
+/** Return what is laid out on its own, inner boxes first, the whole graph (-1) last: nodes, pairs of them, and the edges of each pair. */
+function findLevels(parents, edges) {
+  const levels = new Map([[-1, { box: -1, nodes: [], pairs: [], edges: [] }]]);
+  const place = new Int32Array(parents.length);
+  parents.forEach((parent, v) => {
+    if (!levels.has(parent)) levels.set(parent, { box: parent, nodes: [], pairs: [], edges: [] });
+    place[v] = levels.get(parent).nodes.push(v) - 1;
+  });
+  const lifted = liftEdges(parents, edges);
+  const seen = new Map();
+  for (let e = 0; e < edges.length / 2; e++) {
+    const [box, u, v] = lifted.subarray(3 * e, 3 * e + 3);
+    if (box === -2) continue;
+    const level = levels.get(box);
+    const key = u * parents.length + v;
+    if (!seen.has(key)) {
+      seen.set(key, level.edges.push([]) - 1);
+      level.pairs.push(place[u], place[v]);
+    }
+    level.edges[seen.get(key)].push(e);
+  }
+  const depths = findDepths(parents);
+  return [...levels.values()].sort((a, b) => (depths[b.box] ?? -1) - (depths[a.box] ?? -1));
+}
+
+function pick({ nodes, pairs }, { widths, heights }) {
+  return { widths: Float32Array.from(nodes, (v) => widths[v]), heights: Float32Array.from(nodes, (v) => heights[v]), edges: pairs };
+}
+
+/** Place boxes that are in no group, or in one group. */
+function layoutLevel({ widths, heights, edges }, isNested = false) {
   const count = widths.length;
   const layerOf = findLayers(count, edges);
   const graph = addLanes(count, edges, layerOf);
   const layers = order(graph);
-  const perRow = rowLength(layers, count);
-  const rows = layers.map((layer) => fold(layer, count, perRow));
+  const units = (v) => (v < count ? Math.max(1, widths[v] / UNIT) : 0);
+  // Members without edges among them can be a block.
+  const perRow = rowLength(layers, units, isNested && !edges.length ? MIN_ROW_ALONE : MIN_ROW);
+  const rows = layers.map((layer) => fold(layer, units, perRow));
   const center = placeAcross(graph, layers, rows, widths, count);
   return placeDown(graph, rows, center, widths, heights, count, edges);
 }
@@ -173,24 +260,33 @@ function countCrossings(layers, { down, boxCount }, place) {
   return total;
 }
 
-/** Return how many boxes a row may have so that the graph is not many times wider than high. */
-function rowLength(layers, count) {
-  const sizes = layers.map((layer) => layer.filter((v) => v < count).length);
-  let length = Math.max(MIN_ROW, ...sizes);
-  for (; length > MIN_ROW; length = Math.ceil(length * 0.9) - 1) {
+/** Return how many boxes a row may have so that the graph is not many times wider than high. A wide box counts as several. */
+function rowLength(layers, units, shortest) {
+  const sizes = layers.map((layer) => layer.reduce((sum, v) => sum + units(v), 0));
+  let length = Math.max(shortest, ...sizes);
+  for (; length > shortest; length = Math.ceil(length * 0.9) - 1) {
     const rows = sizes.reduce((sum, size) => sum + Math.ceil(size / length), 0);
     if (length * 200 <= ASPECT * (rows * 62 + layers.length * 30)) break;
   }
-  return Math.max(length, MIN_ROW);
+  return Math.max(length, shortest);
 }
 
 /** A layer of very many boxes becomes several rows, which have no room for lanes. */
-function fold(layer, count, perRow) {
-  const boxes = layer.filter((v) => v < count);
-  if (boxes.length <= perRow * 1.5) return [layer];
-  const size = Math.ceil(boxes.length / Math.ceil(boxes.length / perRow));
-  const rows = [];
-  for (let i = 0; i < boxes.length; i += size) rows.push(boxes.slice(i, i + size));
+function fold(layer, units, perRow) {
+  const boxes = layer.filter((v) => units(v));
+  const total = boxes.reduce((sum, v) => sum + units(v), 0);
+  if (total <= perRow * 1.5) return [layer];
+  const size = Math.ceil(total / Math.ceil(total / perRow));
+  const rows = [[]];
+  let used = 0;
+  for (const v of boxes) {
+    if (used && used + units(v) > size) {
+      rows.push([]);
+      used = 0;
+    }
+    rows.at(-1).push(v);
+    used += units(v);
+  }
   return rows;
 }
 
@@ -272,6 +368,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
   const x = new Float32Array(count);
   const y = new Float32Array(count);
   const span = [];
+  const [tops, bottoms] = [new Float32Array(count), new Float32Array(count)];
   let top = 0;
   let left = Infinity;
   let right = -Infinity;
@@ -289,6 +386,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
       top += tall + ROW_GAP;
     }
     span[l] = [begin, top - ROW_GAP];
+    for (const row of layerRows) for (const v of row) if (v < count) [tops[v], bottoms[v]] = span[l];
     top += GAP_Y - ROW_GAP;
   });
   if (!count) left = right = top = 0;
@@ -302,7 +400,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
     }
     lanes.push(points);
   }
-  return { x, y, lanes, width: right - left, height: Math.max(0, top - GAP_Y) };
+  return { x, y, lanes, tops, bottoms, width: right - left, height: Math.max(0, top - GAP_Y) };
 }
 
 if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope) {

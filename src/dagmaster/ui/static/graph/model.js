@@ -5,6 +5,7 @@
  */
 
 import { statusTone, statusWord } from "../status.js";
+import { findDepths, nestGroups } from "./groups.js";
 
 export const TONES = ["pending", "waiting", "warning", "running", "ok", "failed", "skipped"];
 // Failures before what is cut off in a narrow box.
@@ -17,6 +18,8 @@ const KINDS = { fan_out: "fan-out", fan_in: "fan-in" };
 /** The states of edges, in the order in which they are painted. */
 export const [INACTIVE, NOT_TAKEN, DONE, ACTIVE, FAILED] = [0, 1, 2, 3, 4];
 const OPEN = new Set(["READY", "DISPATCHED", "CLAIMED", "RUNNING", "WAITING"]);
+const ENDED = new Set(["COMPLETED", "FAILED"]);
+const FINISHED = new Set([...ENDED, "SKIPPED", "CANCELLED"]);
 
 const NUMBERS = new Intl.NumberFormat("en");
 
@@ -42,20 +45,36 @@ export class GraphModel {
     this.count = view.nodes.length;
     this.ids = view.nodes.map((node) => node.node_id);
     this.index = new Map(this.ids.map((id, i) => [id, i]));
-    const edges = view.edges.filter((edge) => this.index.has(edge.source) && this.index.has(edge.target));
-    this.edges = new Int32Array(edges.length * 2);
+    const links = view.edges
+      .filter((edge) => this.index.has(edge.source) && this.index.has(edge.target))
+      .map((edge) => ({ source: this.index.get(edge.source), target: this.index.get(edge.target), branches: edge.branches, isAlternative: edge.is_alternative }));
+    /** The numbers of the nodes before and after each node, whether an edge is drawn or not. */
+    this.before = this.ids.map(() => []);
+    this.after = this.ids.map(() => []);
+    for (const { source, target } of links) {
+      this.after[source].push(target);
+      this.before[target].push(source);
+    }
+    const { parents, isBox, edges } = nestGroups(view.nodes, this.index, links);
+    /** The box that each node is in, -1: none; and which nodes are boxes, outer ones first. */
+    this.parents = parents;
+    this.isBox = isBox;
+    const depths = findDepths(parents);
+    this.boxes = [...isBox.keys()].filter((i) => isBox[i]).sort((a, b) => depths[a] - depths[b]);
+    /** How many nodes are in a box, at any depth; of these, how many are open, have finished, and have run to an end. */
+    [this.members, this.open, this.finished, this.ended] = [0, 1, 2, 3].map(() => new Int32Array(this.count));
+    for (let i = 0; i < this.count; i++) if (!isBox[i]) for (const box of this.boxesOf(i)) this.members[box]++;
+    this.edges = Int32Array.from(edges.flatMap(({ source, target }) => [source, target]));
     this.edgeCount = edges.length;
     this.labels = edges.map((edge) => edge.branches.join(", "));
     this.branches = edges.map((edge) => edge.branches);
-    this.isAlternative = edges.map((edge) => edge.is_alternative);
-    /** Numbers of the edges that enter and leave each node. */
-    this.incoming = this.ids.map(() => []);
-    this.outgoing = this.ids.map(() => []);
-    edges.forEach((edge, e) => {
-      const source = (this.edges[2 * e] = this.index.get(edge.source));
-      const target = (this.edges[2 * e + 1] = this.index.get(edge.target));
-      this.outgoing[source].push(e);
-      this.incoming[target].push(e);
+    this.isAlternative = edges.map((edge) => edge.isAlternative);
+    this.isEntry = edges.map((edge) => edge.isEntry ?? false);
+    /** The drawn edges of each node. */
+    this.edgesOf = this.ids.map(() => []);
+    edges.forEach(({ source, target }, e) => {
+      this.edgesOf[source].push(e);
+      this.edgesOf[target].push(e);
     });
     this.states = this.ids.map(() => null);
     this.tones = new Uint8Array(this.count);
@@ -68,15 +87,43 @@ export class GraphModel {
     return this.states[i]?.status ?? "PENDING";
   }
 
+  /** Return the status whose look a node has. A group waits for its members: while they run, so does its box. */
+  shownStatus(i) {
+    const status = this.status(i);
+    return this.isBox[i] && status === "PENDING" && this.open[i] + this.finished[i] ? "RUNNING" : status;
+  }
+
+  /** Yield the boxes that a node is in, from the inside out. */
+  *boxesOf(i) {
+    for (let box = this.parents[i]; box >= 0; box = this.parents[box]) yield box;
+  }
+
+  /** Take the sizes of boxes, which are those of what is in them: number, width, height of each. */
+  setSizes(sizes) {
+    for (let i = 0; i < sizes.length; i += 3) [this.widths[sizes[i]], this.heights[sizes[i]]] = [sizes[i + 1], sizes[i + 2]];
+  }
+
   /** Set the state of a node: its status, and optionally the counts of children and the branch taken. Return whether it changed. */
   setState(i, state) {
     const before = this.states[i];
     if (before && before.status === state.status && before.branch === state.branch && sameCounts(before.counts, state.counts)) return false;
     this.states[i] = state;
-    this.tones[i] = TONES.indexOf(statusTone(state.status));
-    for (const e of this.incoming[i]) this.edgeStates[e] = this.#edgeState(e);
-    for (const e of this.outgoing[i]) this.edgeStates[e] = this.#edgeState(e);
+    if (!this.isBox[i]) {
+      const [open, finished, ended] = [OPEN, FINISHED, ENDED].map((statuses) => statuses.has(state.status) - statuses.has(before?.status));
+      for (const box of this.boxesOf(i)) {
+        this.open[box] += open;
+        this.finished[box] += finished;
+        this.ended[box] += ended;
+        this.#look(box);
+      }
+    }
+    this.#look(i);
     return true;
+  }
+
+  #look(i) {
+    this.tones[i] = TONES.indexOf(statusTone(this.shownStatus(i)));
+    for (const e of this.edgesOf[i]) this.edgeStates[e] = this.#edgeState(e);
   }
 
   /**
@@ -110,7 +157,9 @@ export class GraphModel {
 
   #edgeState(e) {
     const source = this.status(this.edges[2 * e]);
-    const target = this.status(this.edges[2 * e + 1]);
+    const i = this.edges[2 * e + 1];
+    // The members of a box begin, not the group itself.
+    const target = this.isEntry[e] && this.open[i] ? "RUNNING" : this.isEntry[e] && this.ended[i] ? "COMPLETED" : this.status(i);
     const branch = this.states[this.edges[2 * e]]?.branch;
     const names = this.branches[e];
     if (source === "SKIPPED" || source === "CANCELLED") return NOT_TAKEN;
@@ -125,6 +174,7 @@ export class GraphModel {
   detail(i) {
     const node = this.nodes[i];
     if (isSmall(node)) return "";
+    if (this.isBox[i]) return `group · ${this.shownStatus(i) === this.status(i) ? `${formatNumber(this.members[i])} nodes` : `${formatNumber(this.finished[i])} of ${formatNumber(this.members[i])} finished`}`;
     if (node.kind === "task") return node.action;
     const kind = KINDS[node.kind] ?? node.kind;
     return node.action && node.action !== node.kind ? `${kind} · ${node.action}` : kind;
@@ -135,21 +185,23 @@ export class GraphModel {
     const state = this.states[i];
     const parts = [this.ids[i], this.detail(i) || this.nodes[i].kind, statusWord(this.status(i))];
     if (state?.counts) parts.push(describeCounts(state.counts));
-    parts.push(`${this.incoming[i].length} before, ${this.outgoing[i].length} after`);
+    if (this.parents[i] >= 0) parts.push(`in group ${this.ids[this.parents[i]]}`);
+    parts.push(`${this.before[i].length} before, ${this.after[i].length} after`);
     return parts.join(", ");
   }
 
   /** Return the numbers of all nodes and edges on paths to a node. */
   pathTo(i) {
     const nodes = new Set([i]);
+    for (const v of nodes) for (const w of this.before[v]) nodes.add(w);
+    const ends = new Set(nodes);
+    for (const v of nodes) for (const box of this.boxesOf(v)) ends.add(box);
     const edges = new Set();
-    for (const v of nodes) {
-      for (const e of this.incoming[v]) {
-        edges.add(e);
-        nodes.add(this.edges[2 * e]);
-      }
+    for (let e = 0; e < this.edgeCount; e++) {
+      const target = this.edges[2 * e + 1];
+      if (nodes.has(this.edges[2 * e]) && (this.isEntry[e] ? ends : nodes).has(target)) edges.add(e);
     }
-    return { nodes, edges };
+    return { nodes: ends, edges };
   }
 }
 

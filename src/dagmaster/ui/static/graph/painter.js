@@ -1,9 +1,10 @@
 /**
- * Paints a graph on canvases: edges, boxes when they are too small or too many for elements, and the minimap.
+ * Paints a graph on canvases: groups, edges, boxes when they are too small or too many for elements, and the minimap.
  *
  * Gets everything as arguments, and touches only the contexts it is given. Colours come from CSS (`readPalette`).
  */
 
+import { BOX_HEAD } from "./groups.js";
 import { ACTIVE, NOT_TAKEN, TONES, isSmall } from "./model.js";
 
 /** The icons of tones, 16 × 16, as lines: a canvas cannot use icons.svg. */
@@ -195,13 +196,67 @@ function paintLabels(context, edges, model, layout, palette) {
     const text = model.labels[e];
     if (!text) continue;
     const t = model.edges[2 * e + 1];
-    const x = layout.lanes[e].length ? layout.lanes[e][0] : layout.x[t] + model.widths[t] / 2;
-    const y = (layout.lanes[e].length ? layout.lanes[e][1] : layout.y[t]) - 17;
+    const s = model.edges[2 * e];
+    const lanes = layout.lanes[e];
+    // Above the first layer below the source; a first lane beside the source is none.
+    const k = lanes[1] <= layout.y[s] + model.heights[s] ? 3 : 0;
+    const x = k < lanes.length ? lanes[k] : layout.x[t] + model.widths[t] / 2;
+    const y = (k < lanes.length ? lanes[k + 1] : layout.y[t]) - 17;
     const width = Math.min(context.measureText(text).width, 140);
     context.fillStyle = palette.bg;
     context.fillRect(x - width / 2 - 4, y - 8, width + 8, 16);
     context.fillStyle = palette["text-muted"];
     context.fillText(text, x, y, 140);
+  }
+}
+
+/** Paint the boxes around the members of groups: below everything else, the inner ones on the outer ones. */
+export function paintGroups(context, { model, layout, palette, view, path }) {
+  context.save();
+  for (const [i, x, y, w, h] of seenGroups(model, layout, view)) {
+    const tone = TONES[model.tones[i]];
+    const isDimmed = path && !path.nodes.has(i);
+    context.beginPath();
+    context.roundRect(x, y, w, h, Math.min(12 * view.scale, w / 2, h / 2));
+    context.globalAlpha = isDimmed ? 0.15 : 0.5;
+    context.fillStyle = palette[QUIET.includes(tone) ? "surface-2" : `${tone}-tint`];
+    context.fill();
+    context.globalAlpha = isDimmed ? 0.25 : 0.75;
+    context.strokeStyle = palette[QUIET.includes(tone) ? "quiet" : tone];
+    context.stroke();
+  }
+  context.restore();
+}
+
+/** Paint the names of groups where they are no elements; over their members where the boxes have no room for them. */
+export function paintGroupNames(context, { model, layout, palette, view, path }) {
+  const head = BOX_HEAD * view.scale;
+  const size = Math.min(13, Math.max(9.5, head * 0.55));
+  context.save();
+  context.font = `600 ${size}px ${palette.font}`;
+  context.textBaseline = "middle";
+  for (const [i, x, y, w, h] of seenGroups(model, layout, view)) {
+    const isOver = head < size * 1.2;
+    if (w < 48 || h < size * (isOver ? 5 : 2.5)) continue;
+    const text = shorten(context, model.ids[i], w - size * 1.4);
+    const [left, middle] = [x + size * 0.7, y + Math.max(head / 2, size * 0.9)];
+    context.globalAlpha = path && !path.nodes.has(i) ? 0.3 : 1;
+    if (isOver) {
+      context.fillStyle = palette.bg;
+      context.fillRect(left - 3, middle - size * 0.7, context.measureText(text).width + 6, size * 1.4);
+    }
+    context.fillStyle = palette.text;
+    context.fillText(text, left, middle);
+  }
+  context.restore();
+}
+
+function* seenGroups(model, layout, view) {
+  const { scale } = view;
+  for (const i of model.boxes) {
+    const [x, y] = [layout.x[i] * scale + view.x, layout.y[i] * scale + view.y];
+    const [w, h] = [model.widths[i] * scale, model.heights[i] * scale];
+    if (x <= view.width && y <= view.height && x + w >= 0 && y + h >= 0) yield [i, x, y, w, h];
   }
 }
 
@@ -275,10 +330,18 @@ export function paintMinimap(context, { model, layout, palette, view }, width, h
   const scale = Math.min((width - 8) / Math.max(layout.width, 1), (height - 8) / Math.max(layout.height, 1));
   const left = (width - layout.width * scale) / 2;
   const top = (height - layout.height * scale) / 2;
+  context.fillStyle = palette["surface-2"];
+  context.strokeStyle = palette.quiet;
+  for (const i of model.boxes) {
+    context.beginPath();
+    context.rect(left + layout.x[i] * scale, top + layout.y[i] * scale, model.widths[i] * scale, model.heights[i] * scale);
+    context.fill();
+    context.stroke();
+  }
   for (let tone = 0; tone < TONES.length; tone++) {
     context.beginPath();
     for (let i = 0; i < model.count; i++) {
-      if (model.tones[i] !== tone) continue;
+      if (model.tones[i] !== tone || model.isBox[i]) continue;
       context.rect(left + layout.x[i] * scale, top + layout.y[i] * scale, Math.max(1.5, model.widths[i] * scale), Math.max(1.5, model.heights[i] * scale));
     }
     context.fillStyle = palette[QUIET.includes(TONES[tone]) ? "quiet" : TONES[tone]];
