@@ -52,7 +52,11 @@ CHECK_NESTING = """async (seeds) => {
             if (!isDrawn && !isBefore && !(isBox[target] && isIn(source, target))) problems.push(`${seed}: ${source} to ${target} is lost`);
         }
         for (const { source, target, isEntry } of edges) {
-            if (isEntry && !links.some((known) => known.source === source && isIn(known.target, target))) problems.push(`${seed}: an edge too many`);
+            // It means: before every member that nothing in the box is before.
+            if (isEntry) nodes.forEach((_, v) => {
+                const sources = links.filter((known) => known.target === v).map((known) => known.source);
+                if (isIn(v, target) && !isBox[v] && !sources.includes(source) && !sources.some((known) => isIn(known, target))) problems.push(`${seed}: ${source} is not before ${v}`);
+            });
         }
         const widths = Float32Array.from(nodes, () => 80 + Math.floor(chance() * 200));
         const heights = Float32Array.from(nodes, () => (chance() < 0.2 ? 68 : 48));
