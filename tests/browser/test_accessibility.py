@@ -62,6 +62,13 @@ def paths(server) -> list[str]:
     ]
 
 
+SCROLLBARS = """() => [
+    ...[...document.querySelectorAll(".table-wrap")].filter((wrap) => wrap.checkVisibility() && wrap.scrollWidth > wrap.clientWidth),
+    ...[...document.querySelectorAll(".tabs")].filter((tabs) => tabs.scrollHeight > tabs.clientHeight),
+].map((element) => `${location.pathname}: ${element.className} scrolls: ${element.innerText.slice(0, 200)}`)"""
+"""On a screen of 1280 pixels all columns of a table are seen, and tabs have no scrollbar beside them."""
+
+
 def violations(page: Page, rules: dict[str, Any] = RULES) -> list[str]:
     results = AXE.run(page, options=rules).response["violations"]
     return [
@@ -78,7 +85,7 @@ def test_no_page_violates_a_rule_of_wcag_in_light_and_in_dark(visitor: Visitor, 
         page.emulate_media(color_scheme="light", reduced_motion="reduce")
         page.goto(path)
         page.wait_for_load_state("load")
-        problems += violations(page)
+        problems += violations(page) + page.evaluate(SCROLLBARS)
         page.emulate_media(color_scheme="dark", reduced_motion="reduce")
         problems += violations(page, COLOURS)
     assert problems == []
