@@ -121,6 +121,21 @@ def test_a_failed_job_says_why_and_leads_to_the_first_failure():
     asyncio.run(main())
 
 
+def test_a_long_error_of_a_list_can_be_read_to_its_end():
+    long = "no data " * 40 + "at the end"
+
+    async def main() -> None:
+        async with opened_pages(crash) as pages:
+            await pages.api.publish(BROKEN.replace("{{ inputs.token }}", long))
+            job_id = await submitted(pages, "broken", "FAILED")
+            for path in ("/ui/", "/ui/jobs", f"/ui/jobs/{job_id}"):
+                lists = (await pages.get(path)).text.partition("<table")[2]
+                opened = re.search(r'<details class="error-line"><summary>.*?at the end</span>', lists, re.DOTALL)
+                assert opened is not None, path
+
+    asyncio.run(main())
+
+
 def test_an_element_listens_before_the_page_connects_to_the_stream():
     """Modules run in the order of their tags. A snapshot that came first left a graph of pending nodes."""
 
