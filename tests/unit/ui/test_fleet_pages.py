@@ -10,6 +10,7 @@ from typing import Any
 from dagmaster.application.views import (
     DrainView,
     FleetView,
+    LeftJobsView,
     LeftTasksView,
     OrchestratorView,
     QueueView,
@@ -96,6 +97,26 @@ def test_a_dead_worker_names_what_it_ran_alone():
     assert row.left_href == "/ui/jobs/7/nodes/tiles__3"
 
 
+def test_members_that_stopped_and_left_nothing_are_one_line():
+    none = LeftTasksView(tasks=0, not_reclaimed=0, now={}, alone_with=None, crashed=())
+    gone: dict[str, Any] = {"is_alive": False, "stopped_seconds": 30.0}
+    own = LeftJobsView(jobs=1, owned_again=1, unowned=0, not_reclaimed=0, reassigned=0)
+    owner = OrchestratorView(**{**LIVE, **gone, "stopped_seconds": 20.0}, orchestrator_id="3", jobs=0)
+    fleet = replace(
+        a_fleet(
+            a_worker(),
+            a_worker(worker_id="6", left=none, **gone),
+            a_worker(worker_id="7", left=replace(none, tasks=1, not_reclaimed=1), **gone),
+            a_worker(worker_id="8", left=none, has_died=True, **gone),
+        ),
+        orchestrators=(replace(owner, left=own), replace(owner, orchestrator_id="4", left=replace(own, unowned=1))),
+    )
+    page = fleet_page(fleet)
+    assert [(kind, row.member_id) for kind, row in page.stopped] == [("orchestrator", "3"), ("worker", "6")]
+    assert [row.member_id for row in page.workers] == ["5", "7", "8"]
+    assert [row.member_id for row in page.orchestrators] == ["4"]
+
+
 def test_a_member_offers_the_drain_or_its_end():
     seen, unseen = DrainView(requested_seconds=90.0, is_seen=True), DrainView(requested_seconds=90.0, is_seen=False)
     page = fleet_page(
@@ -108,7 +129,8 @@ def test_a_member_offers_the_drain_or_its_end():
             a_worker(is_alive=False),
         )
     )
-    assert [(row.state.word, row.drain_href.rpartition("/")[2], row.drain_note) for row in page.workers] == [
+    rows = [*page.workers, *(row for _, row in page.stopped)]
+    assert [(row.state.word, row.drain_href.rpartition("/")[2], row.drain_note) for row in rows] == [
         ("busy", "drain", ""),
         ("draining", "undrain", "asked 1 min ago"),
         ("drained", "undrain", "asked 1 min ago"),

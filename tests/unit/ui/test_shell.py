@@ -143,6 +143,11 @@ def test_without_jobs_the_overview_teaches_and_with_jobs_it_lists_them():
             text = text_of((await pages.get("/ui/")).text)
             assert "Nothing has run here yet" in text
             assert "dagmaster submit hello" in text
+            for name in ("demo", "alpha"):
+                await pages.api.publish(f"workflow_id: {name}\nversion: 1\nnodes: {{end: {{type: wait, seconds: 1}}}}")
+            first = re.search(r'class="button button-primary" href="([^"]+)"', (await pages.get("/ui/")).text)
+            assert first is not None
+            assert first[1] == "/ui/submit?workflow_id=demo"
             job_id = (await pages.api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
             await pages.api.until(job_id, "WAITING")
             text = text_of((await pages.get("/ui/")).text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.views import QueueView, WorkerView
+from dagmaster.application.views import LeftJobsView, QueueView, WorkerView
 from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
@@ -68,12 +68,16 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetPage:
-    """All members. `headline`: how many are alive; `versions`: how many members run which version."""
+    """All members. `headline`: how many are alive; `versions`: how many members run which version.
+
+    `stopped`: those that stopped, with their kind, and left nothing to look after: each `dagmaster run` has two.
+    """
 
     headline: str
     tone: str
     orchestrators: tuple[MemberRow, ...]
     workers: tuple[MemberRow, ...]
+    stopped: tuple[tuple[str, MemberRow], ...]
     slots: str
     slots_percent: int
     versions: tuple[tuple[str, str], ...]
@@ -123,8 +127,9 @@ def fleet_page(view: FleetView) -> FleetPage:
     return FleetPage(
         headline=f"{format_count(orchestrators, 'orchestrator')} and {format_count(len(workers), 'worker')} alive",
         tone="ok" if _has_claiming(view.orchestrators) and _has_claiming(view.workers) else "failed",
-        orchestrators=tuple(map(_orchestrator_row, view.orchestrators)),
-        workers=tuple(map(_worker_row, view.workers)),
+        orchestrators=tuple(_orchestrator_row(one) for one in view.orchestrators if not is_settled(one)),
+        workers=tuple(_worker_row(one) for one in view.workers if not is_settled(one)),
+        stopped=tuple(_stopped_rows(view)),
         slots=f"{busy:,} of {slots:,}",
         slots_percent=_percent(busy, slots),
         versions=tuple((name, f"{sum(one.version == name for one in alive):,}") for name in versions),
@@ -194,6 +199,22 @@ def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
     )
 
 
+def is_settled(one: OrchestratorView | WorkerView) -> bool:
+    """Return whether a member stopped by itself, and what it held is held by another one or has finished."""
+    if one.is_alive or one.has_died:
+        return False
+    if isinstance(one.left, LeftJobsView):
+        return not one.left.not_reclaimed and not one.left.unowned
+    return one.left is None or not (one.left.not_reclaimed or one.left.alone_with or one.left.crashed)
+
+
+def _stopped_rows(view: FleetView) -> Iterator[tuple[str, MemberRow]]:
+    """Yield the members that need no look, the last one that stopped first."""
+    stopped = [one for one in (*view.orchestrators, *view.workers) if is_settled(one)]
+    for one in sorted(stopped, key=lambda one: one.stopped_seconds or 0.0):
+        yield ("worker", _worker_row(one)) if isinstance(one, WorkerView) else ("orchestrator", _orchestrator_row(one))
+
+
 def _orchestrator_row(one: OrchestratorView) -> MemberRow:
     left = one.left
     sentence = ""
@@ -216,7 +237,12 @@ def _orchestrator_row(one: OrchestratorView) -> MemberRow:
         held_percent=0,
         holds=format_count(one.jobs, "job"),
         queues=(),
-        counts=_counts(one, (("turns", "turns"), ("results", "results"), ("jobs_finished", "jobs finished"))),
+        counts=_counts(
+            one,
+            ("turns", "turn", "turns"),
+            ("results", "result", "results"),
+            ("jobs_finished", "job finished", "jobs finished"),
+        ),
         left=sentence,
         left_href="",
         tasks_href="",
@@ -248,7 +274,7 @@ def _worker_row(one: WorkerView) -> MemberRow:
         held_percent=_percent(one.running, one.concurrency),
         holds=f"{one.running} of {one.concurrency} slots busy, {format_count(one.prefetched, 'task')} prefetched",
         queues=one.queues,
-        counts=_counts(one, (("completed", "completed"), ("failed", "failed"))),
+        counts=_counts(one, ("completed", "completed", "completed"), ("failed", "failed", "failed")),
         left=sentence,
         left_href=href,
         tasks_href=with_query("/ui/tasks", worker_id=one.worker_id) if one.is_alive else "",
@@ -296,10 +322,10 @@ def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:
     }
 
 
-def _counts(one: OrchestratorView | WorkerView, names: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Return counters that the member has: one of an older version does not count everything."""
-    counted = [(one.counters.get(name), word) for name, word in names]
-    return tuple((f"{count:,}", word) for count, word in counted if isinstance(count, int))
+def _counts(one: OrchestratorView | WorkerView, *names: tuple[str, str, str]) -> tuple[tuple[str, str], ...]:
+    """Return counters that the member has, each with its word: one of an older version does not count everything."""
+    counted = [(one.counters.get(name), words) for name, *words in names]
+    return tuple((f"{count:,}", words[count != 1]) for count, words in counted if isinstance(count, int))
 
 
 def _counted(parts: list[tuple[int, str]]) -> str:

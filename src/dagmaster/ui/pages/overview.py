@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.views import JobStatus
 from dagmaster.text_format import age, format_count
 from dagmaster.ui.pages.charts import BarChart, throughput_chart
-from dagmaster.ui.pages.fleet import state_word
+from dagmaster.ui.pages.fleet import is_settled, state_word
 from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
 from dagmaster.ui.pages.times import Moment, moment
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_MEMBERS: Final = 60
 """How many members of the fleet the strip shows."""
+FIRST_WORKFLOW: Final = "demo"
+"""The workflow that a newcomer is led to, where it is published."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ class OverviewPage:
     chart: BarChart
     members: tuple[Member, ...]
     members_left_out: int
+    members_stopped: int
+    """Those that left nothing to look after; they are not shown."""
     counting: str
     """How complete chart and failures are: orchestrators count finished jobs from time to time."""
     is_first_run: bool
@@ -139,9 +143,10 @@ def overview_page(
         chart=throughput_chart(throughput),
         members=tuple(members[:MAX_MEMBERS]),
         members_left_out=max(len(members) - MAX_MEMBERS, 0),
+        members_stopped=sum(map(is_settled, (*fleet.orchestrators, *fleet.workers))),
         counting=_counting(throughput.pending_jobs),
         is_first_run=not newest,
-        workflows=tuple(workflow.workflow_id for workflow in workflows),
+        workflows=tuple(sorted((one.workflow_id for one in workflows), key=lambda name: name != FIRST_WORKFLOW)),
     )
 
 
@@ -197,12 +202,15 @@ def _orchestrators(fleet: FleetView) -> list[Member]:
             f"{format_count(one.jobs, 'job')}, version {one.version}",
         )
         for one in fleet.orchestrators
+        if not is_settled(one)
     ]
 
 
 def _workers(fleet: FleetView) -> list[Member]:
     members = []
     for one in fleet.workers:
+        if is_settled(one):
+            continue
         detail = f"{one.running} of {one.concurrency} running, queues {', '.join(one.queues) or 'all'}"
         members.append(Member(f"{one.host}:{one.pid}", "worker", state_word(one), detail))
     return members

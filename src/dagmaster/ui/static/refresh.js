@@ -43,9 +43,10 @@ export function replaceContent(region, next) {
   if ([...region.querySelectorAll("textarea, input:not([type=hidden], [type=checkbox])")].some(isInUse)) return;
   const focused = region.contains(document.activeElement) ? locate(document.activeElement) : null;
   const checked = new Set([...region.querySelectorAll("input:checked")].map((input) => input.value));
-  const opened = new Set([...region.querySelectorAll("details[open]")].map((details) => details.textContent));
+  const nameOf = (details) => details.id || details.textContent;
+  const opened = new Set([...region.querySelectorAll("details[open]")].map(nameOf));
   for (const input of next.querySelectorAll("input[type=checkbox]")) input.checked ||= checked.has(input.value);
-  for (const details of next.querySelectorAll("details")) details.open ||= opened.has(details.textContent);
+  for (const details of next.querySelectorAll("details")) details.open ||= opened.has(nameOf(details));
   region.replaceChildren(...document.adoptNode(next).childNodes);
   if (focused) region.querySelector(focused)?.focus({ preventScroll: true });
 }
