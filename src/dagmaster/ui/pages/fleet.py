@@ -210,7 +210,8 @@ def is_settled(one: OrchestratorView | WorkerView) -> bool:
 
 def _stopped_rows(view: FleetView) -> Iterator[tuple[str, MemberRow]]:
     """Yield the members that need no look, the last one that stopped first."""
-    stopped = [one for one in (*view.orchestrators, *view.workers) if is_settled(one)]
+    members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
+    stopped = [one for one in members if is_settled(one)]
     for one in sorted(stopped, key=lambda one: one.stopped_seconds or 0.0):
         yield ("worker", _worker_row(one)) if isinstance(one, WorkerView) else ("orchestrator", _orchestrator_row(one))
 

@@ -143,7 +143,7 @@ def overview_page(
         chart=throughput_chart(throughput),
         members=tuple(members[:MAX_MEMBERS]),
         members_left_out=max(len(members) - MAX_MEMBERS, 0),
-        members_stopped=sum(map(is_settled, (*fleet.orchestrators, *fleet.workers))),
+        members_stopped=sum(map(is_settled, fleet.orchestrators)) + sum(map(is_settled, fleet.workers)),
         counting=_counting(throughput.pending_jobs),
         is_first_run=not newest,
         workflows=tuple(sorted((one.workflow_id for one in workflows), key=lambda name: name != FIRST_WORKFLOW)),
