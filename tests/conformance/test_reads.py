@@ -238,6 +238,15 @@ async def test_every_field_filters(world):
     assert await ids(reader, name=ONE.workflow_id, text="ad") == []
 
 
+@pytest.mark.parametrize("statuses", [frozenset(), frozenset({JobStatus.PENDING})])
+async def test_the_oldest_jobs_come_first_where_that_is_asked(world, statuses):
+    reader, client = await world.reader(), await world.client()
+    for number in ("100", "200", "300"):
+        await submitted(world, client, id=number)
+    oldest = await reader.jobs(JobFilter(statuses=statuses), limit=2, oldest_first=True)
+    assert [job.id for job in oldest] == ["100", "200"]
+
+
 async def test_the_newest_job_of_each_workflow_is_read_without_hidden_ones(world):
     reader, client = await world.reader(), await world.client()
     await submitted(world, client, id="100")

@@ -133,8 +133,10 @@ class ReadStore(Protocol):
 
     # Jobs: newest first; the position is (id,).
 
-    async def jobs(self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20) -> list[JobRecord]:
-        """Return the newest jobs that match."""
+    async def jobs(
+        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+    ) -> list[JobRecord]:
+        """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
 
     async def job(self, job_id: str) -> JobRecord | None:
         """Return one job with its inputs and result."""

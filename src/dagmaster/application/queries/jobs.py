@@ -34,13 +34,24 @@ async def list_jobs(
     """List jobs that match a filter, newest first."""
     after = start_page(CursorKind.JOBS, cursor, limit)
     records = await app.read.jobs(job_filter or JobFilter(), after=after, limit=limit)
-    redactors = RedactorCache(app)
-    views = []
-    for record in records:
-        redact = None if record.error is None else await redactors.get(record.id, record.content_hash)
-        views.append(job_view(record, redact))
     return Page(
-        items=tuple(views), next_cursor=next_cursor(CursorKind.JOBS, records, limit, lambda record: (record.id,))
+        items=await _job_views(app, records),
+        next_cursor=next_cursor(CursorKind.JOBS, records, limit, lambda record: (record.id,)),
+    )
+
+
+async def oldest_jobs(app: Application, job_filter: JobFilter, *, limit: int = 20) -> tuple[JobView, ...]:
+    """Return the oldest jobs that match a filter, oldest first."""
+    return await _job_views(app, await app.read.jobs(job_filter, limit=limit, oldest_first=True))
+
+
+async def _job_views(app: Application, records: Sequence[JobRecord]) -> tuple[JobView, ...]:
+    redactors = RedactorCache(app)
+    return tuple(
+        [
+            job_view(record, None if record.error is None else await redactors.get(record.id, record.content_hash))
+            for record in records
+        ]
     )
 
 

@@ -92,14 +92,14 @@ class MemoryReadStore:
 
     # ── Jobs ──
 
-    async def jobs(self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20) -> list[JobRecord]:
-        """Return the newest jobs that match."""
-        jobs = [
-            job
-            for job in self._newest_first()
-            if (after is None or int(job.new.id) < _number(after[0])) and matches(job, job_filter)
-        ]
-        return [job_record(self._database, job) for job in jobs[:limit]]
+    async def jobs(
+        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+    ) -> list[JobRecord]:
+        """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
+        before = None if after is None else _number(after[0])
+        newest = self._newest_first()
+        jobs = [job for job in newest if (before is None or int(job.new.id) < before) and matches(job, job_filter)]
+        return [job_record(self._database, job) for job in (jobs[::-1] if oldest_first else jobs)[:limit]]
 
     async def job(self, job_id: str) -> JobRecord | None:
         """Return one job with its inputs and result."""

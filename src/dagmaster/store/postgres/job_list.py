@@ -27,6 +27,7 @@ _CLOCK_SLACK_SECONDS: Final = 60.0
 LAST_SECOND: Final = 253402300799.0
 _SURROGATES: Final = range(0xD800, 0xE000)
 
+_NEWEST_FIRST: Final = "DESC"
 _EQUALITIES: Final = ("workflow_id", "submitted_by", "correlation_id", "idempotency_key")
 _NAMES: Final = ("own_name", "default_name")
 _TEXT_PREFIXES: Final = ("own_name_prefix", "default_name_prefix", "submitter_prefix", "correlation_prefix")
@@ -51,9 +52,10 @@ class JobQuery:
         if job_filter.text:
             self._add_text(job_filter.text)
 
-    def page(self, limit: int) -> tuple[Query, JsonObject]:
-        """Return the query for the newest jobs that match, and its parameters."""
-        query = _page_query(tuple(self._conditions), tuple(self._alternatives), self._statuses)
+    def page(self, limit: int, *, oldest_first: bool = False) -> tuple[Query, JsonObject]:
+        """Return the query for the newest or the oldest jobs that match, and its parameters."""
+        order = "ASC" if oldest_first else _NEWEST_FIRST
+        query = _page_query(tuple(self._conditions), tuple(self._alternatives), self._statuses, order)
         return query, {**self.params, "limit": limit}
 
     def counts(self) -> tuple[Query, JsonObject]:
@@ -115,30 +117,33 @@ class JobQuery:
 def job_query() -> Query:
     """Return the query for one job, with its inputs and result."""
     texts = parts("job_list")
-    return compile_query("job_list.one", _fill("one", records=_fill("records", values=texts["values"])))
+    return compile_query(
+        "job_list.one", _fill("one", records=_fill("records", values=texts["values"], order=_NEWEST_FIRST))
+    )
 
 
 @cache
 def jobs_query() -> Query:
     """Return the query for some jobs by their ids."""
-    return compile_query("job_list.some", _fill("some", records=_fill("records", values="")))
+    return compile_query("job_list.some", _fill("some", records=_fill("records", values="", order=_NEWEST_FIRST)))
 
 
 @cache
 def newest_jobs_query() -> Query:
     """Return the query for the newest job of each of some workflows."""
-    return compile_query("job_list.newest", _fill("newest", records=_fill("records", values="")))
+    return compile_query("job_list.newest", _fill("newest", records=_fill("records", values="", order=_NEWEST_FIRST)))
 
 
 @cache
-def _page_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
+def _page_query(
+    conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...], order: str
+) -> Query:
     matches = _matches((*conditions, "visible"), alternatives)
     branches = [branch for match in matches for branch in _branches(match, statuses)]
     # One job may match by its name and by its submitter.
     union = "\nUNION\n" if len(matches) > 1 else "\nUNION ALL\n"
-    return compile_query(
-        "job_list.page", _fill("page", branches=union.join(branches), records=_fill("records", values=""))
-    )
+    text = _fill("page", branches=union.join(branches), records=_fill("records", values=""))
+    return compile_query("job_list.page", text.replace("{order}", order))
 
 
 @cache

@@ -119,12 +119,14 @@ class PostgresReadStore:
 
     # ── Jobs ──
 
-    async def jobs(self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20) -> list[JobRecord]:
-        """Return the newest jobs that match."""
+    async def jobs(
+        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+    ) -> list[JobRecord]:
+        """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
         if query.is_empty:
             return []
-        return [job_record(row) for row in await self.pool.fetch(*query.page(limit))]
+        return [job_record(row) for row in await self.pool.fetch(*query.page(limit, oldest_first=oldest_first))]
 
     async def job(self, job_id: str) -> JobRecord | None:
         """Return one job with its inputs and result."""

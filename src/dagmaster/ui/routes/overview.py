@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.application.queries.fleet import fleet
-from dagmaster.application.queries.jobs import count_jobs, list_jobs
+from dagmaster.application.queries.jobs import count_jobs, list_jobs, oldest_jobs
 from dagmaster.application.queries.metrics import failure_metrics, throughput
 from dagmaster.application.queries.workflows import list_workflows
 from dagmaster.application.views import JobStatus, JobView
@@ -41,7 +41,7 @@ async def overview(request: Request, app: App) -> Response:
         count_jobs(app, JobFilter(finished_after=since)),
         newest(JobStatus.RUNNING, JobStatus.PENDING),
         newest(JobStatus.FAILED, finished_after=since),
-        newest(JobStatus.WAITING),
+        oldest_jobs(app, JobFilter(statuses=frozenset({JobStatus.WAITING})), limit=ROWS),
         newest(),
     )
     failures, finished, members, workflows = await asyncio.gather(

@@ -22,24 +22,24 @@ WITH page AS (SELECT n.id
 {records}
 
 -- name: page
--- A page of jobs, newest first, out of branches that are limited each.
-WITH page AS (SELECT m.id FROM ({branches}) AS m ORDER BY m.id DESC LIMIT :limit),
+-- A page of jobs, newest or oldest first, out of branches that are limited each.
+WITH page AS (SELECT m.id FROM ({branches}) AS m ORDER BY m.id {order} LIMIT :limit),
 {records}
 
 -- name: branch
--- The newest jobs that match; with a status, those that have it.
-(SELECT j.id FROM {source} WHERE {conditions} ORDER BY j.id DESC LIMIT :limit)
+-- The first jobs that match; with a status, those that have it.
+(SELECT j.id FROM {source} WHERE {conditions} ORDER BY j.id {order} LIMIT :limit)
 
 -- name: open_branch
--- The newest open jobs that match, by their displayed status. Materialized, so that they are found by the index of open
+-- The first open jobs that match, by their displayed status. Materialized, so that they are found by the index of open
 -- jobs and not among all jobs in the order of ids. OFFSET 0, so that the status is derived in this order, and not of
 -- more jobs than fit the page.
 (WITH open AS MATERIALIZED ({open_jobs})
  SELECT o.id
- FROM (SELECT open.id, open.status FROM open ORDER BY open.id DESC OFFSET 0) AS o
+ FROM (SELECT open.id, open.status FROM open ORDER BY open.id {order} OFFSET 0) AS o
  LEFT JOIN LATERAL dag_job_progress(o.id) p ON o.status = 'RUNNING'
  WHERE dag_displayed_status(o.status, p.waiting, p.active) IN ({statuses})
- ORDER BY o.id DESC LIMIT :limit)
+ ORDER BY o.id {order} LIMIT :limit)
 
 -- name: open_jobs
 -- The open jobs that match.
@@ -178,7 +178,7 @@ j.id BETWEEN least(:id_prefix::bigint::numeric * {scale}, 9223372036854775807)::
 dag_jobs j
 
 -- name: records
--- The jobs of a page as records, newest first. Each is looked up by its id: statistics of a table that has just been
+-- The jobs of a page as records, in its order. Each is looked up by its id: statistics of a table that has just been
 -- filled would choose a scan.
 graphs AS (
     SELECT g.content_hash, count(*) AS nodes,
@@ -220,7 +220,7 @@ LEFT JOIN LATERAL (
     FROM dag_node_batches b WHERE b.job_id = j.id AND b.accepted_order IS NOT NULL
 ) a ON true
 LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
-ORDER BY j.id DESC
+ORDER BY j.id {order}
 
 -- name: values
 -- Columns read for a single job only.
