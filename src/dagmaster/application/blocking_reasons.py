@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.jobs import BlockingReasonView
 from dagmaster.engine.diagnosis.active_nodes import (
+    being_cancelled,
     explain_stalled_job,
     format_all_draining,
     queued,
@@ -117,8 +118,8 @@ def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
             record.error or {}, record.failed_attempts + 1, max_attempts, wake_at=record.wake_at, now=now
         )
     if child is not None and record.status not in TERMINAL_NODE:
-        return waiting_for_child_job(ChildJob(id=child[0], status=child[1]))
-    return None
+        return waiting_for_child_job(ChildJob(id=child[0], status=child[1]), record.cancel_request)
+    return None if record.cancel_request is None else being_cancelled(record.cancel_request)
 
 
 def _of_reason(reason: Reason, sentence: str, node_id: str | None = None) -> BlockingReasonView:

@@ -112,6 +112,13 @@ def _resumed(event: StoredEvent) -> str:
     return f"run {event.data.get('run')} starts: {format_count(count, 'node')}{below} to run again"
 
 
+def _node_cancel_requested(event: StoredEvent) -> str:
+    count, skipped = event.data.get("count", 1), event.data.get("skipped", 0)
+    nodes = event.node or format_count(count, "node")
+    rest = f"; {format_count(skipped, 'other')} could not be cancelled" if skipped else ""
+    return f"{event.by} requested cancellation of {nodes}{rest}"
+
+
 def how_it_stopped(error: Mapping[str, Any]) -> str:
     """Return how an attempt ended that was asked to stop; its `error` has the kind `cancelled`."""
     if error.get("signal"):
@@ -180,6 +187,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.CHILD_JOB_STARTED: lambda e: f"{e.node} started job {e.data.get('job_id')}",
     EventType.CHILD_JOB_FINISHED: lambda e: f"the child job of {e.node} finished: {e.data.get('status')}",
     EventType.CANCEL_REQUESTED: lambda e: f"{e.by} requested cancellation",
+    EventType.NODE_CANCEL_REQUESTED: _node_cancel_requested,
     EventType.JOB_RESUMED: _resumed,
     EventType.COMMAND_REJECTED: _command_rejected,
     EventType.STALE_REPORT_IGNORED: _stale_report,
@@ -198,6 +206,7 @@ _STATUSES: Final[dict[str, str]] = {
     EventType.NODE_CANCELLED: "warning",
     EventType.REJECTED: "warning",
     EventType.CANCEL_REQUESTED: "warning",
+    EventType.NODE_CANCEL_REQUESTED: "warning",
     EventType.COMMAND_REJECTED: "warning",
     EventType.STALE_REPORT_IGNORED: "warning",
 }

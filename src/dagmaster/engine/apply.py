@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.engine import approvals_and_waits, backlog, fanout, reruns
+from dagmaster.engine import approvals_and_waits, backlog, fanout, node_cancels, reruns
 from dagmaster.engine.decisions import REPORTED, AddNodes, ChargeLoss, Withdraw
 from dagmaster.engine.events import (
     Approved,
@@ -14,6 +14,7 @@ from dagmaster.engine.events import (
     DispatchRejected,
     ItemsReinjected,
     JobStarted,
+    NodeCancelRequested,
     NodesAdded,
     Rejected,
     ResolutionFailed,
@@ -110,8 +111,7 @@ def _task_failed(step: Step, event: TaskFailed) -> None:
     if event.error.get("kind") not in UNPROVEN:
         # The handler raised, and its process lives: it is not what killed a worker.
         node.shared_losses = 0
-    if _is_stopping(step.job, node):
-        step.cancel(node, event.error)
+    if _end_stopped(step, node, event.error):
         return
     spec = node.spec
     if (
@@ -144,9 +144,9 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
     when = "while it ran nothing else" if event.alone else f"after {node.shared_losses} times beside other tasks"
     error = failure("lost", f"its worker died {times} {when} (max_lost {limit})")
-    if _is_stopping(step.job, node):
-        step.cancel(node, error)
-    elif node.lost_attempts > limit or step.job.ending:
+    if _end_stopped(step, node, error):
+        return
+    if node.lost_attempts > limit or step.job.ending:
         step.fail(node, error)
     else:
         _requeue(step, node)
@@ -159,10 +159,10 @@ def _task_released(step: Step, event: TaskReleased) -> None:
 
 
 def _release(step: Step, node: Node) -> None:
-    """Dispatch the node again without a charge, unless its job is ending."""
-    if _is_stopping(step.job, node):
-        step.cancel(node)
-    elif step.job.ending:
+    """Dispatch the node again without a charge, unless it was asked to stop or its job is ending."""
+    if _end_stopped(step, node):
+        return
+    if step.job.ending:
         step.move(node, Move.REQUEUE)
         step.skip(node, SkipReason.JOB_FAILED)
     else:
@@ -174,14 +174,14 @@ def _requeue(step: Step, node: Node) -> None:
     step.ready.append(node)
 
 
-def _is_stopping(job: Job, node: Node) -> bool:
-    if job.stopping:
+def _end_stopped(step: Step, node: Node, cause: JsonObject | None = None) -> bool:
+    """End a node whose attempt was asked to stop, and did not succeed; return False if it was not asked."""
+    if node.stopped:
+        step.fail_cancelled(node, cause)
         return True
-    fan = node.parent
-    while fan is not None:
-        if fan.stopped:
-            return True
-        fan = fan.parent
+    if node_cancels.is_stopping(step.job, node):
+        step.cancel(node, cause)
+        return True
     return False
 
 
@@ -192,10 +192,8 @@ def _dispatch_rejected(step: Step, event: DispatchRejected) -> None:
 
 
 def _fail_or_cancel(step: Step, node: Node, error: JsonObject) -> None:
-    """Fail the node without a retry, or cancel it if the attempt was asked to stop."""
-    if _is_stopping(step.job, node):
-        step.cancel(node, error)
-    else:
+    """Fail the node without a retry, or end it as cancelled if the attempt was asked to stop."""
+    if not _end_stopped(step, node, error):
         step.fail(node, error)
 
 
@@ -370,16 +368,16 @@ def _cancel_requested(step: Step, _: CancelRequested) -> None:
     step.end(stop=True)
 
 
+def _node_cancel_requested(step: Step, event: NodeCancelRequested) -> None:
+    node_cancels.cancel_nodes(step, event.nodes, event.by)
+
+
 def _resume_requested(step: Step, event: ResumeRequested) -> None:
     reruns.resume(step, event.nodes)
 
 
 def _retry_requested(step: Step, event: RetryRequested) -> None:
-    node = step.job.nodes.get(event.node)
-    if node is None:
-        step.ignore(f"no node {event.node!r} in this job", event.node)
-    else:
-        reruns.retry(step, node)
+    reruns.retry(step, event.nodes)
 
 
 APPLY: Final[dict[type, Callable[[Step, Any], None]]] = {
@@ -401,6 +399,7 @@ APPLY: Final[dict[type, Callable[[Step, Any], None]]] = {
     BacklogDue: _backlog_due,
     ItemsReinjected: _items_reinjected,
     CancelRequested: _cancel_requested,
+    NodeCancelRequested: _node_cancel_requested,
     ResumeRequested: _resume_requested,
     RetryRequested: _retry_requested,
 }

@@ -138,6 +138,14 @@ class Stop:
 
 
 @dataclass(slots=True)
+class AcceptCancel:
+    """A cancel of these nodes is accepted: each fails, or is stopped first. `skipped` other ones that were named."""
+
+    nodes: tuple[str, ...]
+    skipped: int = 0
+
+
+@dataclass(slots=True)
 class Withdraw:
     """Remove the attempt from the queue if no worker has claimed it, and if that succeeds apply the event `then`."""
 
@@ -185,6 +193,7 @@ Decision = (
     | WaitUntil
     | RequestApproval
     | Stop
+    | AcceptCancel
     | Withdraw
     | Reopen
     | FinishJob

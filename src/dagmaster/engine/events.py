@@ -173,6 +173,14 @@ class CancelRequested:
 
 
 @dataclass(slots=True)
+class NodeCancelRequested:
+    """A cancel of these nodes was requested, by a person or a program. Their job goes on."""
+
+    nodes: tuple[str, ...]
+    by: str = ""
+
+
+@dataclass(slots=True)
 class ResumeRequested:
     """Rerun what failed, was cancelled or was skipped because of it; and the named nodes with all their descendants."""
 
@@ -181,9 +189,9 @@ class ResumeRequested:
 
 @dataclass(slots=True)
 class RetryRequested:
-    """Rerun one node now."""
+    """Rerun these nodes now, all in one new run."""
 
-    node: str
+    nodes: tuple[str, ...]
 
 
 EngineEvent = (
@@ -205,6 +213,7 @@ EngineEvent = (
     | BacklogDue
     | ItemsReinjected
     | CancelRequested
+    | NodeCancelRequested
     | ResumeRequested
     | RetryRequested
 )

@@ -78,7 +78,8 @@ def expand(step: Step, fan: FanOut, source: list[JsonValue] | None = None) -> No
 def reopen(step: Step, fan: FanOut) -> None:
     """Continue a fan-out whose source was frozen in an earlier run."""
     step.move(fan, Move.START)
-    if fan.expanded < (fan.total or 0):
+    # It is stopped if too many of its children were cancelled before it started.
+    if fan.expanded < (fan.total or 0) and not fan.stopped:
         expand(step, fan)
     else:
         admit(step, fan)
@@ -110,7 +111,8 @@ def child_settled(step: Step, fan: FanOut, child: Node) -> None:
             stop_children(step, fan)
     if fan.open == 0:
         close_if_done(step, fan)
-    elif not (step.job.ending or fan.stopped) and fan.cursor < fan.expanded:
+    elif fan.cursor < fan.expanded and fan.status is NodeStatus.RUNNING and not (step.job.ending or fan.stopped):
+        # A child of a fan-out that has not started again may settle, too: it was cancelled.
         admit(step, fan)
 
 
@@ -143,9 +145,13 @@ def close_if_done(step: Step, fan: FanOut) -> None:
     ended_early = fan.stopped or step.job.ending
     if fan.expanded < total and not ended_early:
         return
-    if not fan.tolerates_failures():
-        step.fail(fan, _children_failed(fan))
-    elif fan.completed + fan.failed < total:
+    error = None if fan.tolerates_failures() else _children_failed(fan)
+    is_complete = fan.completed + fan.failed >= total and error is None
+    if fan.cancel_request is not None and not is_complete:
+        step.fail_cancelled(fan, error)
+    elif error is not None:
+        step.fail(fan, error)
+    elif not is_complete:
         step.cancel(fan)
     else:
         step.complete(fan, {"fan_out_count": total})
@@ -182,8 +188,7 @@ def reset(node: Node) -> None:
     node.branch = None
     node.fingerprint = None
     node.handler_version = None
-    if isinstance(node, FanOut):
-        node.stopped = False
+    node.stopped = False
 
 
 def supersede(fan: FanOut) -> list[Node]:

@@ -165,6 +165,14 @@ def _failed_nodes_have_an_error(job: Job) -> Iterator[str]:
             yield node.id
 
 
+@_invariant("A node that is asked to stop alone is in flight or finished; in flight, its error is the request.")
+def _stopped_nodes_have_a_request(job: Job) -> Iterator[str]:
+    for node in job.nodes.values():
+        is_stopping = node.stopped and not node.is_terminal and not isinstance(node, FanOut)
+        if is_stopping and (node.status in _NOT_STARTED or node.cancel_request is None):
+            yield node.id
+
+
 @_invariant("A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own.")
 def _only_conditionals_have_branches(job: Job) -> Iterator[str]:
     for node in job.nodes.values():

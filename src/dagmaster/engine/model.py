@@ -40,6 +40,7 @@ class Node:
         "skip_reason",
         "spec",
         "status",
+        "stopped",
         "upstream",
         "wake_at",
     )
@@ -51,6 +52,9 @@ class Node:
         self.index = index
         self.status = NodeStatus.PENDING
         self.skip_reason: SkipReason | None = None
+        # A cancel of this node was requested, which is its `error` until it ends; or the children of a fan-out are
+        # stopped because too many failed.
+        self.stopped = False
         self.attempt = 0
         self.failed_attempts = 0
         self.lost_attempts = 0
@@ -69,6 +73,11 @@ class Node:
     def is_terminal(self) -> bool:
         """Return whether the node is finished in this run."""
         return self.status in TERMINAL_NODE
+
+    @property
+    def cancel_request(self) -> JsonObject | None:
+        """Return the request to cancel this node alone, which says by whom: its error. None if there is none."""
+        return self.error if self.stopped and (self.error or {}).get("kind") == "cancelled" else None
 
     @property
     def allows_failure(self) -> bool:
@@ -91,7 +100,7 @@ class Node:
 class FanOut(Node):
     """A fan-out and its children. `total` is known once the source is frozen; children past `expanded` are dormant."""
 
-    __slots__ = ("active", "children", "completed", "cursor", "expanded", "failed", "open", "stopped", "total")
+    __slots__ = ("active", "children", "completed", "cursor", "expanded", "failed", "open", "total")
 
     spec: FanOutSpec
 
@@ -105,7 +114,6 @@ class FanOut(Node):
         self.completed = 0
         self.failed = 0
         self.cursor = 0
-        self.stopped = False
 
     def recount(self) -> None:
         """Derive the counters from the children."""
@@ -155,9 +163,7 @@ class NodeRow(NamedTuple):
 
 def row_of(node: Node) -> NodeRow:
     """Return the row to store for a node."""
-    total, expanded, stopped = (None, 0, False)
-    if isinstance(node, FanOut):
-        total, expanded, stopped = node.total, node.expanded, node.stopped
+    total, expanded = (node.total, node.expanded) if isinstance(node, FanOut) else (None, 0)
     return NodeRow(
         node.id,
         node.status,
@@ -175,7 +181,7 @@ def row_of(node: Node) -> NodeRow:
         node.error,
         total,
         expanded,
-        stopped,
+        node.stopped,
         node.fingerprint,
         node.handler_version,
     )
@@ -282,12 +288,12 @@ class Job:
         node.wake_at = row.wake_at
         node.finished_seq = row.finished_seq
         node.error = row.error
+        node.stopped = row.stopped
         node.fingerprint = row.fingerprint
         node.handler_version = row.handler_version
         if isinstance(node, FanOut):
             node.total = row.total
             node.expanded = row.expanded
-            node.stopped = row.stopped
 
     def row(self) -> JobRow:
         """Return the row to store for the job."""

@@ -1,4 +1,4 @@
-"""New runs of a job: resume, retry of one node, reinjected items.
+"""New runs of a job: resume, retry of nodes, reinjected items.
 
 A new run reopens nodes and keeps the rest: completed nodes keep their outputs, attempt numbers continue, retry budgets
 are reset. Gates and counters are then derived from the node states, exactly as after a reload.
@@ -43,26 +43,44 @@ def resume(step: Step, named: Iterable[str]) -> None:
     _open_run(step, plan)
 
 
-def retry(step: Step, node: Node) -> None:
-    """Rerun one node: at once if it is waiting for a retry, in a new run if it is finished."""
+def retry(step: Step, named: Iterable[str]) -> None:
+    """Rerun the named nodes that can be: at once those that wait for a retry, in one new run those that are finished.
+
+    The event is ignored if none of them can.
+    """
     job = step.job
-    if node.status is NodeStatus.READY and node.wake_at is not None and not job.ending:
-        node.wake_at = None
-        step.ready.append(node)
-        return
-    if node.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-        step.ignore(f"node {node.id} is {node.status}; only a failed or cancelled node can be retried", node.id)
-        return
-    if (job.ending and job.status not in TERMINAL_JOB) or _is_being_stopped(node):
-        step.ignore("running tasks are being stopped; retry the node when they have stopped", node.id)
+    reasons: dict[str, str] = {}
+    chosen: dict[Node, None] = {}
+    for node_id in dict.fromkeys(named):
+        node = job.nodes.get(node_id)
+        reason = f"no node {node_id!r} in this job" if node is None else _reason_against_retry(job, node)
+        if node is None or reason is not None:
+            reasons[node_id] = reason or ""
+        elif node.is_terminal:
+            chosen |= dict.fromkeys([node, *filter(is_unsuccessful, _members(job, node_id))])
+        else:
+            node.wake_at = None
+            step.ready.append(node)
+    if not chosen:
+        if not step.ready:
+            step.ignore(next(iter(reasons.values()), "no node was named"), next(iter(reasons), None))
         return
     plan = _Plan(job)
-    chosen = [node, *(member for member in _members(job, node.id) if is_unsuccessful(member))]
-    for each in chosen:
-        plan.reopen(each)
-    for each in chosen:
-        plan.reopen_affected_by(each.top)
+    for node in chosen:
+        plan.reopen(node)
+    for top in dict.fromkeys(node.top for node in chosen):
+        plan.reopen_affected_by(top)
     _open_run(step, plan)
+
+
+def _reason_against_retry(job: Job, node: Node) -> str | None:
+    if node.status is NodeStatus.READY and node.wake_at is not None and not job.ending:
+        return None
+    if node.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
+        return f"node {node.id} is {node.status}; only a failed or cancelled node can be retried"
+    if (job.ending and job.status not in TERMINAL_JOB) or _is_being_stopped(node):
+        return "running tasks are being stopped; retry the node when they have stopped"
+    return None
 
 
 def reinject(step: Step, fan: Node, indexes: Iterable[int]) -> None:
@@ -87,11 +105,14 @@ class _Plan:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.reopened: dict[Node, None] = {}
+        # Fan-outs of which only one child may be reopened are not in here.
+        self.planned: set[Node] = set()
 
     def reopen(self, node: Node) -> None:
         """Reopen a node; of a fan-out whose source is frozen, only the unsuccessful children."""
-        if node in self.reopened:
+        if node in self.planned:
             return
+        self.planned.add(node)
         self.reopened[node] = None
         if node.parent is not None:
             self._reopen_parent(node.parent)

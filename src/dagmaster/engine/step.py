@@ -81,6 +81,14 @@ class Step:
             job.failed += 1
             if job.graph.on_failure is not OnFailure.CONTINUE:
                 self.end(stop=job.graph.on_failure is OnFailure.CANCEL_RUNNING)
+        for child in _open_children(node):
+            self.cancel(child)
+
+    def fail_cancelled(self, node: Node, cause: JsonObject | None = None) -> None:
+        """Fail a node whose cancel was requested. `cause`: how it ended, unless it just stopped when asked to."""
+        error = node.error or {}
+        is_plain = cause is None or cause.get("kind") == "cancelled"
+        self.fail(node, error if is_plain else {**error, "cause": cause})
 
     def skip(self, node: Node, reason: SkipReason) -> None:
         """Skip a node."""

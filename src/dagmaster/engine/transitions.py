@@ -30,6 +30,7 @@ class Move(StrEnum):
 NODE_MOVES: Final[dict[NodeStatus, dict[Move, NodeStatus]]] = {
     NodeStatus.PENDING: {
         Move.READY: NodeStatus.READY,
+        Move.FAIL: NodeStatus.FAILED,
         Move.SKIP: NodeStatus.SKIPPED,
         Move.CANCEL: NodeStatus.CANCELLED,
     },

@@ -78,6 +78,7 @@ def _attribute(audit_events: Iterable[AuditEvent], command: Command) -> None:
 _COMMAND_EFFECTS = frozenset(
     {
         EventType.CANCEL_REQUESTED,
+        EventType.NODE_CANCEL_REQUESTED,
         EventType.APPROVED,
         EventType.REJECTED,
         EventType.SIGNAL_RECEIVED,
@@ -96,10 +97,13 @@ _FULLY_DECIDED = frozenset(
         ev.TimerFired,
         ev.ValuesLoaded,
         ev.ResolutionFailed,
+        ev.NodeCancelRequested,
+        ev.RetryRequested,
     }
 )
 _COMMANDS = {
     ev.CancelRequested: CommandKind.CANCEL,
+    ev.NodeCancelRequested: CommandKind.CANCEL_NODES,
     ev.Approved: CommandKind.APPROVE,
     ev.Rejected: CommandKind.REJECT,
     ev.SignalReceived: CommandKind.SIGNAL,
@@ -134,7 +138,14 @@ def _ignored(event: EngineEvent, decision: Decision) -> AuditEvent:
     command = _COMMANDS.get(type(event))
     kind = EventType.STALE_REPORT_IGNORED if command is None else EventType.COMMAND_REJECTED
     data = _json({"command": command, "reason": getattr(decision, "reason", "")})
-    return AuditEvent(kind, getattr(event, "node", None), getattr(event, "attempt", None), data)
+    return AuditEvent(kind, _node_of(event), getattr(event, "attempt", None), data)
+
+
+def _node_of(event: EngineEvent) -> str | None:
+    """Return the node that an event is about; None for the job, and for several nodes."""
+    if isinstance(event, ev.RetryRequested | ev.NodeCancelRequested):
+        return event.nodes[0] if len(event.nodes) == 1 else None
+    return getattr(event, "node", None)
 
 
 def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEvent]:
@@ -149,7 +160,8 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             data = {"worker": worker, "alone": alone, "charged": is_charged}
             yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json(data))
         case ev.TaskReleased(node, attempt):
-            is_cancelled = any(isinstance(decision, d.Cancel) and decision.node == node for decision in decisions)
+            ends = [decision for decision in decisions if isinstance(decision, d.Cancel | d.Fail)]
+            is_cancelled = any(decision.node == node for decision in ends)
             yield AuditEvent(
                 EventType.ATTEMPT_RELEASED, node, attempt, _json({"cancelled": True}) if is_cancelled else None
             )
@@ -199,7 +211,8 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
             data = _json({"isolation": isolation_after(losses).name.lower()}) if losses else None
             audit_events.append(AuditEvent(EventType.NODE_DISPATCHED, decision.node, decision.attempt, data))  # type: ignore[union-attr]
     elif kind is not d.Need and kind is not d.Ignore:
-        audit_event = _of_decision(job, decision, context)
+        is_cancel = kind is d.AcceptCancel
+        audit_event = _cancel_requested(decision) if is_cancel else _of_decision(job, decision, context)  # type: ignore[arg-type]
         if audit_event is not None:
             audit_events.append(audit_event)
 
@@ -237,6 +250,14 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
         case _:
             return None
     return None
+
+
+def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
+    """Return the event about a cancel of nodes. One node is the node of the event; of more, the first 100 are named."""
+    nodes = accepted.nodes
+    data: JsonObject = {"nodes": list(nodes[:100]), "count": len(nodes), "skipped": accepted.skipped or None}
+    node = nodes[0] if len(nodes) == 1 else None
+    return AuditEvent(EventType.NODE_CANCEL_REQUESTED, node, data=_json(data))
 
 
 def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> JsonObject:

@@ -33,6 +33,7 @@ class EventType(StrEnum):
     CHILD_JOB_STARTED = "ChildJobStarted"
     CHILD_JOB_FINISHED = "ChildJobFinished"
     CANCEL_REQUESTED = "CancelRequested"
+    NODE_CANCEL_REQUESTED = "NodeCancelRequested"
     JOB_RESUMED = "JobResumed"
     COMMAND_REJECTED = "CommandRejected"
     STALE_REPORT_IGNORED = "StaleReportIgnored"
@@ -59,7 +60,7 @@ MEANING: Final[dict[EventType, str]] = {
     " stop and does not start again.",
     EventType.NODE_FAILED: "The node failed permanently.",
     EventType.NODE_SKIPPED: "The node is skipped in this run, for `reason`.",
-    EventType.NODE_CANCELLED: "The node was cancelled with its job.",
+    EventType.NODE_CANCELLED: "The node was cancelled with its job, or with its fan-out.",
     EventType.NODE_WAITING: "The node waits until `until`, or for `signal`.",
     EventType.NODE_EXPANDED: "A fan-out has `count` more children from `first` on, of `total`.",
     EventType.NODES_ADDED: "A running task added nodes.",
@@ -70,6 +71,8 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.CHILD_JOB_STARTED: "A child job was started for the node.",
     EventType.CHILD_JOB_FINISHED: "The child job of the node finished.",
     EventType.CANCEL_REQUESTED: "A cancel of the job was requested, with the command `command_id`.",
+    EventType.NODE_CANCEL_REQUESTED: "A cancel of `count` nodes was requested, with the command `command_id`. `nodes`:"
+    " the first 100 of them. `skipped`: how many others were named that were finished or already being stopped.",
     EventType.JOB_RESUMED: "The job is in a new run; `nodes` are reopened: `count` of the workflow, and"
     " `children` of fan-outs. `command_id`: the command that asked for it.",
     EventType.COMMAND_REJECTED: "The `command` with the id `command_id` was rejected, for `reason`.",

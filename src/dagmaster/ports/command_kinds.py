@@ -10,6 +10,8 @@ class CommandKind(StrEnum):
     """What a command asks of a job. The values are stored in `dag_inbox.kind`."""
 
     CANCEL = "cancel"
+    CANCEL_NODES = "cancel_nodes"
+    """Cancel single nodes. An orchestrator of a version before schema 0008 rejects it."""
     APPROVE = "approve"
     REJECT = "reject"
     SIGNAL = "signal"

@@ -9,7 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from dagmaster.engine.status import TERMINAL_JOB, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import (
+    TERMINAL_JOB,
+    TERMINAL_NODE,
+    AttemptStatus,
+    Isolation,
+    JobStatus,
+    NodeStatus,
+    SkipReason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -160,6 +168,13 @@ class NodeRecord:
     worker_id: str | None = None
     dispatched_at: float | None = None
     progress: dict[str, Any] | None = None
+
+    @property
+    def cancel_request(self) -> dict[str, Any] | None:
+        """Return the request to cancel this node, while it is in flight. Only such a request names who asked."""
+        error = self.error or {}
+        is_requested = error.get("kind") == "cancelled" and "by" in error
+        return error if is_requested and self.status not in TERMINAL_NODE else None
 
 
 @dataclass(frozen=True, slots=True)

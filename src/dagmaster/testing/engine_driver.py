@@ -20,6 +20,7 @@ from dagmaster.engine.events import (
     EngineEvent,
     ItemsReinjected,
     JobStarted,
+    NodeCancelRequested,
     NodesAdded,
     Rejected,
     ResumeRequested,
@@ -207,13 +208,17 @@ class Driver:
         """Request the cancellation of the job."""
         return self.apply(CancelRequested())
 
+    def cancel_nodes(self, *node_ids: str, by: str = "ada") -> list[Decision]:
+        """Request the cancellation of nodes."""
+        return self.apply(NodeCancelRequested(node_ids, by))
+
     def resume(self, *node_ids: str) -> list[Decision]:
         """Resume the job, from these nodes."""
         return self.apply(ResumeRequested(node_ids))
 
-    def retry(self, node_id: str) -> list[Decision]:
-        """Retry one node."""
-        return self.apply(RetryRequested(node_id))
+    def retry(self, *node_ids: str) -> list[Decision]:
+        """Retry nodes."""
+        return self.apply(RetryRequested(node_ids))
 
     def reinject(self, node_id: str, *indexes: int) -> list[Decision]:
         """Reinject repaired items into a fan-out."""

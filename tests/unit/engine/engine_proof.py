@@ -13,6 +13,7 @@ from dagmaster.engine import events as ev
 from dagmaster.engine.advance import advance, pending_needs
 from dagmaster.engine.decisions import (
     REPORTED,
+    AcceptCancel,
     AddNodes,
     Cancel,
     Complete,
@@ -98,9 +99,11 @@ class Proof:
         fans = {node.id: node for node in self.job.nodes.values() if isinstance(node, FanOut) and node.total}
         silent = [
             node_id
-            for decision, node_id in named
+            for place, (decision, node_id) in enumerate(named)
             if node_id in fans
             and (isinstance(decision, Cancel) or (isinstance(decision, Fail) and fans[node_id].stopped))
+            # One that is cancelled before it starts comes before its children.
+            and not any((other or "").startswith(f"{node_id}__") for _, other in named[place:])
         ]
         return silent + [node_id for _, node_id in named if node_id is not None]
 
@@ -203,13 +206,15 @@ class Proof:
     def odd(self, chance: Chance) -> tuple[ev.EngineEvent, float]:
         """Return an event that should never be sent, or rarely."""
         now = self.driver.now
-        node = pick(chance, list(self.job.nodes.values()))
+        nodes = list(self.job.nodes.values())
+        node = pick(chance, nodes)
         attempt = max(0, node.attempt + pick(chance, [-1, 0, 1]))
         is_attempted = isinstance(node.spec, TaskSpec | WorkflowSpec)
         options: list[ev.EngineEvent] = [
             ev.CancelRequested(),
-            ev.RetryRequested(node.id),
-            ev.RetryRequested(node.id),
+            ev.RetryRequested((node.id,)),
+            ev.RetryRequested((node.id, pick(chance, nodes).id)),
+            self.cancel_of_nodes(chance),
             ev.ResumeRequested(),
             ev.JobStarted(),
             ev.BacklogDue(),
@@ -233,6 +238,13 @@ class Proof:
             options.append(pick(chance, self.history))
         return pick(chance, options), now
 
+    def cancel_of_nodes(self, chance: Chance) -> ev.EngineEvent:
+        """Return a cancel of some nodes: mostly of unfinished ones."""
+        nodes = list(self.job.nodes.values())
+        unfinished = [node for node in nodes if not node.is_terminal] or nodes
+        named = [pick(chance, unfinished).id for _ in range(chance.number(1, 3))]
+        return ev.NodeCancelRequested((*named, pick(chance, nodes).id) if happens(chance, 30) else tuple(named), "ada")
+
     def reopening(self, chance: Chance) -> ev.EngineEvent:
         """Return an event that opens a new run."""
         nodes = [node for node in self.job.nodes.values() if not is_dormant(node)]
@@ -241,7 +253,9 @@ class Proof:
         options: list[ev.EngineEvent] = [ev.ResumeRequested()]
         options.append(ev.ResumeRequested((pick(chance, nodes).id,)))
         options.append(ev.ResumeRequested((pick(chance, nodes).id, pick(chance, nodes).id)))
-        options += [ev.RetryRequested(pick(chance, failed).id)] * 3 if failed else []
+        if failed:
+            options += [ev.RetryRequested((pick(chance, failed).id,))] * 2
+            options.append(ev.RetryRequested(tuple(pick(chance, failed).id for _ in range(3))))
         if fans:
             fan = pick(chance, fans)
             assert isinstance(fan, FanOut)
@@ -266,6 +280,8 @@ class Proof:
                     self.happen(*self.odd(chance), chance)
             elif not options or happens(chance, 22):
                 self.happen(*self.odd(chance), chance)
+            elif happens(chance, 3):
+                self.happen(self.cancel_of_nodes(chance), self.driver.now, chance)
             else:
                 self.happen(*pick(chance, options), chance)
 
@@ -295,10 +311,13 @@ def _has_outsiders(spec: Spec) -> bool:
 # ── What is compared ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_OF_THE_JOB = AddNodes | AcceptCancel | Reopen | FinishJob | Ignore
+
+
 def by_node(decided: list[Decision]) -> dict[str | None, list[Any]]:
     result: dict[str | None, list[Any]] = defaultdict(list)
     for decision in decided:
-        node = None if isinstance(decision, AddNodes | Reopen | FinishJob | Ignore) else decision.node
+        node = None if isinstance(decision, _OF_THE_JOB) else decision.node
         result[node].append(essence(decision))
     return dict(result)
 
@@ -315,8 +334,8 @@ def essence(decision: Decision) -> tuple[Any, ...]:
             return name, error["kind"]
         case Withdraw(attempt=attempt, then=then):
             return name, attempt, type(then).__name__
-        case Reopen(run=run, nodes=nodes):
-            return name, run, frozenset(nodes)
+        case Reopen(run=number, nodes=nodes) | AcceptCancel(skipped=number, nodes=nodes):
+            return name, number, frozenset(nodes)
         case FinishJob(status=status, result=result, error=error):
             return name, status, result, None if error is None else error["kind"]
         case Ignore():

@@ -58,6 +58,7 @@ class State:
     total: int | None = None
     expanded: int = 0
     stopped: bool = False
+    is_named: bool = False
     links: tuple[g.Leaf, ...] = ()
 
     @property
@@ -148,9 +149,12 @@ class Reference:
             if to_come or any(child.status not in OVER for child in children):
                 continue
             worked_out = [child for child in children if child.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)]
-            if not self.tolerates(fan):
+            is_cut_short = len(worked_out) < (fan.total or 0)
+            if fan.is_named and (is_cut_short or not self.tolerates(fan)):
+                self.fail(fan, "cancelled")
+            elif not self.tolerates(fan):
                 self.fail(fan, "children_failed")
-            elif len(worked_out) < (fan.total or 0):
+            elif is_cut_short:
                 self.cancel(fan)
             else:
                 self.complete(fan, {"fan_out_count": fan.total})
@@ -489,7 +493,7 @@ class Reference:
             node.shared_losses = 0
         policy = node.spec.retry
         if self.was_asked_to_stop(node):
-            self.cancel(node)
+            self.end_stopped(node)
         elif event.permanent or node.failed_attempts >= policy.max_attempts or self.ending:
             self.fail(node, event.error["kind"])
         else:
@@ -515,7 +519,7 @@ class Reference:
         node.lost_attempts += 1
         self.out.append(d.ChargeLoss(node.id))
         if self.was_asked_to_stop(node):
-            self.cancel(node)
+            self.end_stopped(node)
         elif node.lost_attempts > node.spec.retry.max_lost or self.ending:
             self.fail(node, "lost")
         else:
@@ -528,7 +532,7 @@ class Reference:
 
     def released(self, node: State) -> None:
         if self.was_asked_to_stop(node):
-            self.cancel(node)
+            self.end_stopped(node)
         elif self.ending:
             self.skip(node, SkipReason.JOB_FAILED)
         else:
@@ -555,9 +559,16 @@ class Reference:
 
     def fail_or_cancel(self, node: State, kind: str) -> None:
         if self.was_asked_to_stop(node):
-            self.cancel(node)
+            self.end_stopped(node)
         else:
             self.fail(node, kind)
+
+    def end_stopped(self, node: State) -> None:
+        """End a node that was asked to stop: it fails if it was cancelled itself, and not only with its job."""
+        if node.is_named:
+            self.fail(node, "cancelled")
+        else:
+            self.cancel(node)
 
     def on_timer_fired(self, event: ev.TimerFired) -> None:
         if event.node is None:
@@ -672,6 +683,50 @@ class Reference:
         self.status = JobStatus.RUNNING
         self.end(stop=True)
 
+    def on_node_cancel_requested(self, event: ev.NodeCancelRequested) -> None:
+        live = {node.id: node for node in self.live()}
+        chosen: dict[str, State] = {}
+        refused = 0
+        for name in dict.fromkeys(event.nodes):
+            is_written = name in live and not name.endswith("__start")
+            meant = self.meant_by(live[name]) if is_written else []
+            possible = [node for node in meant if self.can_be_cancelled(node)]
+            chosen |= {node.id: node for node in possible}
+            refused += not possible
+        if self.status is not JobStatus.RUNNING or not chosen:
+            self.ignore()
+            return
+        self.out.append(d.AcceptCancel(tuple(chosen), refused))
+        # All of them end at the same moment, but for those that are asked to stop. Then the failures count.
+        not_started = [node for node in chosen.values() if node.status in NOT_STARTED]
+        for node in chosen.values():
+            node.is_named = True
+            if node.status in HELD and not isinstance(node.spec, g.FanOutSpec):
+                node.stopped = True
+                self.stop_attempt(node)
+        for node in not_started:
+            self.mark_failed(node, "cancelled")
+        for node in not_started:
+            for inner in self.descendants(node):
+                if inner.status not in OVER:
+                    self.cancel(inner)
+        for fan in chosen.values():
+            if isinstance(fan.spec, g.FanOutSpec) and fan.status is NodeStatus.RUNNING and not fan.stopped:
+                self.stop(fan)
+        for node in not_started:
+            self.failure_counts(node)
+
+    def meant_by(self, node: State) -> list[State]:
+        """Return the nodes that are cancelled under a name: a group stands for what is in it."""
+        members = self.members(node)
+        return [each for member in members for each in self.meant_by(member)] if members else [node]
+
+    def can_be_cancelled(self, node: State) -> bool:
+        if node.status in NOT_STARTED:
+            return True
+        stops_with_others = self.stopping or any(fan.stopped for fan in self.ancestors(node))
+        return node.status in HELD and not (stops_with_others or node.is_named or node.stopped)
+
     # ── Starting ──
 
     def start(self, node: State) -> None:
@@ -700,7 +755,7 @@ class Reference:
             self.pause(node, None, spec.timeout_seconds)
         elif isinstance(spec, g.FanOutSpec) and node.total is not None:
             node.status = NodeStatus.RUNNING
-            if node.expanded < node.total:
+            if node.expanded < node.total and not node.stopped:
                 self.expand(node, None)
         else:
             self.ask(node)
@@ -871,9 +926,15 @@ class Reference:
         self.over(node, NodeStatus.CANCELLED, d.Cancel(node.id))
 
     def fail(self, node: State, kind: str) -> None:
+        self.mark_failed(node, kind)
+        self.failure_counts(node)
+
+    def mark_failed(self, node: State, kind: str) -> None:
         error = {"kind": kind}
         node.error = error
         self.over(node, NodeStatus.FAILED, d.Fail(node.id, error))
+
+    def failure_counts(self, node: State) -> None:
         if node.parent is not None:
             fan = self.nodes[node.parent]
             assert isinstance(fan.spec, g.FanOutSpec)
@@ -962,23 +1023,27 @@ class Reference:
         self.open_run(opened)
 
     def on_retry_requested(self, event: ev.RetryRequested) -> None:
-        node = self.nodes.get(event.node)
-        if node is None:
+        named = [self.nodes[name] for name in event.nodes if name in self.nodes]
+        waiting = [node for node in named if node.status is NodeStatus.READY and node.wake_at is not None]
+        ending = self.ending and self.status not in JOB_OVER
+        over = [
+            node
+            for node in named
+            if node.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
+            and not any(fan.stopped and fan.status not in OVER for fan in self.ancestors(node))
+        ]
+        if ending or not (waiting or over):
             self.ignore()
             return
-        if node.status is NodeStatus.READY and node.wake_at is not None and not self.ending:
+        for node in waiting:
             node.wake_at = None
             self.at_once.add(node.id)
-            return
-        being_stopped = any(fan.stopped and fan.status not in OVER for fan in self.ancestors(node))
-        ending = self.ending and self.status not in JOB_OVER
-        if node.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED) or being_stopped or ending:
-            self.ignore()
-            return
         opened: dict[str, None] = {}
-        for each in (node, *filter(self.did_not_work_out, self.members_at_any_depth(node))):
-            self.open_with_followers(each, opened)
-        self.open_run(opened)
+        for node in over:
+            for each in (node, *filter(self.did_not_work_out, self.members_at_any_depth(node))):
+                self.open_with_followers(each, opened)
+        if over:
+            self.open_run(opened)
 
     def open_with_followers(self, node: State, opened: dict[str, None]) -> None:
         top = (self.ancestors(node) or [node])[-1]
@@ -1051,7 +1116,7 @@ class Reference:
     def forget(self, node: State) -> None:
         node.skip_reason = node.error = node.wake_at = node.seq = node.upstream = node.branch = None
         node.failed_attempts = node.lost_attempts = node.shared_losses = 0
-        node.stopped = False
+        node.stopped = node.is_named = False
 
     # ── Who is who ──
 

@@ -73,6 +73,7 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._budgets_are_within_attempts: lambda job: setattr(job.nodes["rests"], "lost_attempts", 1),
     invariants._in_flight_nodes_have_an_attempt: lambda job: setattr(job.nodes["b"], "attempt", 0),
     invariants._failed_nodes_have_an_error: lambda job: setattr(job.nodes["done"], "error", {"kind": "x"}),
+    invariants._stopped_nodes_have_a_request: lambda job: setattr(job.nodes["b"], "stopped", True),
     invariants._only_conditionals_have_branches: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
     invariants._upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
     invariants._settled_gates_move_their_node: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),

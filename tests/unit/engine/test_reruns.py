@@ -269,7 +269,7 @@ def test_retry_of_a_node_that_is_fine_changes_nothing():
     driver.start()
     driver.succeed("a")
     for node_id in ("a", "b", "nobody"):
-        assert isinstance(driver.apply(RetryRequested(node_id))[0], Ignore)
+        assert isinstance(driver.apply(RetryRequested((node_id,)))[0], Ignore)
 
 
 def test_a_failed_node_can_be_retried_while_the_rest_goes_on():
@@ -385,7 +385,7 @@ def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after
     driver = Driver(a_job(f=fan_out([1], on_item_error="tolerate"), g=fan_in(join("f")), h="g", keep=wait(signal="go")))
     driver.start()
     driver.step(a_failure("f__0"))
-    driver.step(RetryRequested("f__0"))
+    driver.step(RetryRequested(("f__0",)))
     assert driver.status("g") == "READY"
     job = driver.rebuild()
     assert pending_needs(job) == [Need("g", ())]
@@ -399,7 +399,7 @@ def test_a_fan_in_whose_fan_out_is_retried_before_it_has_its_values_fails_instea
     driver.start()
     need = driver.step(a_failure("f__0"))[-1]
     assert isinstance(need, Need)
-    driver.step(RetryRequested("f__0"))
+    driver.step(RetryRequested(("f__0",)))
     driver.step(driver.answer(need))
     assert (driver.job.nodes["g"].error or {}) == {
         "kind": "expression",

@@ -64,7 +64,7 @@ def test_one_failed_child_of_a_hundred_is_named_and_the_others_are_counted():
         "tiles": ("redone", "99 of 100 children reused, 1 redone: tiles__47 failed"),
         "all": ("redone", "depends on `tiles`, which is redone"),
     }
-    assert plan(driver) == plan(driver, RetryRequested("tiles__47")) == expected
+    assert plan(driver) == plan(driver, RetryRequested(("tiles__47",))) == expected
 
 
 def test_many_failed_children_with_one_reason_are_counted():
@@ -80,7 +80,7 @@ def test_a_retry_leaves_other_failures_as_they_are():
     driver.start()
     driver.fail("a", permanent=True)
     driver.fail("b", permanent=True)
-    assert plan(driver, RetryRequested("a"))["b"] == ("reused", "is kept as FAILED")
+    assert plan(driver, RetryRequested(("a",)))["b"] == ("reused", "is kept as FAILED")
 
 
 def test_what_was_not_taken_stays_so_and_a_failure_that_is_allowed_is_settled():
@@ -154,5 +154,5 @@ def test_a_node_that_rests_is_tried_at_once():
     driver = Driver(a_job(a=task(retry=3)))
     driver.start()
     driver.fail("a")
-    resume_plan = plan(driver, RetryRequested("a"), ResumeContext(named=frozenset({"a"})))
+    resume_plan = plan(driver, RetryRequested(("a",)), ResumeContext(named=frozenset({"a"})))
     assert resume_plan == {"a": ("redone", "waits for a retry: retried at once")}

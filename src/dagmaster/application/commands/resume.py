@@ -106,7 +106,7 @@ async def plan_retry(app: Application, job_id: str | None, node_id: str) -> Resu
     graph = await app.graphs.of_job(job)
     # A node that failed or was cancelled is redone because of that, not because it is named.
     named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
-    return await _plan_run(app, job, graph, RetryRequested(node_id), named)
+    return await _plan_run(app, job, graph, RetryRequested((node_id,)), named)
 
 
 async def _release_holds(app: Application, resume: _Resume) -> None:

@@ -22,6 +22,7 @@ _COLOURS: Final[dict[str, str]] = {
     EventType.ATTEMPT_LOST: "yellow",
     EventType.NODE_CANCELLED: "yellow",
     EventType.CANCEL_REQUESTED: "yellow",
+    EventType.NODE_CANCEL_REQUESTED: "yellow",
     EventType.COMMAND_REJECTED: "yellow",
     EventType.APPROVAL_REQUESTED: "magenta",
     EventType.NODE_WAITING: "magenta",

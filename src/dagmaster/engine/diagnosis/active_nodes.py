@@ -151,9 +151,10 @@ def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[Reas
     created = "" if fan.expanded >= total else f"; {fan.expanded:,} created so far"
     failed = f", {fan.failed:,} of them failed" if fan.failed else ""
     rest = "".join(f"{', ' if i else '; '}{count:,} {word}" for i, (word, count) in enumerate(by_word.items()))
+    detail = f"{finished:,} of {total:,} finished{failed}{rest}{created}"
     return Reason(
         code=ReasonCode.CHILDREN,
-        sentence=f"waits for its children: {finished:,} of {total:,} finished{failed}{rest}{created}",
+        sentence=f"{_format_cancel('is', fan.cancel_request)}waits for its children: {detail}",
         group_sentence="" if fan.parent is None else "wait for their children",
         data={
             "total": total, "completed": fan.completed, "failed": fan.failed, "expanded": fan.expanded,
@@ -227,14 +228,14 @@ def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float
     )
 
 
-def waiting_for_child_job(child: ChildJob | None) -> Reason:
-    """Return the reason of a node that waits for its child job."""
+def waiting_for_child_job(child: ChildJob | None, cancel: JsonObject | None = None) -> Reason:
+    """Return the reason of a node that waits for its child job. `cancel`: the request to cancel the node."""
     if child is None:
         return deciding("its child job is being created")
     return Reason(
-        code=ReasonCode.CHILD_JOB,
-        sentence=f"waits for child job {child.id} ({child.status.lower()})",
-        group_sentence="wait for child jobs",
+        code=ReasonCode.CHILD_JOB if cancel is None else ReasonCode.STOPPING,
+        sentence=f"{_format_cancel('is', cancel)}waits for child job {child.id} ({child.status.lower()})",
+        group_sentence=f"{_format_cancel('are', cancel)}wait for child jobs",
         data={"job_id": child.id, "status": child.status},
     )
 
@@ -370,12 +371,29 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
 def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reason:
     asked = age(context.now - (out.stop_requested_at or context.now))
     where = "" if out.worker is None else f" on worker {out.worker.where}"
+    cancel = node.cancel_request
     return Reason(
         code=ReasonCode.STOPPING,
-        sentence=f"was asked to stop {asked} ago{where} and has not stopped yet",
-        group_sentence=f"were asked to stop{where} and have not stopped yet",
-        data={"attempt": node.attempt, "worker": None if out.worker is None else out.worker.id},
+        sentence=f"{_format_cancel('is', cancel)}was asked to stop {asked} ago{where} and has not stopped yet",
+        group_sentence=f"{_format_cancel('are', cancel)}were asked to stop{where} and have not stopped yet",
+        data={
+            "attempt": node.attempt,
+            "worker": None if out.worker is None else out.worker.id,
+            "by": None if cancel is None else cancel.get("by"),
+        },
     )
+
+
+def being_cancelled(cancel: JsonObject) -> Reason:
+    """Return the reason of a node that was asked to stop because it was cancelled."""
+    who, data = cancel.get("message"), {"by": cancel.get("by")}
+    sentence = f"being {who}; its worker was asked to stop"
+    return Reason(code=ReasonCode.STOPPING, sentence=f"is {sentence}", group_sentence=f"are {sentence}", data=data)
+
+
+def _format_cancel(verb: str, cancel: JsonObject | None) -> str:
+    """Format who cancelled a node that has not stopped yet, as the start of a sentence; empty without a request."""
+    return "" if cancel is None else f"{verb} being {cancel.get('message')}; "
 
 
 def _format_progress(progress: Mapping[str, Any] | None) -> str:

@@ -116,7 +116,7 @@ class Why:
             child = context.child_jobs.get(node.id)
             if child is not None and child.status in TERMINAL_JOB:
                 return active_nodes.deciding(f"child job {child.id} is {child.status}")
-            return active_nodes.waiting_for_child_job(child)
+            return active_nodes.waiting_for_child_job(child, node.cancel_request)
         return active_nodes.task_in_flight(node, context.tasks.get(node.id), context.reports.get(node.id), context)
 
     def _waiting(self, node: Node) -> Reason:

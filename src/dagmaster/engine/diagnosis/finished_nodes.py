@@ -96,6 +96,8 @@ def _format_duration(seconds: float) -> str:
 
 def _failed(node: Node, context: DiagnosisContext) -> Reason:
     error, spec = node.error or {}, node.spec
+    if node.cancel_request is not None:
+        return _cancelled_alone(node.cancel_request)
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
     message = format_error(error) or "no reason was given"
@@ -123,6 +125,17 @@ def _failed(node: Node, context: DiagnosisContext) -> Reason:
         group_sentence=f"failed: {_format_common(error, message)}",
         data=data,
         because=because,
+    )
+
+
+def _cancelled_alone(error: JsonObject) -> Reason:
+    cause, message = error.get("cause"), error.get("message", "cancelled")
+    end = f"; it ended with: {format_error(cause)}" if isinstance(cause, dict) else ""
+    return Reason(
+        code=ReasonCode.NODE_CANCELLED,
+        sentence=f"was {message}{end}",
+        group_sentence=f"were {message}",
+        data={"error": error, "by": error.get("by")},
     )
 
 
@@ -164,7 +177,8 @@ def _cancelled(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     while fan is not None and not fan.stopped:
         fan = fan.parent
     if fan is not None:
-        cause = f"too many children of {fan.id} failed"
+        cancel = fan.cancel_request
+        cause = f"too many children of {fan.id} failed" if cancel is None else f"{fan.id} was {cancel.get('message')}"
         because = (fan.id,) if fan.is_terminal else ()
         return _was_cancelled(ReasonCode.FAN_OUT_STOPPED, cause, because)
     if job.cancel_requested:

@@ -33,6 +33,7 @@ class ReasonCode(StrEnum):
     SIGNAL = "signal"
     # A node that failed.
     FAILED = "failed"
+    NODE_CANCELLED = "node_cancelled"
     LOST = "lost"
     DISPATCH_TIMEOUT = "dispatch_timeout"
     REJECTED = "rejected"
@@ -85,6 +86,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.APPROVAL: "The node waits for an approval: by one of `approvers`, or by anyone.",
     ReasonCode.SIGNAL: "The node waits for a signal: `signal`.",
     ReasonCode.FAILED: "The last attempt failed: `error`. No retries are left, or the failure is permanent.",
+    ReasonCode.NODE_CANCELLED: "The node was cancelled alone, which is a failure: `by`.",
     ReasonCode.LOST: "Its workers died while they ran nothing else, more often than `max_lost` allows: `lost`.",
     ReasonCode.DISPATCH_TIMEOUT: "No worker claimed the task within its dispatch timeout.",
     ReasonCode.REJECTED: "A person rejected the approval.",
@@ -96,7 +98,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.WORKER_DIED: "The worker that held the task died. The task is retried as soon as it is reclaimed.",
     ReasonCode.WORKER_SILENT: "The last heartbeat of the worker that holds the task is older than half of its lease.",
     ReasonCode.RETRY: "The last attempt failed; the next may start at `at`.",
-    ReasonCode.STOPPING: "The attempt was asked to stop and has not reported yet.",
+    ReasonCode.STOPPING: "The attempt was asked to stop and has not reported yet. `by`: who cancelled the node.",
     ReasonCode.CHILD_JOB: "The node waits for its child job: `job_id`, `status`.",
     ReasonCode.RUNNING: "A worker runs the handler: `worker`, `seconds`, `progress`.",
     ReasonCode.CLAIMED: "A worker claimed the task and has not started its handler: `worker`, `seconds`.",
@@ -110,7 +112,8 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.NODES: "The node waits for upstream nodes: `because`.",
     ReasonCode.NOT_STARTED: "The job has not started.",
     ReasonCode.CANCELLED: "The node was cancelled with its job.",
-    ReasonCode.FAN_OUT_STOPPED: "Too many children of the fan-out failed: the others were cancelled.",
+    ReasonCode.FAN_OUT_STOPPED: "Too many children of the fan-out failed, or it was cancelled: the others were"
+    " cancelled.",
     ReasonCode.ENDED_EARLY: "The node did not start because the job was ending.",
     ReasonCode.UPSTREAM_FAILED: "An upstream node did not succeed: `because`.",
     ReasonCode.BRANCH_NOT_TAKEN: "`conditional` took the branch `taken`, not this `branch`: `value`, `condition`.",

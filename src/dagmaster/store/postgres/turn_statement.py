@@ -214,18 +214,14 @@ def _job_row(turn: TurnCommit, job_id: int) -> tuple[Any, ...]:
 
 
 def _node_row(turn: TurnCommit, job_id: int, node: Node) -> tuple[Any, ...]:
-    total, expanded, stopped = _fan_out(node)
+    total, expanded = (node.total, node.expanded) if isinstance(node, FanOut) else (None, 0)
     node_id = node.id
     output, task_id = turn.outputs.get(node_id), turn.task_ids.get(node_id)
     return (
         job_id, node_id, node.status, node.skip_reason, node.attempt, None if task_id is None else int(task_id),
         node.failed_attempts, node.lost_attempts, node.shared_losses or None, turn.sources.get(node_id), total,
-        expanded, stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
+        expanded, node.stopped, node.upstream, node.branch, node.wake_at, node.finished_seq,
         None if output is None else output.text, None if output is None else output.ref,
         None if node.error is None else json.dumps(node.error), turn.started.get(node_id), node.fingerprint,
         node.handler_version,
     )  # fmt: skip
-
-
-def _fan_out(node: Node) -> tuple[int | None, int, bool]:
-    return (node.total, node.expanded, node.stopped) if isinstance(node, FanOut) else (None, 0, False)

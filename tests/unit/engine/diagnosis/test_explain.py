@@ -228,6 +228,33 @@ def test_a_task_that_was_asked_to_stop():
     assert head.sentence == "is being cancelled: alice requested it 5 s ago, and 1 node is not finished yet"
 
 
+def test_a_node_that_is_being_cancelled_says_by_whom():
+    driver = started(a="", w=workflow(), f=fan_out([1, 2]))
+    driver.cancel_nodes("a", "w", "f")
+    assert reason_of(driver, "a", tasks=at_worker(stop_requested_at=995.0)) == (
+        "stopping",
+        "is being cancelled by ada; was asked to stop 5 s ago on worker h:3 and has not stopped yet",
+    )
+    running = {"w": ChildJob(id="77", status="RUNNING")}
+    assert reason_of(driver, "w", child_jobs=running) == (
+        "stopping",
+        "is being cancelled by ada; waits for child job 77 (running)",
+    )
+    assert reason_of(driver, "f")[1].startswith("is being cancelled by ada; waits for its children: 0 of 2 finished")
+
+
+def test_a_node_that_was_cancelled_alone_says_by_whom():
+    driver = Driver(a_job(on_failure="continue", a="", b="a", f=fan_out([1, 2], max_parallel=1)))
+    driver.start()
+    driver.cancel_nodes("a", "f")
+    driver.fail("a", message="disk full")
+    driver.release("f__0")
+    assert reason_of(driver, "a") == ("node_cancelled", "was cancelled by ada; it ended with: disk full")
+    assert reason_of(driver, "b")[1] == "was skipped: a failed"
+    assert reason_of(driver, "f") == ("node_cancelled", "was cancelled by ada")
+    assert reason_of(driver, "f__1") == ("fan_out_stopped", "was cancelled: f was cancelled by ada")
+
+
 def test_a_task_between_two_tries_waits_for_a_retry():
     driver = started(a=task(retry=RetryPolicy(max_attempts=3, initial_delay_seconds=40, jitter=False)))
     driver.fail("a", message="Timeout")

@@ -55,8 +55,8 @@ WITH events AS (
     FROM dag_job_events e
     WHERE e.by LIKE 'orchestrator %' AND e.job_id BETWEEN :low AND :high
       -- These name the sender of a command: the owner of a parent job, or a person, who may have any name.
-      AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'CommandRejected', 'StaleReportIgnored', 'SignalReceived',
-                         'JobResumed', 'Approved', 'Rejected', 'NodesAdded')
+      AND e.type NOT IN ('JobSubmitted', 'CancelRequested', 'NodeCancelRequested', 'CommandRejected', 'StaleReportIgnored',
+                         'SignalReceived', 'JobResumed', 'Approved', 'Rejected', 'NodesAdded')
 ),
 claims AS (
     SELECT job_id, term, by, seq, epoch, lag(epoch, 1, 0) OVER (PARTITION BY job_id ORDER BY seq) AS epoch_before
@@ -186,12 +186,13 @@ SELECT job_id, node_id,
 FROM dispatched d
 FULL JOIN stored s USING (job_id, node_id, attempt)
 WHERE (d.times IS DISTINCT FROM 1 OR s.times IS DISTINCT FROM 1)
-  -- One whose params could not be evaluated finished in the turn that dispatched it, and never was a task.
+  -- One whose params could not be evaluated finished in the turn that dispatched it, and never was a task. It may have
+  -- been cancelled in the same turn.
   AND NOT (s.times IS NULL AND d.times = 1
            AND EXISTS (SELECT FROM dag_job_events e
                        WHERE e.job_id = d.job_id AND e.node_id = d.node_id AND e.seq > d.seq AND e.at = d.at
                          AND (e.type = 'NodeCancelled'
-                              OR (e.type = 'NodeFailed' AND e.data -> 'error' ->> 'kind' = 'expression'))))
+                              OR (e.type = 'NodeFailed' AND e.data -> 'error' ->> 'kind' IN ('expression', 'cancelled')))))
 LIMIT :limit
 
 -- name: attempts_have_no_gaps
