@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.events import CancelRequested, ResumeRequested, SignalReceived, TimerFired
+from dagmaster.engine.events import CancelRequested, NodeCancelRequested, ResumeRequested, SignalReceived, TimerFired
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import PermanentError
@@ -183,6 +183,16 @@ async def test_signals_deadlines_and_a_cancel_are_the_same_from_the_rows(world):
     await played.check_rows()
     stored = await played.stored()
     assert (stored.cancel_requested, stored.ending, stored.stopping) == (True, True, True)
+
+
+async def test_a_cancel_of_a_node_in_flight_is_the_same_from_the_rows(world):
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    await played.worker.claim(10)
+    await played.turn(NodeCancelRequested(("a",), "ada"))
+    await played.check_rows()
+    stored = await played.stored()
+    assert {node.id: node.stopped for node in stored.nodes.values()} == {"a": True, "b": False}
+    assert stored.nodes["a"].error == {"kind": "cancelled", "message": "cancelled by ada", "by": "ada"}
 
 
 async def test_a_loaded_job_has_the_ids_of_its_tasks_in_flight(world):

@@ -141,10 +141,13 @@ def commanded(seed: int) -> Case:
     workflow = graph(rng.choice([CHAIN, BRANCHES, FAN_OUT, NESTED, PARENT, LATE, GROWING]))
     nodes = [*workflow.specs, *(f"{node_id}__{rng.randrange(3)}" for node_id in workflow.specs)]
     pause = rng.choice([0.3, 1, 2, 3, 5])
+    commands = [_drawn_command(rng, nodes, pause) for _ in range(rng.randrange(1, 8))]
+    if seed % 2 == 0:
+        _add_commands_to_nodes(random.Random(seed + 1), commands, nodes)
     return Case(
         graphs=[workflow],
         children=[graph(CHAIN)],
-        commands=[_drawn_command(rng, nodes, pause) for _ in range(rng.randrange(1, 8))],
+        commands=commands,
         growing=["split"],
         failing=rng.choice([0.0, 0.3, 1.0]),
     )
@@ -161,6 +164,15 @@ def _drawn_command(rng: random.Random, nodes: list[str], pause: float) -> Schedu
     return ScheduledCommand(kind=kind, body=bodies[kind], after_seconds=rng.choice([0, 0, 0, 0.01, 0.3, pause]))
 
 
+def _add_commands_to_nodes(rng: random.Random, commands: list[ScheduledCommand], nodes: list[str]) -> None:
+    """Add commands to several nodes at once. Every other seed has none: its schedule may be one that failed once."""
+    for _ in range(rng.randrange(1, 4)):
+        kind = rng.choice([CommandKind.CANCEL_NODES, CommandKind.CANCEL_NODES, CommandKind.RETRY])
+        body: dict[str, JsonValue] = {"nodes": [*rng.sample(nodes, rng.randrange(1, 4))]}
+        command = ScheduledCommand(kind=kind, body=body, after_seconds=rng.choice([0, 0.01, 0.3, 1]))
+        commands.insert(rng.randrange(len(commands) + 1), command)
+
+
 @cache
 def cases() -> tuple[Case, ...]:
     chain, branches, tiles = graph(CHAIN), graph(BRANCHES), graph(FAN_OUT)
@@ -169,6 +181,10 @@ def cases() -> tuple[Case, ...]:
         ScheduledCommand(
             kind=CommandKind.APPROVE, body={"node": "release", "comment": ""}, after_seconds=4, repeats=True
         ),
+    ]
+    cancel_some = [
+        ScheduledCommand(kind=CommandKind.CANCEL_NODES, body={"nodes": [name, "a"]}, after_seconds=1)
+        for name in ("tiles__0", "tiles__1", "tiles")
     ]
     resume = ScheduledCommand(kind=CommandKind.RESUME, body={"nodes": []}, after_seconds=6)
     return (
@@ -181,6 +197,7 @@ def cases() -> tuple[Case, ...]:
         Case(graphs=[graph(LATE)]),
         Case(graphs=[tiles, chain], commands=[ScheduledCommand(kind=CommandKind.CANCEL, after_seconds=3)]),
         Case(graphs=[tiles], commands=[resume, resume]),
+        Case(graphs=[tiles, chain], commands=[*cancel_some, resume, *cancel_some]),
         Case(
             graphs=[graph(PARENT), tiles],
             children=[chain],

@@ -1,4 +1,4 @@
-"""Fourteen bugs to plant in the memory store: each is a store that does one thing wrong.
+"""Fifteen bugs to plant in the memory store: each is a store that does one thing wrong.
 
 They are the mistakes that a protocol like this one invites. A simulation that does not find them proves nothing.
 """
@@ -207,6 +207,20 @@ class NodesAddedByEachAttempt(MemoryWorkerStore):
         return reserved
 
 
+class CancelLostOnReload(MemoryOrchestratorStore):
+    """A reloaded job has lost which of its nodes are being cancelled."""
+
+    async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
+        return [_unstopped(each) for each in await super().load_owned(job_ids)]
+
+    async def claim(self, limit: int, queue: str | None = None) -> list[ClaimedJob]:
+        return [_unstopped(each) for each in await super().claim(limit, queue)]
+
+
+def _unstopped(claimed: ClaimedJob) -> ClaimedJob:
+    return replace(claimed, nodes=[row._replace(stopped=False) for row in claimed.nodes])
+
+
 PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "no epoch check": lambda: StoreFactories(orchestrator=NoEpochCheck),
     "no token check": lambda: StoreFactories(worker=NoTokenCheck),
@@ -219,6 +233,7 @@ PLANTED: Final[Mapping[str, Callable[[], StoreFactories]]] = {
     "report without deleting": lambda: StoreFactories(worker=ReportWithoutDeleting),
     "double expansion": lambda: StoreFactories(orchestrator=DoubleExpansion),
     "timer lost on reload": lambda: StoreFactories(orchestrator=TimerLostOnReload),
+    "cancel lost on reload": lambda: StoreFactories(orchestrator=CancelLostOnReload),
     "every loss is charged": lambda: StoreFactories(orchestrator=EveryLossIsCharged),
     "nodes added by each attempt": lambda: StoreFactories(worker=NodesAddedByEachAttempt),
     "event number reused": lambda: StoreFactories(orchestrator=EventNumberReused),

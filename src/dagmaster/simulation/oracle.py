@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.simulation.final_state import TERMINAL, check_finished_job, violate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dagmaster.ports.job_records import Accepted, ClaimedJob, NewJob
     from dagmaster.ports.task_ledger import TaskReport
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STATE: Final = (
     "_owners", "_epochs", "_heartbeats", "_stopped", "_draining", "_dispatched", "_attempts", "_claims", "_finished",
-    "_terminal", "_keys", "_failures",
+    "_terminal", "_keys", "_failures", "_cancelled",
 )  # fmt: skip
 
 JOURNAL: Final = frozenset({"append_logs", "checkpoint", "mark_started", "progress"})
@@ -49,6 +49,8 @@ class Oracle:
         self._finished: dict[str, str] = {}
         self._terminal: dict[tuple[str, str], tuple[int, str, Any]] = {}
         self._keys: dict[tuple[str, str], str] = {}
+        # The run in which a cancel of a node was requested last.
+        self._cancelled: dict[tuple[str, str], int] = {}
         self._failures: Counter[tuple[str, str]] = Counter()
         self._before: dict[tuple[str, str], Any] = {}
         self.accepted: set[str] = set()
@@ -190,6 +192,7 @@ class Oracle:
         job = self._database.jobs[job_id]
         for task in turn.tasks:
             self._is_dispatched(job, task.task_id, task.node_id, task.attempt)
+        self._nodes_cancelled(turn)
         self._check_terminal(job)
         self._find_removed_tasks(by_expiry=False)
         if job.row.stopping:
@@ -202,10 +205,23 @@ class Oracle:
         terminal = self._terminal.get((job_id, node_id))
         if terminal is not None and terminal[0] == job.row.run and terminal[1] == "COMPLETED":
             violate(f"node {node_id} of job {job_id} completed, and is dispatched again in the same run")
+        for name in _with_fan_outs(node_id):
+            if self._cancelled.get((job_id, name)) == job.row.run:
+                violate(f"node {name} of job {job_id} was cancelled, and {node_id} is dispatched in the same run")
         if (job_id, node_id, attempt) in self._attempts:
             violate(f"attempt {attempt} at node {node_id} of job {job_id} was dispatched twice")
         self._attempts[job_id, node_id, attempt] = task_id
         self._dispatched[task_id] = (job_id, node_id, attempt)
+
+    def _nodes_cancelled(self, turn: TurnCommit) -> None:
+        """Record the nodes whose cancel a turn accepted. What it dispatched itself came before."""
+        run = turn.job.run
+        for event in reversed(turn.events):
+            if event.type == "JobResumed":
+                run -= 1
+            elif event.type == "NodeCancelRequested":
+                names = json.loads(event.data or "{}")["nodes"]
+                self._cancelled |= {(turn.job.id, name): run for name in names}
 
     def _check_stops(self, job_id: str) -> None:
         """Check that every task of a job that is stopped was asked to stop: nothing else would end it soon."""
@@ -359,6 +375,14 @@ class Oracle:
         """Return how a dispatched attempt ended, by its report; None if it was not dispatched."""
         task_id = self._attempts.get((job_id, node_id, attempt))
         return None if task_id is None else self._finished.get(task_id, "not reported")
+
+
+def _with_fan_outs(node_id: str) -> Iterator[str]:
+    """Yield a node and the fan-outs that it is a child of: a__0__3, a__0, a."""
+    yield node_id
+    fan_out, separator, index = node_id.rpartition("__")
+    if separator and index.isdecimal():
+        yield from _with_fan_outs(fan_out)
 
 
 def _name(store: Any) -> str:
