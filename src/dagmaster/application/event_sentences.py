@@ -109,7 +109,9 @@ def _approval_requested(event: StoredEvent) -> str:
 def _resumed(event: StoredEvent) -> str:
     count, children = event.data.get("count", 0), event.data.get("children", 0)
     below = f" and {format_count(children, 'child', 'children')} of fan-outs" if children else ""
-    return f"run {event.data.get('run')} starts: {format_count(count, 'node')}{below} to run again"
+    skipped = event.data.get("skipped", 0)
+    rest = f"; {format_count(skipped, 'other')} could not be retried" if skipped else ""
+    return f"run {event.data.get('run')} starts: {format_count(count, 'node')}{below} to run again{rest}"
 
 
 def _node_cancel_requested(event: StoredEvent) -> str:

@@ -14,7 +14,7 @@ from dagmaster.ports.read_store import NodeRecord
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph, Spec
@@ -25,15 +25,23 @@ _INDEX: Final = re.compile(r"0|[1-9][0-9]{0,8}")
 
 async def find_node(app: Application, job: JobRecord, graph: Graph, node_id: str) -> NodeRecord:
     """Return the row of a node, PENDING if it has none; raise `NodeNotFound` if the node does not exist."""
-    fan_out_and_index = child_of(node_id)
-    parents = [] if fan_out_and_index is None else [fan_out_and_index[0]]
-    rows = {row.node_id: row for row in await app.read.nodes(job.id, [node_id, *parents])}
+    return (await find_nodes(app, job, graph, [node_id]))[0]
+
+
+async def find_nodes(app: Application, job: JobRecord, graph: Graph, node_ids: Sequence[str]) -> list[NodeRecord]:
+    """Return the rows of nodes, in their order; raise `NodeNotFound` for the first one that does not exist."""
+    parents = [parent[0] for node_id in node_ids if (parent := child_of(node_id)) is not None]
+    rows = {row.node_id: row for row in await app.read.nodes(job.id, [*dict.fromkeys([*node_ids, *parents])])}
+    return [_find_row(job, graph, node_id, rows) for node_id in node_ids]
+
+
+def _find_row(job: JobRecord, graph: Graph, node_id: str, rows: Mapping[str, NodeRecord]) -> NodeRecord:
     if node_id in rows:
         return rows[node_id]
     pending = NodeStatus.PENDING
     if node_id in graph.specs:
         return NodeRecord(node_id=node_id, status=pending, job_id=job.id, workflow_id=job.workflow_id)
-    fan_out, index = fan_out_and_index or ("", 0)
+    fan_out, index = child_of(node_id) or ("", 0)
     count = rows[fan_out].source_count if fan_out in rows else None
     if count is None:
         if isinstance(spec_of(graph, fan_out), FanOutSpec):

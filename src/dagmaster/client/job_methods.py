@@ -24,7 +24,7 @@ from dagmaster.errors import QueryInvalid
 from dagmaster.ports.read_records import NodeFilter
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection
+    from collections.abc import AsyncGenerator, Collection, Sequence
 
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.log_levels import LogLevel
@@ -263,6 +263,20 @@ class JobMethods:
         answer = await self.connection.post("jobs", job_id or LAST, "cancel", wait_seconds=wait_seconds)
         return view_of(CommandResult, answer)
 
+    async def cancel_node(
+        self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Cancel one node: it fails with the reason `cancelled`, and its job goes on as after any failure."""
+        path = ("jobs", job_id or LAST, "nodes", node_id, "cancel")
+        return view_of(CommandResult, await self.connection.post(*path, wait_seconds=wait_seconds))
+
+    async def cancel_nodes(
+        self, job_id: str | None, node_ids: Sequence[str], *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Cancel at most 1,000 nodes: each fails with the reason `cancelled`. Finished ones are skipped."""
+        path, body = ("jobs", job_id or LAST, "nodes", "cancel"), {"nodes": list(node_ids)}
+        return view_of(CommandResult, await self.connection.post(*path, body=body, wait_seconds=wait_seconds))
+
     async def approve_node(
         self, job_id: str | None, node_id: str, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
     ) -> CommandResult:
@@ -296,6 +310,18 @@ class JobMethods:
         """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
         path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
         return view_of(CommandResult, await self.connection.post(*path, wait_seconds=wait_seconds))
+
+    async def retry_nodes(
+        self, job_id: str | None, node_ids: Sequence[str], *, wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Run at most 1,000 nodes again, all in one new run. Those that cannot be retried are skipped."""
+        path, body = ("jobs", job_id or LAST, "nodes", "retry"), {"nodes": list(node_ids)}
+        return view_of(CommandResult, await self.connection.post(*path, body=body, wait_seconds=wait_seconds))
+
+    async def plan_retry_nodes(self, job_id: str | None, node_ids: Sequence[str]) -> ResumePlanView:
+        """Return what a retry of nodes would do, and change nothing."""
+        path, body = ("jobs", job_id or LAST, "nodes", "retry"), {"nodes": list(node_ids)}
+        return view_of(ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True))
 
     async def plan_retry(self, job_id: str | None, node_id: str) -> ResumePlanView:
         """Return what a retry of a node would do, and change nothing."""

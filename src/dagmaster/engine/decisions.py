@@ -156,10 +156,11 @@ class Withdraw:
 
 @dataclass(slots=True)
 class Reopen:
-    """The job is in a new run, and these nodes are reopened."""
+    """The job is in a new run, and these nodes are reopened. `skipped` others were named that cannot be retried."""
 
     run: int
     nodes: tuple[str, ...]
+    skipped: int = 0
 
 
 @dataclass(slots=True)

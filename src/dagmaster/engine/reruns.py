@@ -70,7 +70,7 @@ def retry(step: Step, named: Iterable[str]) -> None:
         plan.reopen(node)
     for top in dict.fromkeys(node.top for node in chosen):
         plan.reopen_affected_by(top)
-    _open_run(step, plan)
+    _open_run(step, plan, len(reasons))
 
 
 def _reason_against_retry(job: Job, node: Node) -> str | None:
@@ -185,7 +185,7 @@ def _is_being_stopped(node: Node) -> bool:
     return fan is not None and ((fan.stopped and not fan.is_terminal) or _is_being_stopped(fan))
 
 
-def _open_run(step: Step, plan: _Plan) -> None:
+def _open_run(step: Step, plan: _Plan, skipped: int = 0) -> None:
     job = step.job
     if not plan.reopened:
         step.ignore("nothing to rerun: every node completed or was not taken")
@@ -202,7 +202,7 @@ def _open_run(step: Step, plan: _Plan) -> None:
     job.run += 1
     job.cancel_requested = job.deadline_passed = job.ending = job.stopping = False
     job.derive()
-    step.out.append(Reopen(job.run, tuple(node.id for node in plan.reopened if not is_dormant(node))))
+    step.out.append(Reopen(job.run, tuple(node.id for node in plan.reopened if not is_dormant(node)), skipped))
     set_deadline(step)
     start_ready_nodes(step)
 

@@ -263,6 +263,12 @@ class NodeNotRetriable(CommandRejected):
     code = "node_not_retriable"
 
 
+class NodeNotCancellable(CommandRejected):
+    """Only a node that has not finished can be cancelled, and only once."""
+
+    code = "node_not_cancellable"
+
+
 class NothingToResume(CommandRejected):
     """The job completed; a resume must name nodes to run again, or change inputs or version."""
 

@@ -22,6 +22,8 @@ OPERATION_IDS: Final = {
     ("get", "/jobs/{job_id}/nodes/{node_id}/why"): "explain_node",
     ("get", "/jobs/{job_id}/stream"): "stream_job",
     ("get", "/stream"): "stream_jobs",
+    ("post", "/jobs/{job_id}/nodes/cancel"): "cancel_nodes",
+    ("post", "/jobs/{job_id}/nodes/retry"): "retry_nodes",
     ("post", "/jobs/{job_id}/signals/{name}"): "send_signal",
     ("get", "/events/counts"): "count_events",
     ("post", "/workflows"): "publish_workflow",

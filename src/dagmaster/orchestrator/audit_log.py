@@ -15,7 +15,7 @@ from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping
 
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.events import EngineEvent
@@ -243,8 +243,8 @@ def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent 
         case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
             if job.nodes[node].status is NodeStatus.WAITING:
                 return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": format_rfc3339(at)}))
-        case d.Reopen(run, nodes):
-            return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened_data(job, run, nodes)))
+        case d.Reopen():
+            return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened_data(job, decision)))
         case d.FinishJob(status, _, error):
             return AuditEvent(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:
@@ -260,12 +260,14 @@ def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
     return AuditEvent(EventType.NODE_CANCEL_REQUESTED, node, data=_json(data))
 
 
-def _reopened_data(job: Job, run: int, nodes: Sequence[str]) -> JsonObject:
+def _reopened_data(job: Job, reopen: d.Reopen) -> JsonObject:
     """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
-    opened = [job.nodes[node] for node in nodes if node in job.nodes and not is_group_start(node)]
+    opened = [job.nodes[node] for node in reopen.nodes if node in job.nodes and not is_group_start(node)]
     count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec | GroupSpec) for node in opened)
     children = sum(node.parent is not None for node in opened)
-    return {"run": run, "nodes": [node.id for node in opened[:100]], "count": count, "children": children or None}
+    nodes: list[JsonValue] = [node.id for node in opened[:100]]
+    skipped = reopen.skipped or None
+    return {"run": reopen.run, "nodes": nodes, "count": count, "children": children or None, "skipped": skipped}
 
 
 def _json(data: JsonObject) -> str:

@@ -342,11 +342,24 @@ def test_a_failed_node_is_run_again_and_an_approval_rejected(terminal):
     assert code == 1
     assert terminal.remote("jobs", "retry", job_id, "tiles__1")[0] == 0
     assert terminal.remote("jobs", "watch", job_id)[0] == 1
+    code, out, _ = terminal.remote("jobs", "retry", job_id, "tiles__1", "tiles__0", "--dry-run")
+    assert (code, "redone" in out) == (0, True)
+    assert terminal.remote("jobs", "retry", job_id, "tiles__1", "tiles__0")[0] == 0
+    assert terminal.remote("jobs", "watch", job_id)[0] == 1
     code, out, _ = terminal.remote("jobs", "resume", JOBS["fine"], "-i", "name=Zoe", "--wait", "--json")
     assert (code, json.loads(out)["result"]) == (0, {"text": "hello Zoe"})
     job_id = json.loads(terminal.remote("submit", "asking", "--json")[1])["job_id"]
     assert terminal.remote("jobs", "reject", job_id, "ask")[0] == 0
     assert terminal.remote("jobs", "watch", job_id)[0] == 1
+    job_id = json.loads(terminal.remote("submit", "asking", "--json")[1])["job_id"]
+    code, out, err = terminal.remote("jobs", "cancel", job_id, "aks")
+    assert (code, "Did you mean 'ask'" in err) == (2, True)
+    code, out, err = terminal.remote("jobs", "cancel", job_id, "ask")
+    assert (code, out.strip().partition(" ")[2]) == (0, "requested cancellation of ask")
+    assert terminal.remote("jobs", "watch", job_id)[0] == 1
+    assert "was cancelled by" in terminal.remote("jobs", "why", job_id, "ask")[1]
+    code, _, err = terminal.remote("jobs", "cancel", job_id, "ask", "--wait")
+    assert (code, "--wait waits for the end of the job" in err) == (2, True)
 
 
 def test_a_batch_has_an_outcome_for_each_line(terminal, tmp_path):

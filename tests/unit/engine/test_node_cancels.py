@@ -336,7 +336,7 @@ def test_several_nodes_are_retried_in_one_new_run_while_the_job_runs():
     driver = started(f=fan_out([1, 2, 3, 4]), other="")
     driver.fail("f__0", "f__1", "f__2")
     decided = driver.retry("f__0", "f__2", "f__3")
-    assert [decision for decision in decided if isinstance(decision, Reopen)] == [Reopen(2, ("f__0", "f__2"))]
+    assert [decision for decision in decided if isinstance(decision, Reopen)] == [Reopen(2, ("f__0", "f__2"), 1)]
     assert driver.dispatched() == ["other", "f__0", "f__2", "f__3"]
     assert driver.status("f__1") == "FAILED"
 

@@ -1,4 +1,4 @@
-"""Cancel a job, answer its approvals, signal it, retry its nodes. For resume, see `resume`.
+"""Cancel a job or nodes of it, answer its approvals, signal it, retry its nodes. For resume, see `resume`.
 
 What can be known from the stored state is checked first and raised as a typed error. The owner checks again: what
 changed in between is rejected by it, and the result says so.
@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, send_command
 from dagmaster.application.job_lookup import find_job
-from dagmaster.application.node_lookup import find_node, suggest_name
+from dagmaster.application.node_lookup import find_node, find_nodes, suggest_name
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.graph import ApprovalSpec, Kind
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.node_cancels import MAX_NODES
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.errors import (
     ApprovalNotPending,
     ApproverNotAllowed,
     CommandInvalid,
     JobFinished,
+    NodeNotCancellable,
     NodeNotRetriable,
     SignalNotExpected,
 )
@@ -26,6 +28,8 @@ from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dagmaster.application.context import Application
     from dagmaster.application.views.results import CommandResult
     from dagmaster.engine.graph import Graph
@@ -41,6 +45,37 @@ async def cancel_job(
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop."""
     job = await _unfinished_job(app, job_id)
     command = OutgoingCommand(kind=CommandKind.CANCEL, sent_by=sent_by, effects=frozenset({EventType.CANCEL_REQUESTED}))
+    return await send_command(app, job, command, wait_seconds=wait_seconds)
+
+
+async def cancel_node(
+    app: Application, job_id: str | None, node_id: str, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult:
+    """Cancel one node: it fails with the reason `cancelled`, and its job goes on as after any failure."""
+    return await cancel_nodes(app, job_id, [node_id], sent_by=sent_by, wait_seconds=wait_seconds)
+
+
+async def cancel_nodes(
+    app: Application, job_id: str | None, node_ids: Sequence[str], *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult:
+    """Cancel nodes: each fails with the reason `cancelled`, and their job goes on as after any failure.
+
+    One that runs is asked to stop first. Of a fan-out or a group, what is in it is cancelled. Nodes that are finished
+    are skipped; `NodeNotCancellable` is raised if all are.
+    """
+    names = _check_names(node_ids)
+    job = await _unfinished_job(app, job_id)
+    nodes = await find_nodes(app, job, await app.outlines.of_job(job), names)
+    reasons = [reason for node in nodes if (reason := _reason_against_cancel(node)) is not None]
+    if len(reasons) == len(nodes):
+        raise NodeNotCancellable(reasons[0])
+    command = OutgoingCommand(
+        kind=CommandKind.CANCEL_NODES,
+        sent_by=sent_by,
+        effects=frozenset({EventType.NODE_CANCEL_REQUESTED}),
+        body={"nodes": list(names)},
+        node_ids=names,
+    )
     return await send_command(app, job, command, wait_seconds=wait_seconds)
 
 
@@ -102,27 +137,58 @@ async def retry_node(
 
     Nodes that were skipped because of it run, too. `resume.plan_retry` is the dry run.
     """
-    job, node = await find_retriable_node(app, job_id, node_id)
+    return await retry_nodes(app, job_id, [node_id], sent_by=sent_by, wait_seconds=wait_seconds)
+
+
+async def retry_nodes(
+    app: Application, job_id: str | None, node_ids: Sequence[str], *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+) -> CommandResult:
+    """Run nodes again, all in one new run. Those that cannot be retried are skipped; `NodeNotRetriable` if all are."""
+    job, nodes = await find_retriable_nodes(app, job_id, node_ids)
+    names = tuple(node.node_id for node in nodes)
     command = OutgoingCommand(
         kind=CommandKind.RETRY,
         sent_by=sent_by,
         effects=frozenset({EventType.JOB_RESUMED, EventType.NODE_DISPATCHED}),
-        body={"node": node.node_id},
-        node_id=node.node_id,
+        # An orchestrator of schema 0007 knows one node only.
+        body={"node": names[0]} if len(names) == 1 else {"nodes": list(names)},
+        node_ids=names,
     )
     return await send_command(app, job, command, wait_seconds=wait_seconds)
 
 
-async def find_retriable_node(app: Application, job_id: str | None, node_id: str) -> tuple[JobRecord, NodeRecord]:
-    """Return a job and a node of it; raise `NodeNotRetriable` if the node cannot be retried."""
+async def find_retriable_nodes(
+    app: Application, job_id: str | None, node_ids: Sequence[str]
+) -> tuple[JobRecord, list[NodeRecord]]:
+    """Return a job and the named nodes of it; raise `NodeNotRetriable` if none of them can be retried."""
+    names = _check_names(node_ids)
     job = await find_job(app, job_id)
-    node = await find_node(app, job, await app.outlines.of_job(job), node_id)
-    waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
-    if not waits_for_retry and node.status not in _RETRIABLE:
+    nodes = await find_nodes(app, job, await app.outlines.of_job(job), names)
+    if not any(_is_retriable(node) for node in nodes):
+        node = nodes[0]
         raise NodeNotRetriable(
             f"node {node.node_id} is {node.status}: only one that failed or was cancelled can be retried"
         )
-    return job, node
+    return job, nodes
+
+
+def _is_retriable(node: NodeRecord) -> bool:
+    waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
+    return waits_for_retry or node.status in _RETRIABLE
+
+
+def _reason_against_cancel(node: NodeRecord) -> str | None:
+    if node.status in TERMINAL_NODE:
+        return f"node {node.node_id} is {node.status}: only an unfinished node can be cancelled"
+    return None if node.cancel_request is None else f"node {node.node_id} is being cancelled already"
+
+
+def _check_names(node_ids: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, each once; raise `CommandInvalid` if there are none, or too many."""
+    names = tuple(dict.fromkeys(node_ids))
+    if not 1 <= len(names) <= MAX_NODES:
+        raise CommandInvalid(f"a command names 1 to {MAX_NODES:,} nodes, not {len(names):,}. Name a fan-out or a group")
+    return names
 
 
 async def _answer(  # noqa: PLR0917 - the arguments of its two callers
@@ -144,7 +210,7 @@ async def _answer(  # noqa: PLR0917 - the arguments of its two callers
         sent_by=sent_by,
         effects=frozenset({effect}),
         body={"node": node_id, "comment": comment},
-        node_id=node_id,
+        node_ids=(node_id,),
     )
     return await send_command(app, job, command, wait_seconds=wait_seconds)
 

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dagmaster.application.commands.control import find_retriable_node
+from dagmaster.application.commands.control import find_retriable_nodes
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, check_sender, send_command
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node
@@ -102,11 +102,16 @@ async def plan_resume(app: Application, job_id: str | None, request: ResumeReque
 
 async def plan_retry(app: Application, job_id: str | None, node_id: str) -> ResumePlanView:
     """Return what a retry of a node would do, and change nothing; raise what `retry_node` would raise."""
-    job, node = await find_retriable_node(app, job_id, node_id)
+    return await plan_retry_nodes(app, job_id, [node_id])
+
+
+async def plan_retry_nodes(app: Application, job_id: str | None, node_ids: Sequence[str]) -> ResumePlanView:
+    """Return what a retry of nodes would do, and change nothing; raise what `retry_nodes` would raise."""
+    job, nodes = await find_retriable_nodes(app, job_id, node_ids)
     graph = await app.graphs.of_job(job)
     # A node that failed or was cancelled is redone because of that, not because it is named.
-    named = frozenset({node_id}) if node.status is NodeStatus.READY else frozenset[str]()
-    return await _plan_run(app, job, graph, RetryRequested((node_id,)), named)
+    named = frozenset(node.node_id for node in nodes if node.status is NodeStatus.READY)
+    return await _plan_run(app, job, graph, RetryRequested(tuple(node.node_id for node in nodes)), named)
 
 
 async def _release_holds(app: Application, resume: _Resume) -> None:

@@ -17,6 +17,7 @@ from dagmaster.application.secret_inputs import job_redactor
 from dagmaster.application.views.results import CommandResult
 from dagmaster.errors import CommandInvalid, JobNotFound
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.audit_trail import AuditEntry
-    from dagmaster.ports.command_kinds import CommandKind
     from dagmaster.ports.read_store import JobRecord, Subscription
 
 WAIT_SECONDS: Final = 5.0
@@ -35,6 +35,8 @@ POLL_SECONDS: Final = 0.5
 SAFETY_SECONDS: Final = 5.0
 """How often the effect is read where notifications arrive, in case one was lost."""
 MAX_SENDER: Final = 64
+MAX_AUDITED: Final = 100
+"""How many nodes of a command the audit trail names."""
 _REJECTIONS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPORT_IGNORED})
 
 
@@ -46,13 +48,19 @@ class OutgoingCommand:
     sent_by: str
     effects: frozenset[EventType]
     body: Mapping[str, JsonValue] = field(default_factory=dict)
-    node_id: str | None = None
+    node_ids: tuple[str, ...] = ()
+    """The nodes that it names; none for a command to the job."""
+
+    @property
+    def node_id(self) -> str | None:
+        """Return the node, if it names exactly one."""
+        return self.node_ids[0] if len(self.node_ids) == 1 else None
 
     def is_answered_by(self, event: StoredEvent, command_id: str) -> bool:
         """Return whether an event says what became of this command, which has an id since it was sent."""
         if "command_id" in event.data:
             return bool(event.data["command_id"] == command_id)
-        if event.node not in (self.node_id, None):
+        if event.node not in (*self.node_ids, None):
             return False
         if event.type == EventType.NODE_DISPATCHED:
             # A retry of a node that waits for its next attempt starts that one, and writes no event of its own.
@@ -125,8 +133,12 @@ async def _store(job: JobRecord, command: OutgoingCommand, store: Callable[[], A
 def _audit_entries(app: Application, job: JobRecord, command: OutgoingCommand) -> list[AuditEntry]:
     if app.origin is None:
         return []
+    nodes = command.node_ids
     details: dict[str, JsonValue] = {} if command.node_id is None else {"node_id": command.node_id}
-    action = f"{'job' if command.node_id is None else 'node'}.{command.kind}"
+    if len(nodes) > 1:
+        details = {"node_ids": list(nodes[:MAX_AUDITED]), "count": len(nodes)}
+    verb = CommandKind.CANCEL if command.kind is CommandKind.CANCEL_NODES else command.kind
+    action = f"{'node' if nodes else 'job'}.{verb}"
     return [app.origin.entry(action, "job", job.id, details, actor=command.sent_by)]
 
 
@@ -158,7 +170,8 @@ async def _is_pending(app: Application, sent: _SentCommand) -> bool:
 
 async def _find_answer(app: Application, sent: _SentCommand, seq: int) -> tuple[StoredEvent | None, int]:
     """Return the event about a command, and the number of the last event that was read."""
-    node_ids = [] if sent.command.node_id is None else [sent.command.node_id]
+    # The event about a cancel may name a member of the group that the command names.
+    node_ids = None if sent.command.kind is CommandKind.CANCEL_NODES else sent.command.node_ids
     while True:
         events = await app.read.events(sent.job.id, after=seq, node_ids=node_ids)
         for event in events:

@@ -30,24 +30,38 @@ node_argument = click.argument("node_id", metavar="NODE")
 
 @click.command(epilog="Exit codes: 0 accepted (--wait: cancelled), 1 finished otherwise, 2 rejected.")
 @job_argument
+@click.argument("node_ids", metavar="[NODE]...", nargs=-1)
 @click.option("--wait", is_flag=True, help="Wait until the job has finished.")
 @json_option
 @data_dir_option
-def cancel(job_id: str, *, wait: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Ask a job to stop.
+def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+    """Ask a job to stop, or only some of its nodes.
 
-    Nothing new starts, and running tasks are asked to stop. Completed nodes keep their results: `jobs resume` continues
-    from them.
+    Without a NODE, nothing new starts, and running tasks are asked to stop. Completed nodes keep their results: `jobs
+    resume` continues from them.
+
+    With nodes, at most 1,000, only these are cancelled: each fails with the reason "cancelled by", at once or when its
+    task has stopped, and the job goes on as after any failure (allow_failure, on_failure, tolerate_failures). A child
+    of a fan-out has a name such as tiles__47; the name of a fan-out or a group stands for all that is in it. Finished
+    nodes are skipped. `jobs retry` runs a cancelled node again.
 
     \b
     Examples:
       dagmaster jobs cancel last
       dagmaster jobs cancel 115601869557067776 --wait
+      dagmaster jobs cancel last tiles__47 tiles__48
     """
-    from dagmaster.application.commands.control import cancel_job
+    from dagmaster.application.commands.control import cancel_job, cancel_nodes
     from dagmaster.application.queries.jobs import job_progress
     from dagmaster.application.views import JobStatus
 
+    if node_ids and wait:
+        raise click.UsageError("--wait waits for the end of the job: it cannot be given together with nodes")
+    if node_ids:
+        names = list(node_ids)
+        return _run(
+            data_dir, lambda system: system.call(cancel_nodes, job_id, names, sent_by=sender()), as_json=as_json
+        )
     with open_session(data_dir) as session:
         result = session.run(lambda system: system.call(cancel_job, job_id, sent_by=sender()))
         code = print_result(result, as_json=as_json, is_quiet=as_json and wait)
@@ -141,28 +155,48 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
 
 @click.command(epilog=_EXIT_CODES)
 @job_argument
-@node_argument
+@click.argument("node_ids", metavar="NODE...", nargs=-1, required=True)
 @click.option("--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing.")
 @json_option
 @data_dir_option
-def retry(job_id: str, node_id: str, *, dry_run: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
-    """Run one node again: a failed or cancelled one, or, at once, one that waits for its next attempt.
+def retry(
+    job_id: str, node_ids: tuple[str, ...], *, dry_run: bool, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
+    """Run nodes again: failed or cancelled ones, or, at once, those that wait for their next attempt.
 
-    Nodes that were skipped because of it run, too; other failures stay as they are. A child of a fan-out has a name
-    such as tiles__47.
+    Nodes that were skipped because of them run, too; other failures stay as they are. Several nodes, at most 1,000, run
+    again in one new run, while the job runs or after it; those that cannot be retried are skipped. A child of a fan-out
+    has a name such as tiles__47.
 
     \b
     Examples:
       dagmaster jobs retry last fetch
+      dagmaster jobs retry last tiles__47 tiles__48
       dagmaster jobs retry last tiles__47 --dry-run
     """
-    from dagmaster.application.commands.control import retry_node
-    from dagmaster.application.commands.resume import plan_retry
+    from dagmaster.application.commands.control import retry_node, retry_nodes
+    from dagmaster.application.commands.resume import plan_retry, plan_retry_nodes
 
+    # A server of an older version can retry one node.
+    (node_id, *others), names = node_ids, list(node_ids)
     if dry_run:
-        print_plan(on_system(data_dir, lambda system: system.call(plan_retry, job_id, node_id)), as_json=as_json)
+        plan = on_system(
+            data_dir,
+            lambda system: (
+                system.call(plan_retry_nodes, job_id, names) if others else system.call(plan_retry, job_id, node_id)
+            ),
+        )
+        print_plan(plan, as_json=as_json)
         return COMPLETED
-    return _run(data_dir, lambda system: system.call(retry_node, job_id, node_id, sent_by=sender()), as_json=as_json)
+    return _run(
+        data_dir,
+        lambda system: (
+            system.call(retry_nodes, job_id, names, sent_by=sender())
+            if others
+            else system.call(retry_node, job_id, node_id, sent_by=sender())
+        ),
+        as_json=as_json,
+    )
 
 
 # ── Shared by several commands ──

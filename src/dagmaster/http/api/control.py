@@ -8,8 +8,17 @@ from fastapi import Path
 from pydantic import Field
 from starlette.responses import JSONResponse
 
-from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
-from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, resume_job
+from dagmaster.application.commands.control import (
+    approve_node,
+    cancel_job,
+    cancel_node,
+    cancel_nodes,
+    reject_node,
+    retry_node,
+    retry_nodes,
+    send_signal,
+)
+from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, plan_retry_nodes, resume_job
 from dagmaster.application.submission import MAX_KEY
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
@@ -28,6 +37,12 @@ class ResumeBody(Body):
     input_texts: InputTexts = Field(default_factory=dict)
     version: int | None = Field(default=None, ge=1, le=2**31 - 1)
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
+
+
+class NodesBody(Body):
+    """The nodes of a command: nodes of the workflow, and children of fan-outs such as `tiles__47`."""
+
+    nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(min_length=1, max_length=1_000)
 
 
 class AnswerBody(Body):
@@ -72,6 +87,40 @@ async def resume(
     if dry_run:
         return JSONResponse((await plan_resume(app, job_id, request)).to_dict())
     result = await resume_job(app, job_id, request, wait_seconds=wait_seconds)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/cancel", Scope.OPERATE, "CommandResult")
+async def cancel_several(
+    app: App, caller: Caller, job_id: JobId, body: NodesBody, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
+    """Cancel nodes: each fails with the reason `cancelled`. Finished ones are skipped; 409 if all are."""
+    result = await cancel_nodes(app, job_id, body.nodes, sent_by=caller.name, wait_seconds=wait_seconds)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/retry", Scope.OPERATE, "CommandResult|ResumePlanView")
+async def retry_several(
+    app: App,
+    caller: Caller,
+    job_id: JobId,
+    body: NodesBody,
+    dry_run: DryRun = False,
+    wait_seconds: WaitSeconds = 5.0,
+) -> JSONResponse:
+    """Run nodes again, all in one new run. Those that cannot be retried are skipped; 409 if all are."""
+    if dry_run:
+        return JSONResponse((await plan_retry_nodes(app, job_id, body.nodes)).to_dict())
+    result = await retry_nodes(app, job_id, body.nodes, sent_by=caller.name, wait_seconds=wait_seconds)
+    return JSONResponse(result.to_dict())
+
+
+@routes.post("/jobs/{job_id}/nodes/{node_id}/cancel", Scope.OPERATE, "CommandResult")
+async def cancel_one(
+    app: App, caller: Caller, job_id: JobId, node_id: NodeId, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
+    """Cancel one node: it fails with the reason `cancelled`, and its job goes on as after any failure."""
+    result = await cancel_node(app, job_id, node_id, sent_by=caller.name, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 

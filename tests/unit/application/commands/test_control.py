@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 from dagmaster.application.commands import sending
-from dagmaster.application.commands.control import approve_node, cancel_job, reject_node, retry_node, send_signal
+from dagmaster.application.commands.control import (
+    approve_node,
+    cancel_job,
+    cancel_node,
+    cancel_nodes,
+    reject_node,
+    retry_node,
+    retry_nodes,
+    send_signal,
+)
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import (
     ApprovalNotPending,
@@ -17,6 +26,7 @@ from dagmaster.errors import (
     DagmasterError,
     JobFinished,
     JobNotFound,
+    NodeNotCancellable,
     NodeNotFound,
     NodeNotRetriable,
     SignalNotExpected,
@@ -201,9 +211,43 @@ def test_a_node_is_retried(node: NodeRecord):
     assert client.sent[0][1:3] == (CommandKind.RETRY, {"node": "fetch"})
 
 
+def test_several_nodes_are_retried_by_one_command():
+    store = reads(FAILED, ASKED)
+    processed(store, an_event(10, EventType.JOB_RESUMED, run=2, nodes=["fetch"], count=1, skipped=1))
+    app, client = an_app(store)
+    result = run(retry_nodes(app, "7", ["fetch", "release", "fetch"], sent_by="ada"))
+    assert client.sent[0][1:3] == (CommandKind.RETRY, {"nodes": ["fetch", "release"]})
+    assert result.sentence == "run 2 starts: 1 node to run again; 1 other could not be retried"
+    assert result.node_id is None
+
+
+def test_a_retry_of_several_that_wait_for_their_next_attempts_is_answered_by_a_dispatch():
+    waiting = replace(FAILED, status=NodeStatus.READY, wake_at=200.0)
+    store = reads(waiting, ASKED)
+    processed(store, an_event(10, EventType.NODE_DISPATCHED, "fetch"))
+    app, _ = an_app(store)
+    assert run(retry_nodes(app, "7", ["release", "fetch"], sent_by="ada")).seq == 10
+
+
+def test_nodes_are_cancelled_and_the_finished_ones_skipped():
+    store = reads(DONE, ASKED)
+    # Of a group, the event names a member.
+    processed(
+        store,
+        an_event(10, EventType.NODE_CANCEL_REQUESTED, "inner", command_id="1", nodes=["inner"], count=1, skipped=1),
+    )
+    app, client = an_app(store)
+    result = run(cancel_nodes(app, "7", ["fetch", "release"], sent_by="ada"))
+    assert client.sent == [("7", CommandKind.CANCEL_NODES, {"nodes": ["fetch", "release"]}, "ada")]
+    assert result.sentence == "ada requested cancellation of inner; 1 other could not be cancelled"
+
+
 # ── Preconditions ──
 
 
+STOPPING = replace(
+    FAILED, status=NodeStatus.RUNNING, error={"kind": "cancelled", "message": "cancelled by bob", "by": "bob"}
+)
 FINISHED: dict[str, Any] = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
 
 
@@ -220,6 +264,29 @@ FINISHED: dict[str, Any] = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
         (reads(ASKED), lambda app: approve_node(app, "7", "release", sent_by="bob"), ApproverNotAllowed, "are ada"),
         (reads(DONE), lambda app: retry_node(app, "7", "fetch", sent_by="ada"), NodeNotRetriable, "is COMPLETED"),
         (reads(), lambda app: retry_node(app, "7", "nosuch", sent_by="ada"), NodeNotFound, "no node 'nosuch'"),
+        (reads(DONE), lambda app: cancel_node(app, "7", "fetch", sent_by="ada"), NodeNotCancellable, "is COMPLETED"),
+        (
+            reads(STOPPING),
+            lambda app: cancel_node(app, "7", "fetch", sent_by="ada"),
+            NodeNotCancellable,
+            "being cancelled already",
+        ),
+        (reads(**FINISHED), lambda app: cancel_node(app, "7", "fetch", sent_by="ada"), JobFinished, "it is COMPLETED"),
+        (reads(), lambda app: cancel_node(app, "7", "relase", sent_by="ada"), NodeNotFound, "Did you mean 'release'"),
+        (
+            reads(),
+            lambda app: cancel_nodes(app, "7", ["fetch", "nosuch"], sent_by="ada"),
+            NodeNotFound,
+            "no node 'nosuch'",
+        ),
+        (reads(), lambda app: cancel_nodes(app, "7", [], sent_by="ada"), CommandInvalid, "1 to 1,000 nodes, not 0"),
+        (
+            reads(),
+            lambda app: retry_nodes(app, "7", [f"t__{n}" for n in range(1_001)], sent_by="ada"),
+            CommandInvalid,
+            "1 to 1,000 nodes, not 1,001",
+        ),
+        (reads(DONE), lambda app: retry_nodes(app, "7", ["fetch"], sent_by="ada"), NodeNotRetriable, "is COMPLETED"),
         (reads(), lambda app: cancel_job(app, "7", sent_by="x" * 65), CommandInvalid, "1 to 64"),
         (reads(), lambda app: cancel_job(app, "7", sent_by=""), CommandInvalid, "1 to 64"),
     ],
