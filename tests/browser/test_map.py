@@ -76,6 +76,44 @@ def selected(page: Page) -> list[str]:
     return next((ids for name, ids in reversed(events) if name == "nodes-selected"), [])
 
 
+PLACES = """
+workflow_id: places
+version: 1
+nodes:
+  tiles:
+    type: fan_out
+    source: [{bbox: [0, 0, 1, 1]}, {bbox: [1, 0, 2, 1]}, {bbox: [2, 0, 3, 1]}]
+    task: {handler: hang}
+"""
+
+
+def test_selected_tiles_of_a_running_job_are_cancelled_and_one_runs_again(visitor: Visitor):
+    visitor.api.post("/api/v1/workflows", json={"text": PLACES}).raise_for_status()
+    job_id = visitor.api.post("/api/v1/jobs", json={"workflow_id": "places"}).json()["job_id"]
+    visitor.until(job_id, "RUNNING")
+    page = visitor.page(f"/ui/jobs/{job_id}/map")
+    expect(page.locator(".map-count")).to_have_text("3 footprints")
+    offered = page.locator("[data-map-actions]").get_by_role("link")
+    page.get_by_label("Select tiles__0").check()
+    page.get_by_label("Select tiles__2").check()
+    offered.get_by_text("Cancel", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Cancel 2 nodes")
+    dialog.get_by_role("button", name="Cancel 2 nodes").click()
+    failed = page.locator("job-map tbody tr", has_text="failed")
+    expect(failed).to_have_count(2)
+    # The other one runs on, and of these two one runs again.
+    page.get_by_label("Select tiles__0").check()
+    page.get_by_label("Select tiles__1").check()
+    offered.get_by_text("Retry", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Retry tiles__0")
+    expect(dialog).to_contain_text("1 of 2 selected nodes stays as it is")
+    dialog.get_by_role("button", name="Retry tiles__0").click()
+    expect(failed).to_have_count(1)
+    page.goto(f"/ui/jobs/{job_id}/nodes/tiles__2")
+    expect(page.get_by_label("Why")).to_contain_text("was cancelled by")
+    visitor.api.post(f"/api/v1/jobs/{job_id}/cancel").raise_for_status()
+
+
 def test_all_pages_are_shown_and_failed_ones_come_first_in_the_table(visitor: Visitor):
     features = a_grid(4, 4)
     features[9]["properties"]["status"] = "FAILED"

@@ -209,6 +209,40 @@ def test_a_resume_shows_its_plan_first_and_then_runs_again_what_failed():
     asyncio.run(main())
 
 
+def test_nodes_are_cancelled_and_retried_after_a_confirmation_that_says_how_many_it_concerns():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish(SIGNAL)
+            job_id = await submitted(pages, "signal", "WAITING")
+            path = f"/ui/jobs/{job_id}"
+            node = (await pages.get(f"{path}/nodes/gate")).text
+            assert f'href="{path}/cancel-nodes?node_id=gate"' in node
+            asked = text_of((await pages.get(f"{path}/cancel-nodes?node_id=gate&node_id=done")).text)
+            assert "Cancel 2 nodes" in asked
+            assert "rules for failures" in asked
+            answer = await pages.post(f"{path}/cancel-nodes", {"node_id": "gate", "of_node": "gate"})
+            assert (answer.status_code, answer.headers["location"]) == (303, f"{path}/nodes/gate")
+            await pages.api.until(job_id, "FAILED")
+            assert "was cancelled by" in (await pages.get(f"{path}/nodes/gate")).text
+            assert "Cancel this node" not in (await pages.get(f"{path}/nodes/gate")).text
+            late = text_of((await pages.get(f"{path}/cancel-nodes?node_id=gate")).text)
+            assert "Nothing to cancel" in late
+            assert "1 of 1 selected nodes stays as it is" in late
+            assert (await pages.post(f"{path}/cancel-nodes", {"node_id": "gate"})).status_code == 409
+            again = text_of((await pages.get(f"{path}/retry-nodes?node_id=gate&node_id=done")).text)
+            assert "Retry gate" in again
+            assert "1 of 2 selected nodes stays as it is: neither failed nor cancelled" in again
+            answer = await pages.post(f"{path}/retry-nodes", {"node_id": "gate"})
+            assert answer.status_code == 303
+            await pages.api.until(job_id, "WAITING")
+            assert (await pages.get(f"{path}/cancel-nodes?node_id=nosuch")).status_code == 404
+            assert (await pages.get(f"{path}/cancel-nodes")).status_code == 400
+            await pages.log_in(Scope.READ)
+            assert "Cancel this node" not in (await pages.get(f"{path}/nodes/gate")).text
+
+    asyncio.run(main())
+
+
 def test_an_approval_is_answered_and_a_signal_sent_from_the_page():
     async def main() -> None:
         async with opened_pages() as pages:

@@ -6,6 +6,7 @@ changed in between is rejected by it, and the result says so.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, send_command
@@ -170,6 +171,26 @@ async def find_retriable_nodes(
             f"node {node.node_id} is {node.status}: only one that failed or was cancelled can be retried"
         )
     return job, nodes
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChoices:
+    """Which of some nodes can be cancelled, and which can be retried, as far as the stored state says."""
+
+    cancellable: tuple[str, ...]
+    retriable: tuple[str, ...]
+
+
+async def choose_nodes(app: Application, job_id: str | None, node_ids: Sequence[str]) -> NodeChoices:
+    """Return what can be done with nodes, and change nothing; raise `NodeNotFound` for one that does not exist."""
+    names = _check_names(node_ids)
+    job = await find_job(app, job_id)
+    nodes = await find_nodes(app, job, await app.outlines.of_job(job), names)
+    cancellable = () if job.is_finished else (node for node in nodes if _reason_against_cancel(node) is None)
+    return NodeChoices(
+        cancellable=tuple(node.node_id for node in cancellable),
+        retriable=tuple(node.node_id for node in nodes if _is_retriable(node)),
+    )
 
 
 def _is_retriable(node: NodeRecord) -> bool:

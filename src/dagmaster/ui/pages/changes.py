@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.text_format import format_count
 from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
@@ -55,6 +55,66 @@ def cancel_page(job: JobView) -> CancelPage:
     """Return the confirmation of a cancellation."""
     path = job_path(job.job_id)
     return CancelPage(title=f"Cancel {job.name}", job=job_row(job), action=job_path(job.job_id, "cancel"), back=path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesChangePage:
+    """The confirmation of a change to nodes. `nodes`: those of the selected ones that it concerns.
+
+    `of_node`: the only one that is selected, to whose page the change returns.
+    """
+
+    title: str
+    verb: str
+    effect: str
+    job: JobRow
+    nodes: tuple[str, ...]
+    of_node: str
+    left_out: str
+    action: str
+    back: str
+    is_cancel: bool
+
+
+_CANCEL_EFFECT: Final = (
+    "What has not started fails at once; running tasks are asked to stop, and fail when they have. "
+    "The workflow's rules for failures say what follows; a retry or a resume runs these nodes again."
+)
+_RETRY_EFFECT: Final = "They run again in one new run, with everything that was skipped because of them."
+
+
+def nodes_cancel_page(job: JobView, selected: Sequence[str], nodes: Sequence[str], *, back: str) -> NodesChangePage:
+    """Return the confirmation to cancel nodes."""
+    return _nodes_change_page(job, selected, nodes, "cancel", "finished or already being cancelled", back)
+
+
+def nodes_retry_page(job: JobView, selected: Sequence[str], nodes: Sequence[str], *, back: str) -> NodesChangePage:
+    """Return the confirmation to run nodes again."""
+    return _nodes_change_page(job, selected, nodes, "retry", "neither failed nor cancelled", back)
+
+
+def _nodes_change_page(
+    job: JobView, selected: Sequence[str], nodes: Sequence[str], verb: str, why_not: str, back: str
+) -> NodesChangePage:
+    count = len(nodes)
+    named = nodes[0] if count == 1 else format_count(count, "node")
+    rest = len(selected) - count
+    is_cancel = verb == "cancel"
+    return NodesChangePage(
+        title=f"{verb.capitalize()} {named}" if count else f"Nothing to {verb}",
+        verb=f"{verb.capitalize()} {named}",
+        effect=_CANCEL_EFFECT if is_cancel else _RETRY_EFFECT,
+        job=job_row(job),
+        nodes=tuple(nodes),
+        of_node=selected[0] if len(selected) == 1 else "",
+        left_out=f"{rest:,} of {len(selected):,} selected nodes {'stays' if rest == 1 else 'stay'} as"
+        f" {'it is' if rest == 1 else 'they are'}: {why_not}."
+        if rest
+        else "",
+        action=job_path(job.job_id, f"{verb}-nodes"),
+        back=back,
+        is_cancel=is_cancel,
+    )
 
 
 def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: Sequence[str] = ()) -> PlanPage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.views import Kind, NodeStatus
+from dagmaster.application.views import TERMINAL_NODE, Kind, NodeStatus
 from dagmaster.text_format import format_error
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job import Link, Value, json_value
@@ -69,6 +69,7 @@ class NodePage:
     handler_version: str
     retry_href: str
     retry_from_href: str
+    cancel_href: str
     approve_path: str
     reject_path: str
     signal: str
@@ -89,6 +90,7 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView], *,
     is_approval = node.kind is Kind.APPROVAL
     waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
     can_retry = node.status in _RETRIABLE or waits_for_retry
+    can_cancel = node.status not in TERMINAL_NODE and not job_finished
     signal = (node.action or "").removeprefix("waits for signal ") if node.kind is Kind.WAIT else ""
     has_signal = is_waiting and signal != (node.action or "")
     error = node.error or next((attempt.error for attempt in reversed(node.attempts) if attempt.error), None)
@@ -111,6 +113,7 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView], *,
         handler_version=node.handler_version or "",
         retry_href=node_path(job_id, node_id, "retry") if can_retry else "",
         retry_from_href=with_query(job_path(job_id, "resume"), from_node=node_id) if job_finished else "",
+        cancel_href=with_query(job_path(job_id, "cancel-nodes"), node_id=node_id) if can_cancel else "",
         approve_path=node_path(job_id, node_id, "approve") if is_waiting and is_approval else "",
         reject_path=node_path(job_id, node_id, "reject") if is_waiting and is_approval else "",
         signal=signal if has_signal else "",

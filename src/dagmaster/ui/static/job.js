@@ -43,8 +43,9 @@ function offerActions(nodeIds) {
   for (const link of bar.querySelectorAll("a[data-nodes]")) {
     link.search = new URLSearchParams(nodeIds.slice(0, MAX_CHOSEN).map((id) => [link.dataset.nodes, id]));
   }
-  for (const link of bar.querySelectorAll("a[data-one]")) {
-    link.hidden = nodeIds.length !== 1;
-    link.href = `${base}/nodes/${encodeURIComponent(nodeIds[0] ?? "")}/${link.dataset.one}`;
+  // What is for failed or for open nodes only is offered if one is selected; the dialog says how many it concerns.
+  const states = document.querySelector("job-map").selectedStates;
+  for (const link of bar.querySelectorAll("a[data-states]")) {
+    link.hidden = !link.dataset.states.split(" ").some((state) => states.has(state));
   }
 }

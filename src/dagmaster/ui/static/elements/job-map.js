@@ -107,6 +107,8 @@ class JobMap extends HTMLElement {
   }
 
   get selected() { return [...this.#selected]; }
+  /** The states of the selected nodes, each once. */
+  get selectedStates() { return new Set(this.selected.map((id) => this.#byId.get(id)?.status)); }
   get #canvas() { return this.querySelector('canvas'); }
 
   #build() {
