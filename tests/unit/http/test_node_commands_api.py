@@ -69,7 +69,14 @@ def test_names_are_checked_before_anything_is_sent():
                 unknown = await api.post(path, {"nodes": ["ask", "tils"]})
                 assert (unknown.status_code, unknown.json()["code"]) == (404, "node_not_found")
                 assert "Did you mean 'tiles'" in unknown.json()["detail"]
-                for bad in ({"nodes": []}, {}, {"nodes": ["ask"] * 1_001}, {"nodes": "ask"}, {"node": "ask"}):
+                bodies: list[dict[str, object]] = [
+                    {"nodes": []},
+                    {},
+                    {"nodes": ["ask"] * 1_001},
+                    {"nodes": "ask"},
+                    {"node": "ask"},
+                ]
+                for bad in bodies:
                     assert (await api.post(path, bad)).status_code == 422, bad
             events = (await api.get(f"/api/v1/jobs/{job_id}/events")).json()["items"]
             assert "NodeCancelRequested" not in {event["type"] for event in events}
