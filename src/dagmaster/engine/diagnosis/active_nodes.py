@@ -387,7 +387,7 @@ def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reaso
 def being_cancelled(cancel: JsonObject) -> Reason:
     """Return the reason of a node that was asked to stop because it was cancelled."""
     who, data = cancel.get("message"), {"by": cancel.get("by")}
-    sentence = f"being {who}; its worker was asked to stop"
+    sentence = f"being {who}; what runs was asked to stop"
     return Reason(code=ReasonCode.STOPPING, sentence=f"is {sentence}", group_sentence=f"are {sentence}", data=data)
 
 
