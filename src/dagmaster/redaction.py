@@ -42,7 +42,9 @@ def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
     match outcome:
         case Succeeded():
             output, metrics = _redact_json(outcome.output, redact), _redact_json(outcome.metrics, redact)
-            added = _redact_json(outcome.added, redact) if outcome.added is not None else None
+            added = outcome.added
+            if added is not None:
+                added = added.map_json(lambda body: _redact_json(body, redact))
             return replace(outcome, output=output, metrics=metrics, added=added)
         case Failed():
             ours = {key: _redact_json(item, redact) for key, item in outcome.error.items() if key in _OUR_KEYS}

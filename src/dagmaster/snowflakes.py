@@ -60,14 +60,28 @@ class UnleasedSnowflakes:
         self._machine = chance.randrange(LEASED_MACHINES, _MACHINES) << 12
         self._offset = chance.randrange(_SEQUENCES)
         self._next = 0
+        self._millisecond = -1
+        self._block = iter(range(0))
 
     def new(self) -> int:
         """Return the next id."""
-        ticks = (((time.time_ns() // 1_000_000) - EPOCH_MS) << 12) + self._offset
+        # Most ids are the next of the block of this millisecond: an iterator in C needs no lock.
+        if time.time_ns() // 1_000_000 == self._millisecond:
+            number = next(self._block, None)
+            if number is not None:
+                return number
+        return self._first_of_new_block()
+
+    def _first_of_new_block(self) -> int:
         with self._lock:
-            number = self._next + 1
-            self._next = number = max(ticks, number)
-        return (number >> 12 << 22) | self._machine | (number & 0xFFF)
+            millisecond = time.time_ns() // 1_000_000
+            first = max(((millisecond - EPOCH_MS) << 12) + self._offset, self._next)
+            moment, sequence = divmod(first, _SEQUENCES)
+            self._next = (moment + 1) * _SEQUENCES
+            number = (moment << 22) | self._machine | sequence
+            block = iter(range(number + 1, number + _SEQUENCES - sequence))
+            self._block, self._millisecond = block, millisecond
+        return number
 
 
 TASK_IDS: Final = UnleasedSnowflakes()

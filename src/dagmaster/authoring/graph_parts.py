@@ -23,7 +23,7 @@ from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.graph import Spec
     from dagmaster.json_types import JsonObject
@@ -52,14 +52,16 @@ def _make_encoder() -> Callable[[Any], str]:
     return lambda value: "".join(chunks(value, 0))
 
 
-_encode: Final = _make_encoder()
+encode_json: Final = _make_encoder()
+"""Encodes a value as JSON without NaN; raises TypeError, ValueError or RecursionError if it cannot."""
 
 
 @dataclass(slots=True)
 class TaskPart:
     """A task. `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path].
 
-    A node that collects results (`sources` of its definition) waits for them without a dependency for each.
+    A node that collects results (`sources` of its definition) waits for them without a dependency for each. `params`:
+    those of the task as JSON, if they are not part of the definition, which many tasks may share.
     """
 
     id: int
@@ -67,7 +69,12 @@ class TaskPart:
     definition: JsonObject
     name: str | None = None
     group: int | None = None
-    references: list[list[Any]] = field(default_factory=list)
+    references: Sequence[Sequence[Any]] = ()
+    params: str | None = None
+
+    def with_params(self) -> JsonObject:
+        """Return the definition with the params."""
+        return self.definition if self.params is None else {**self.definition, "params": json.loads(self.params)}
 
 
 @dataclass(slots=True)
@@ -99,7 +106,7 @@ class GraphPart:
 
     def to_json(self) -> JsonObject:
         """Return the part as JSON."""
-        tasks: list[Any] = [[t.id, t.label, t.definition, t.name, t.group, t.references] for t in self.tasks]
+        tasks: list[Any] = [[t.id, t.label, t.with_params(), t.name, t.group, t.references] for t in self.tasks]
         return {
             "tasks": tasks,
             "groups": [[group.id, group.name, group.parent] for group in self.groups],
@@ -120,6 +127,10 @@ class GraphPart:
             {int(number): str(name) for number, name in body["known"]},
         )
 
+    def map_json(self, change: Callable[[JsonObject], JsonObject]) -> GraphPart:
+        """Return the part with changed values."""
+        return GraphPart.from_json(change(self.to_json()))
+
     def digest(self) -> str:
         """Return a digest of the part that does not depend on the ids in it: the same calls make the same part."""
         ids = [*(group.id for group in self.groups), *(task.id for task in self.tasks)]
@@ -127,7 +138,7 @@ class GraphPart:
         places |= {number: -1 - place for place, number in enumerate(self.known)}
         tasks = []
         for task in self.tasks:
-            definition: dict[str, Any] = dict(task.definition)
+            definition: dict[str, Any] = dict(task.with_params())
             sources = [places[source] for source in definition.pop("sources", ())]
             references = [[path, places[source], *inner] for path, source, *inner in task.references]
             tasks.append([task.label, definition, sources, task.name, places.get(task.group or 0), references])
@@ -142,19 +153,14 @@ class GraphPart:
         `is_outline`: without definitions that say nothing about dependencies, to check the rest.
         """
         names = self.names(number)
+        heads: dict[int, str] = {}
         nodes = []
         for task in self.tasks:
-            name = names[task.id]
-            definition: dict[str, Any] = task.definition
-            if task.references:
-                references = [[path, _known(names, source), *inner] for path, source, *inner in task.references]
-                definition = {**definition, "references": references}
-            if "sources" in definition:
-                sources: Any = definition["sources"]
-                definition = {**definition, "sources": [_known(names, source) for source in sources]}
+            name, text = names[task.id], ""
+            if not is_outline or "sources" in task.definition:
+                text = _definition_text(task, names, heads)
             group = None if task.group is None else _known(names, task.group)
-            is_left_out = is_outline and "sources" not in definition
-            nodes.append(NodeRecord(task.id, name, group, "" if is_left_out else _to_json(name, definition)))
+            nodes.append(NodeRecord(task.id, name, group, text))
         groups = [
             GroupRecord(group.id, group.name, None if group.parent is None else _known(names, group.parent))
             for group in self.groups
@@ -211,13 +217,16 @@ class GraphPart:
                 raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
             taken.add(name)
             names[number_of] = name
+        unnamed = [task for task in self.tasks if task.name is None]
+        stems = {label: _stem(label, number) for label in {task.label for task in unnamed}}
         counters: dict[str, Iterator[int]] = {}
-        stems: dict[str, str] = {}
-        for task in self.tasks:
-            if task.name is None:
-                stem = stems.get(task.label) or stems.setdefault(task.label, _stem(task.label, number))
-                names[task.id] = name = _next_name(stem, counters, taken, is_first=number == 1)
-                taken.add(name)
+        if number > 1 and not taken:
+            # Each name is a stem and a number, and nothing else has a name: two are equal only if both parts are.
+            counters = {stem: count(1) for stem in stems.values()}
+            return {task.id: f"{(stem := stems[task.label])}_{next(counters[stem])}" for task in unnamed}
+        for task in unnamed:
+            names[task.id] = name = _next_name(stems[task.label], counters, taken, is_first=number == 1)
+            taken.add(name)
         return names
 
 
@@ -275,8 +284,27 @@ def _known(names: Mapping[int, str], number: int) -> str:
     return name
 
 
+def _definition_text(task: TaskPart, names: Mapping[int, str], heads: dict[int, str]) -> str:
+    """Return the definition of a task as JSON: first what many have in common, which is in `heads`, then the params."""
+    definition, params = task.definition, task.params
+    if "sources" in definition:
+        sources: Any = definition["sources"]
+        definition = {**definition, "sources": [_known(names, source) for source in sources]}
+    if params is None:
+        text = _to_json(names[task.id], definition)
+    else:
+        head = heads.get(id(definition))
+        if head is None:
+            head = heads[id(definition)] = _to_json(names[task.id], definition)[:-1]
+        text = f'{head}, "params": {params}}}'
+    if not task.references:
+        return text
+    references = [[path, _known(names, source), *inner] for path, source, *inner in task.references]
+    return f'{text[:-1]}, "references": {encode_json(references)}}}'
+
+
 def _to_json(name: str, definition: Mapping[str, Any]) -> str:
     try:
-        return _encode(definition)
+        return encode_json(definition)
     except (TypeError, ValueError, RecursionError) as error:
         raise NodesRejected(f"the kwargs of {name} are not JSON: {error}") from None

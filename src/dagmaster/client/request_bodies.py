@@ -65,7 +65,7 @@ def graph_lines(part: GraphPart, job: Mapping[str, Any] | None = None) -> bytes:
 
 
 def _task_line(task: TaskPart) -> dict[str, Any]:
-    definition: dict[str, Any] = task.definition
+    definition: dict[str, Any] = task.with_params()
     if "sources" in definition:
         definition = {**definition, "sources": [str(source) for source in definition["sources"]]}
     line = _without_none(

@@ -319,9 +319,12 @@ def _add_nodes(step: Step, batch: NodeBatch) -> None:
     if job.status is JobStatus.PENDING:
         return
     # All are counted before the first is skipped: a skip notifies the others itself.
-    for node, outcome in [(node, _count_leaves(job, node)) for node in (*growth.new, *growth.changed)]:
+    nodes = (*growth.new, *growth.changed)
+    outcomes = [SATISFIED if node.spec.requires is None else _count_leaves(job, node) for node in nodes]
+    waiting = job.backlog or ()
+    for node, outcome in zip(nodes, outcomes, strict=True):
         if outcome == SATISFIED:
-            if node.id not in job.backlog:
+            if node.id not in waiting:
                 step.ready.append(node)
             continue
         job.backlog.discard(node.id)
@@ -338,11 +341,12 @@ def _backlog_due(step: Step, _: BacklogDue) -> None:
 
 def _count_leaves(job: Job, node: Node) -> int:
     """Count the leaves that are settled already; return the outcome of the whole expression."""
-    if node.spec.requires is None:
-        return SATISFIED
     outcome = OPEN
     for leaf, gate in job.leaves(node.id):
-        settled = leaf_outcome(job.nodes[leaf.node], leaf.branch)
+        source = job.nodes[leaf.node]
+        if source.status is NodeStatus.PENDING:
+            continue
+        settled = leaf_outcome(source, leaf.branch)
         if settled != OPEN:
             # Even once the outcome is known: `upstream` reads every gate.
             outcome = job.record_leaf(node.id, gate, settled) or outcome

@@ -81,6 +81,6 @@ def can_wait(job: Job, node: Node) -> bool:
     `any_of` some are not, and `upstream` is the one that was first when the node started.
     """
     spec = node.spec
-    if node.parent is not None or not isinstance(spec, TaskSpec):
+    if node.parent is not None or type(spec) is not TaskSpec:
         return False
     return spec.requires is None or not any(gate.kind is GateKind.ANY for gate in job.gates(node.id))

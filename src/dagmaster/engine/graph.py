@@ -82,9 +82,8 @@ class OnTimeout(StrEnum):
     FAIL = "fail"
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One dependency: a node, or one branch of a conditional."""
+class Leaf(NamedTuple):
+    """One dependency: a node, or one branch of a conditional. A tuple: a node may have 100,000 of them."""
 
     node: str
     branch: str | None = None
@@ -101,7 +100,10 @@ class Gate:
         """Return the leaves, in source order."""
         leaves: list[Leaf] = []
         for member in self.members:
-            leaves += [member] if isinstance(member, Leaf) else member.leaves()
+            if isinstance(member, Leaf):
+                leaves.append(member)
+            else:
+                leaves += member.leaves()
         return leaves
 
 
@@ -307,8 +309,17 @@ class Wiring:
 
     def _add_leaves(self, node_id: str, requires: Gate) -> None:
         self.gates[node_id], self.leaves[node_id] = flatten(requires)
+        dependents = self.dependents
+        # A node may collect the results of 100,000 others, which have the same dependent.
+        shared: dict[tuple[int, str | None], Dependent] = {}
         for leaf, gate in self.leaves[node_id]:
-            self.dependents.setdefault(leaf.node, []).append(Dependent(node_id, gate, leaf.branch))
+            key = (gate, leaf.branch)
+            dependent = shared.get(key) or shared.setdefault(key, Dependent(node_id, gate, leaf.branch))
+            known = dependents.get(leaf.node)
+            if known is None:
+                dependents[leaf.node] = [dependent]
+            else:
+                known.append(dependent)
 
     def replace(self, spec: Spec) -> None:
         """Change what a node waits for. Its other properties are the same."""

@@ -67,14 +67,19 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
     assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
     filled = _filled_groups(graph.specs, batch)
     growth = Growth([], [])
-    nodes, new, changed = job.nodes, growth.new, growth.changed
-    for spec in linked.values():
-        _put(graph.specs, graph.wiring, spec, filled)
-        if spec.id in filled:
+    nodes, specs, wiring = job.nodes, graph.specs, graph.wiring
+    for node_id, spec in linked.items():
+        if node_id not in nodes:
+            specs[node_id] = spec
+            wiring.add(spec)
+            growth.new.append(job.put(spec))
+            continue
+        _put(specs, wiring, spec, filled)
+        if node_id in filled:
             # Its count of settled members stays.
-            nodes[spec.id].spec = spec
+            nodes[node_id].spec = spec
         else:
-            (changed if spec.id in nodes else new).append(job.put(spec))
+            growth.changed.append(job.put(spec))
     return growth
 
 

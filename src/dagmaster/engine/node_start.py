@@ -41,7 +41,7 @@ def start(step: Step, node: Node) -> None:
     """Start a node that is ready."""
     if node.status is NodeStatus.PENDING:
         step.move(node, Move.READY)
-        if node.parent is None:
+        if node.parent is None and node.spec.requires is not None:
             node.upstream = _upstream(step.job, node)
     spec = node.spec
     if isinstance(spec, TaskSpec):

@@ -11,7 +11,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
+
+    from dagmaster.json_types import JsonObject
 
 
 class MemberKind(StrEnum):
@@ -62,6 +64,19 @@ class StoredBatch(BatchRows):
 
     number: int = 0
     accepted_order: int | None = None
+
+
+class UnstoredNodes(Protocol):
+    """Nodes without the number of a batch: see `authoring.graph_parts`."""
+
+    def to_json(self) -> JsonObject:
+        """Return them as JSON."""
+
+    def map_json(self, change: Callable[[JsonObject], JsonObject]) -> UnstoredNodes:
+        """Return them with changed values."""
+
+    def to_rows(self, number: int) -> BatchRows:
+        """Return the rows of the batch of this number."""
 
 
 class BatchKey(NamedTuple):

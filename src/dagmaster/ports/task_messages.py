@@ -6,7 +6,7 @@ The message is a public, versioned JSON document: other programs may write and r
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
@@ -14,6 +14,9 @@ from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.text_format import format_rfc3339
+
+if TYPE_CHECKING:
+    from dagmaster.ports.added_nodes import UnstoredNodes
 
 VERSION = 1
 """Of the message. Keys may be added within a version: a reader ignores those it does not know."""
@@ -97,8 +100,8 @@ class Succeeded(_Ended):
 
     output: Any
     metrics: dict[str, Any] = field(default_factory=dict)
-    added: dict[str, Any] | None = None
-    """Nodes that the handler added to its job, as JSON: see `authoring.graph_parts`."""
+    added: UnstoredNodes | None = None
+    """Nodes that the handler added to its job."""
 
 
 @dataclass(slots=True)

@@ -89,7 +89,7 @@ def _with_nodes(outcome: Outcome, context: HandlerContext) -> Outcome:
             context.added.check()
     except NodesRejected as error:
         return failed("added_nodes", f"its nodes cannot be added: {error}", permanent=True)
-    outcome.added = context.added.to_json()
+    outcome.added = context.added
     return outcome
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from dagmaster.json_types import JsonObject
+    from dagmaster.ports.added_nodes import UnstoredNodes
 
 _LENGTH = struct.Struct("!I")
 
@@ -113,7 +114,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> JsonObject:
 def encode_outcome(outcome: Outcome) -> JsonObject:
     """Return the message for an outcome. A handler process releases no tasks."""
     if isinstance(outcome, Succeeded):
-        added = {} if outcome.added is None else {"added": outcome.added}
+        added = {} if outcome.added is None else {"added": outcome.added.to_json()}
         return {"succeeded": outcome.output, "metrics": outcome.metrics, **added}
     if isinstance(outcome, Failed):
         return {"failed": outcome.error, "permanent": outcome.permanent}
@@ -128,7 +129,8 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | AddNodesRequest | Su
     if "checkpoint" in body:
         return Checkpoint.from_json(body["checkpoint"])
     if "succeeded" in body:
-        return Succeeded(body["succeeded"], dict(body["metrics"]), body.get("added"))
+        added = body.get("added")
+        return Succeeded(body["succeeded"], dict(body["metrics"]), None if added is None else _read_nodes(added))
     if "add_nodes" in body:
         return AddNodesRequest(int(body["call"]), dict(body["add_nodes"]))
     if "ready" in body:
@@ -136,3 +138,10 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | AddNodesRequest | Su
     if "unavailable" in body:
         return Ready(str(body["unavailable"]))
     return Failed(dict(body["failed"]), bool(body["permanent"]))
+
+
+def _read_nodes(body: dict[str, Any]) -> UnstoredNodes:
+    # Here: most tasks add none, and a handler process reads no such message.
+    from dagmaster.authoring.graph_parts import GraphPart
+
+    return GraphPart.from_json(body)

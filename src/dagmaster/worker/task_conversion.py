@@ -164,9 +164,7 @@ def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: 
         running_seconds=outcome.running_seconds,
     )  # fmt: skip
     if outcome.added is not None:
-        from dagmaster.authoring.graph_parts import GraphPart
-
-        report.added_rows = GraphPart.from_json(outcome.added).to_rows
+        report.added_rows = outcome.added.to_rows
     return report
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.garbage_collection import without_gc
-from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart
+from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
@@ -115,8 +115,9 @@ class _Collector:
     def __init__(
         self, job_id: int | None, default_queue: str | None, *, follows: bool, with_applied: bool, with_code: bool
     ) -> None:
-        # By entrypoint: 100,000 tasks of one function need one look at its source.
-        self.fingerprints: dict[str, str] | None = {} if with_code else None
+        self.with_code = with_code
+        # What tasks have in common: 100,000 of one function share one definition, and need one look at its source.
+        self.common: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
         self.job_id = job_id
         self.with_applied = with_applied
         self.default_queue = default_queue
@@ -129,17 +130,20 @@ class _Collector:
         self.parts: dict[int, TaskPart] = {}
 
     def visit_all(self, items: list[GraphItem]) -> None:
-        self.pending = items[::-1]
-        seen, with_applied = self.seen, self.with_applied
-        while self.pending:
-            item = self.pending.pop()
+        pending = self.pending = items[::-1]
+        seen, new, with_applied = self.seen, self.new, self.with_applied
+        while pending:
+            item = pending.pop()
             if item.id in seen:
                 continue
             seen.add(item.id)
             if item.job_id is not None and not with_applied:
                 self._visit_known(item)
+                continue
+            new.append(item)
+            if type(item) is Task and item.group is None and item.next is None:
+                self._visit_task(item)
             else:
-                self.new.append(item)
                 self._visit_new(item)
 
     def _visit_known(self, item: GraphItem) -> None:
@@ -183,30 +187,30 @@ class _Collector:
                 f"task {task.label} ({task.entrypoint}) has no queue: give it queue=, write @task(queue=), or set"
                 " DAGMASTER_PYTHON_QUEUE"
             )
+        # `retry` is compared by identity: it is that of the function, for most tasks.
+        key = (task.entrypoint, queue, id(task.retry), task.timeout_seconds, task.allow_failure)
+        stem, definition = self.common.get(key) or self.common.setdefault(key, (task.stem, self._define(task, queue)))
+        group, previous = task.group, task.previous
+        part = TaskPart(task.id, stem, definition, task.name, None if group is None else group.id)
+        self.parts[task.id] = part
+        references = _read_kwargs(task, part)
+        if references:
+            part.references = [[path, source.id, *_within(source)] for path, source in references]
+            previous = [*(previous or ()), *(source for _, source in references)]
+        if previous is not None:
+            self._add_edges(task, previous)
+
+    def _define(self, task: Task, queue: str) -> dict[str, Any]:
+        """Return the definition of a task without its params."""
         definition: dict[str, Any] = {"handler": task.entrypoint, "queue": queue}
-        part = self.parts[task.id] = TaskPart(
-            task.id, task.stem, definition, task.name, None if task.group is None else task.group.id
-        )
         if task.retry is not None:
             definition["retry"] = task.retry
         if task.timeout_seconds is not None:
             definition["timeout_seconds"] = task.timeout_seconds
         if task.allow_failure:
             definition["allow_failure"] = True
-        if self.fingerprints is not None:
-            fingerprint = self.fingerprints.get(task.entrypoint)
-            if fingerprint is None:
-                fingerprint = self.fingerprints[task.entrypoint] = _fingerprint(task)
-            if fingerprint:
-                definition["code_fingerprint"] = fingerprint
-        # Last: the owner of the job reads the rest, which many tasks have in common, once.
-        references = _fill_params(task, definition)
-        previous = task.previous
-        if references:
-            part.references = [[path, source.id, *_within(source)] for path, source in references]
-            previous = [*(previous or ()), *(source for _, source in references)]
-        if previous is not None:
-            self._add_edges(task, previous)
+        fingerprint = _fingerprint(task) if self.with_code else ""
+        return {**definition, "code_fingerprint": fingerprint} if fingerprint else definition
 
     def _add_edges(self, item: GraphItem, previous: list[GraphItem]) -> None:
         dependencies, pending, kind = self.part.dependencies, self.pending, _KINDS[item.kind]
@@ -252,38 +256,32 @@ def _collector_part(item: ResultCollector) -> TaskPart:
 # ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _fill_params(task: Task, definition: dict[str, Any]) -> list[tuple[list[str | int], GraphItem]] | None:
+def _read_kwargs(task: Task, part: TaskPart) -> list[tuple[list[str | int], GraphItem]] | None:
     """Set the params of a task; return where results of other tasks stand in them."""
     kwargs = task.kwargs
-    if type(kwargs) is dict:
-        lists = None
-        for name, value in kwargs.items():
-            kind = type(value)
-            if type(name) is not str or "\0" in name:
-                break
-            if kind is list and _is_plain_list(value):
-                lists = {name: list(value)} if lists is None else {**lists, name: list(value)}
-            elif kind not in _SIMPLE and not _is_plain_text(value):
-                break
-        else:
-            if kwargs:
-                definition["params"] = kwargs if lists is None else {**kwargs, **lists}
-            return None
+    text = _flat_json(kwargs) if type(kwargs) is dict else None
+    if text is not None:
+        part.params = text if kwargs else None
+        return None
     references: list[tuple[list[str | int], GraphItem]] = []
-    definition["params"] = _Kwargs(task, references).read(kwargs)
+    part.params = encode_json(_Kwargs(task, references).read(kwargs))
     return references
 
 
-def _is_plain_text(value: Any) -> bool:
-    return type(value) is str and value.isascii() and "\0" not in value
+def _flat_json(kwargs: dict[Any, Any]) -> str | None:
+    """Return simple kwargs as JSON; None if they have to be read value by value.
 
-
-def _is_plain_list(values: list[Any]) -> bool:
-    """Return whether a list is JSON as it is, for the most common ones: without a call in Python for each value."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return all(map(isfinite, values))
-    return kinds <= _SIMPLE or (kinds == {str} and _is_plain_text("".join(values)))
+    What JSON would change in silence is read so: a mapping, whose keys may be other than text, many levels, and
+    characters that cannot be stored.
+    """
+    try:
+        text = encode_json(kwargs)
+        # Raises TypeError if a key is not text.
+        "".join(kwargs)
+    except (TypeError, ValueError, RecursionError):
+        return None
+    is_deep = len(text) >= 2 * _MAX_DEPTH and text.count("[") > _MAX_DEPTH
+    return None if is_deep or "\\u" in text or text.find("{", 1) > 0 else text
 
 
 class _Kwargs:
@@ -320,6 +318,8 @@ class _Kwargs:
         if isinstance(value, str | int):
             # An enum with such values, as JSON has it.
             return self._text(str.__str__(value)) if isinstance(value, str) else int(value)
+        if isinstance(value, float):
+            return self._value(float(value))
         raise self._reject(value, f"is not JSON: a {kind.__name__}")
 
     def _at(self, key: str | int, value: Any) -> Any:

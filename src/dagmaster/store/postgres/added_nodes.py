@@ -47,8 +47,8 @@ async def load_batches(
     if not batches:
         return []
     params["numbers"] = list(batches)
-    for batch, *columns in await connection.fetch(SQL["load_added_nodes"], params):
-        batches[batch].nodes.append(NodeRecord(*columns))  # type: ignore[attr-defined]
+    for batch, number, node_id, group, definition in await connection.fetch(SQL["load_added_nodes"], params):
+        batches[batch].nodes.append(NodeRecord(number, node_id, group, definition))  # type: ignore[attr-defined]
     for batch, *columns in await connection.fetch(SQL["load_groups"], params):
         batches[batch].groups.append(GroupRecord(*columns))  # type: ignore[attr-defined]
     for batch, source, source_id, target, target_id in await connection.fetch(SQL["load_dependencies"], params):
@@ -68,7 +68,8 @@ def copies_of(job_id: int, number: int, rows: BatchRows) -> list[Copy]:
         (
             table,
             ("job_id", "batch", "position", *columns),
-            [(job_id, number, position, *record) for position, record in enumerate(records)],
+            # Read once, while the driver sends the rows before.
+            ((job_id, number, position, *record) for position, record in enumerate(records)),
         )
         for table, columns, records in tables
         if records

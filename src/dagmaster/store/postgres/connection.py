@@ -33,13 +33,13 @@ from dagmaster.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.store.postgres.named_queries import Query
 
-    Copy = tuple[str, Sequence[str], Sequence[tuple[Any, ...]]]
-    """A table, its columns, and rows to copy into it."""
+    Copy = tuple[str, Sequence[str], Iterable[tuple[Any, ...]]]
+    """A table, its columns, and rows to copy into it, which are read once."""
 
 _LOST: Final = (
     OSError,

@@ -269,7 +269,7 @@ def named(word: str) -> Graph:
 
 
 def node(node_id: str) -> Leaf:
-    return dataclasses.replace(branch_of(node_id, ""), branch=None)
+    return branch_of(node_id, "")._replace(branch=None)
 
 
 def with_specs(*specs: Spec) -> Graph:

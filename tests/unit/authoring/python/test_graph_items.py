@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,8 +17,8 @@ from dagmaster.authoring.graph_parts import GraphPart, check_part
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.engine.graph import Gate, GateKind, Leaf, TaskSpec
 from dagmaster.errors import HandlerInvalid, NodesRejected
-from dagmaster.ports.added_nodes import BatchRows, NodeRecord
-from dagmaster.snowflakes import LEASED_MACHINES, UnleasedSnowflakes
+from dagmaster.ports.added_nodes import BatchRows, MemberKind, NodeRecord
+from dagmaster.snowflakes import LEASED_MACHINES, UnleasedSnowflakes, time_of
 
 
 def f(**kwargs: Any) -> Any:
@@ -25,6 +28,17 @@ def f(**kwargs: Any) -> Any:
 @task(queue="light", retry=7, timeout_seconds=30)
 def light(x: int = 0) -> int:
     return x
+
+
+class Meters(float):
+    """A float of its own class, as NumPy has them."""
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
 
 
 def tasks(count: int) -> list[Task]:
@@ -175,7 +189,7 @@ def test_a_task_in_the_arguments_is_its_result_and_a_dependency():
     a, b = tasks(2)
     c = create_task("m.f", {"data": a, "more": {"list": [1, b]}}, name="c")
     task_part = part(c).tasks[-1]
-    assert task_part.definition["params"] == {"data": None, "more": {"list": [1, None]}}
+    assert task_part.with_params()["params"] == {"data": None, "more": {"list": [1, None]}}
     assert task_part.references == [[["data"], a.id], [["more", "list", 1], b.id]]
     assert edges(c) == {("t0", "c"), ("t1", "c")}
 
@@ -193,8 +207,8 @@ def test_a_collector_in_the_arguments_is_the_list_of_results():
 
 def test_text_is_a_value_and_never_a_template():
     made = part(create_task("m.f", {"text": "{{ inputs.x }} {% raise %}"}))
-    assert made.tasks[0].definition["params"] == {"text": "{{ inputs.x }} {% raise %}"}
-    assert made.tasks[0].references == []
+    assert made.tasks[0].with_params()["params"] == {"text": "{{ inputs.x }} {% raise %}"}
+    assert not made.tasks[0].references
 
 
 @pytest.mark.parametrize(
@@ -274,6 +288,18 @@ def test_ids_grow_and_have_a_machine_id_that_is_never_leased():
     assert {number >> 12 & 1023 for number in ids} <= set(range(LEASED_MACHINES, 1024))
 
 
+def test_ids_of_several_threads_differ_and_have_their_time():
+    source = UnleasedSnowflakes()
+    before = time.time()
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda _: [source.new() for _ in range(20_000)], range(4)))
+    assert len({number for ids in made for number in ids}) == 80_000
+    assert all(ids == sorted(ids) for ids in made)
+    # A burst may use up ids of the following milliseconds: 80,000 are 20 of them.
+    assert before - 0.001 <= time_of(str(min(ids[0] for ids in made)))
+    assert time_of(str(max(ids[-1] for ids in made))) <= time.time() + 0.1
+
+
 def test_a_forked_process_chooses_again():
     source = UnleasedSnowflakes()
     states = set()
@@ -315,11 +341,49 @@ def test_a_definition_in_another_order_is_read_too():
     assert (spec.params.source, spec.queue, spec.retry.max_attempts) == ({"n": 1}, "q", 2)
 
 
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"text": "a\\u0000b é 😀"},
+        {"pair": (1, (2.5, None)), "flag": True},
+        {"nested": {"a": [{"b": "{"}]}},
+        {"deep": [[[[[["x"]]]]]] * 40},
+        {"enum": MemberKind.TASK, "number": Meters(0.5)},
+    ],
+)
+def test_kwargs_are_the_json_of_their_values(kwargs):
+    (made,) = part(create_task("m.f", kwargs)).tasks
+    assert made.with_params()["params"] == json.loads(json.dumps(kwargs))
+
+
+@pytest.mark.parametrize("kwargs", [{1: 2}, {"a": {1: 2}}, {"a": [[{None: 2}]]}, {"a": nested(101)}])
+def test_kwargs_that_json_would_change_or_not_hold_are_rejected(kwargs):
+    with pytest.raises(NodesRejected, match="task f"):
+        part(create_task("m.f", kwargs))
+
+
+def test_names_of_a_later_batch_differ_although_functions_have_similar_names():
+    made = part(*(create_task(name) for name in ("m.f", "m.f_1", "n.f", "m.f.g", "m.f_b2", "m.f", "m.f_1")))
+    names = list(made.names(2).values())
+    assert names == ["f_b2_1", "f_1_b2_1", "f_b2_2", "g_b2_1", "f_b2_b2_1", "f_b2_3", "f_1_b2_2"]
+    assert len(set(made.names(1).values())) == len(names)
+
+
+def test_tasks_of_one_function_have_its_options_or_their_own():
+    made = part(create_task(light, {"x": 0}), create_task(light, {"x": 1}), create_task(light, {"x": 2}, retry=5))
+    found = [
+        (spec.params.source, spec.retry.max_attempts, spec.queue)
+        for spec in read_batch(made.to_rows(1)).specs
+        if isinstance(spec, TaskSpec)
+    ]
+    assert found == [({"x": 0}, 7, "light"), ({"x": 1}, 7, "light"), ({"x": 2}, 5, "light")]
+
+
 def test_lists_in_kwargs_are_copied():
     values = [1, 2]
     made = part(create_task("m.f", {"chunk": values}))
     values.append(3)
-    assert made.tasks[0].definition["params"] == {"chunk": [1, 2]}
+    assert made.tasks[0].with_params()["params"] == {"chunk": [1, 2]}
 
 
 @pytest.mark.parametrize("value", [[1.0, float("nan")], ["x", "a\0b"], [1, object()]])
