@@ -262,6 +262,9 @@ async def test_an_output_that_is_a_blob_is_read_from_it(world):
     await played.gather()
     assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): large}
     assert await played.orchestrator.resolve_value(JsonText(ref="a/blob")) == large
+    assert await played.orchestrator.blob_bytes(played.job_id, ["a", "b", "none"]) == len(large) + 2
+    reported = [JsonText(ref="a/blob"), JsonText("[1]"), JsonText(ref="gone")]
+    assert await played.orchestrator.blob_bytes(played.job_id, [], reported) == len(large) + 2
     assert await played.orchestrator.resolve_value(JsonText("[1]")) == [1]
 
 

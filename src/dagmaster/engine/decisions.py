@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -27,10 +27,14 @@ REPORTED: Final = _Reported()
 
 @dataclass(slots=True)
 class Need:
-    """Load these values and answer with `ValuesLoaded`. Without a node: for the job's outputs."""
+    """Load these values and answer with `ValuesLoaded`. Without a node: for the job's outputs.
+
+    `max_bytes`: answer with `ResolutionFailed` if they are larger together, and load none.
+    """
 
     node: str | None
     refs: tuple[tuple[str | int, ...], ...]
+    max_bytes: int | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -25,6 +25,8 @@ IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 _NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 MAX_LAST_NODES: Final = 100
 """Of how many last nodes the outputs are the result of a job whose graph was built in code; of more, it has none."""
+MAX_RESULT_BYTES: Final = 32 * 1024 * 1024
+"""How large these outputs may be together: nothing asked for them, and the owner has to read them."""
 
 
 def cancel_remaining(step: Step) -> None:
@@ -70,9 +72,14 @@ def finish_if_done(step: Step) -> None:
     else:
         refs = _result_refs(job)
         if refs:
-            step.out.append(Need(None, refs))
+            step.out.append(Need(None, refs, None if _has_author(job) else MAX_RESULT_BYTES))
         else:
             compute_result(step, {})
+
+
+def _has_author(job: Job) -> bool:
+    """Return whether the definition of a workflow says what the result is; of a graph in code it is what came last."""
+    return job.graph.outputs is not None or bool(job.graph.result_nodes)
 
 
 def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
@@ -106,8 +113,7 @@ def compute_result(step: Step, scope: Mapping[str, JsonValue]) -> None:
 
 def fail_result(step: Step, error: JsonObject) -> None:
     """Fail the job because its result cannot be computed; a result that no author asked for is null instead."""
-    graph = step.job.graph
-    if graph.outputs is not None or graph.result_nodes:
+    if _has_author(step.job):
         finish(step, Move.FAIL, error=error)
     else:
         finish(step, Move.COMPLETE)
@@ -123,7 +129,7 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
     try:
         check_size(result, "the result")
     except EvaluationFailed:
-        if job.graph.outputs is not None or job.graph.result_nodes:
+        if _has_author(job):
             raise
         # No author asked for it: the outputs are there, one by one.
         return None

@@ -117,6 +117,10 @@ class _DryRunValues:
         """Return a value from its text or from its blob."""
         return await self._results.resolve_value(value)
 
+    async def blob_bytes(self, _job_id: str, _node_ids: Collection[str], _reported: Collection[JsonText] = ()) -> int:
+        """Return 0: a dry run has no result."""
+        return 0
+
     async def _child_outputs(self, fan_out_id: str) -> list[JsonValue]:
         fan_out = None if self.job is None else self.job.nodes[fan_out_id]
         children = fan_out.children[: fan_out.expanded] if isinstance(fan_out, FanOut) else []

@@ -148,6 +148,10 @@ class CachedValues:
         """Read a value that is not stored yet."""
         return await self._store.resolve_value(value)
 
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return the size of outputs that are blobs."""
+        return await self._store.blob_bytes(job_id, node_ids, reported)
+
     def _cache(self, loaded: Mapping[ValueKey, Any]) -> None:
         nodes = self._owned.job.nodes
         for key, value in loaded.items():

@@ -230,6 +230,7 @@ class _Turn:
         """Answer needs and resolve params until nothing is left."""
         while self.needs or self.unresolved:
             needs, self.needs = self.needs, deque()
+            needs = await self._without_too_large(needs)
             unresolved, self.unresolved = self.unresolved, []
             try:
                 await self._load(needs, unresolved)
@@ -247,6 +248,26 @@ class _Turn:
         self.scopes.clear()
         if self.reuse is not None:
             self.reuse.clear()
+
+    async def _without_too_large(self, needs: deque[Need]) -> deque[Need]:
+        """Return the needs that are answered; the others are for values that are larger than they may be."""
+        if all(need.max_bytes is None for need in needs):
+            return needs
+        loadable: deque[Need] = deque()
+        for need in needs:
+            size = 0 if need.max_bytes is None else await self._blob_bytes([str(ref[1]) for ref in need.refs])
+            if need.max_bytes is not None and size > need.max_bytes:
+                message = f"the outputs have {size:,} bytes, and {need.max_bytes:,} are loaded at most"
+                self.collect(advance(self.job, ResolutionFailed(need.node, "", message), self.now))
+            else:
+                loadable.append(need)
+        return loadable
+
+    async def _blob_bytes(self, node_ids: list[str]) -> int:
+        fresh = self.result.outputs
+        stored = [node_id for node_id in node_ids if node_id not in fresh]
+        reported = [fresh[node_id] for node_id in node_ids if isinstance(fresh.get(node_id), JsonText)]
+        return await self.values.blob_bytes(self.job.id, stored, reported)
 
     async def _reuse_results(self) -> None:
         """Complete nodes with reusable results, all in one read; start those whose result is gone."""

@@ -39,3 +39,6 @@ class Values(Protocol):
 
     async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return the value of a reported output that is not committed yet."""
+
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""

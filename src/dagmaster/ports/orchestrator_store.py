@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.ids import Ids
     from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.node_values import ValueKey
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
 
@@ -77,6 +78,9 @@ class OrchestratorStore(ReusableResults, Protocol):
 
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Load values: see `ports.node_values.Values`."""
+
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""
 
     async def owned_job_ids(self) -> set[str]:
         """Return the ids of the jobs that this orchestrator owns."""

@@ -284,6 +284,23 @@ async def test_the_results_of_several_last_tasks_are_the_result_by_their_nodes(c
     assert run_job_test(job).result == {"give": 2, "none": None, "later": 1}
 
 
+@pytest.mark.parametrize(("max_bytes", "has_result"), [(150_000, False), (300_000, True)])
+def test_last_results_that_are_large_together_are_not_loaded(
+    max_bytes: int, has_result: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("dagmaster.engine.job_completion.MAX_RESULT_BYTES", max_bytes)
+
+    @in_memory
+    async def story(context: OrchContext) -> None:
+        last = [create_task(give, {"value": letter * 100_000}, name=letter) for letter in "ab"]
+        job = run_job_test(await context.create_job("large", last))
+        assert job.status is JobStatus.COMPLETED
+        assert job.result == ({"a": "a" * 100_000, "b": "b" * 100_000} if has_result else None)
+        assert (await get_task(last[0].id)).result == "a" * 100_000
+
+    story()
+
+
 @in_memory
 async def test_a_worker_with_other_code_than_the_submitter_reports_both_fingerprints(context: OrchContext):
     task = create_task(give)

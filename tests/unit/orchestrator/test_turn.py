@@ -32,6 +32,9 @@ class Desk:
     async def resolve_value(self, value: Any) -> Any:
         return await self.store.resolve_value(value)
 
+    async def blob_bytes(self, job_id: str, node_ids: Any, reported: Any = ()) -> int:
+        return await self.store.blob_bytes(job_id, node_ids, reported)
+
     def turn(self, *events: EngineEvent, reported: dict[tuple[str, int], Any] | None = None) -> TurnResult:
         scopes = ExpressionScopes(self.job, self.inputs, {})
         work = run_turn(self.job, events, reported=reported or {}, scopes=scopes, values=self, now=0.0)

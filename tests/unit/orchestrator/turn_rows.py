@@ -80,6 +80,10 @@ class TurnRows:
         """Read a value that is not stored yet."""
         return value.value()
 
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return 0: there are no blobs."""
+        return 0
+
     def _outputs(self, stored: JobRows, fan_id: str) -> list[Any]:
         row = stored.nodes[fan_id]
         children = (stored.nodes[f"{fan_id}__{index}"] for index in range(row.expanded))

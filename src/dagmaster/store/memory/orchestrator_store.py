@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.output_blobs import sum_sizes
 from dagmaster.store.memory.database import Registration, add_event
 from dagmaster.store.memory.job_rows import claimed_job
 from dagmaster.store.memory.metrics import prune, roll_up
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.job_records import ClaimedJob
+    from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.output_blobs import OutputBlobs
     from dagmaster.ports.turn_records import Command, TaskResult, TurnCommit
     from dagmaster.snowflakes import Snowflakes
@@ -227,6 +229,12 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
             elif key.kind is ValueKind.OUTPUT and node.row.status is NodeStatus.COMPLETED:
                 values[key] = None if node.output is None else await self.resolve_value(node.output)
         return values
+
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
+        nodes = self._database.jobs[job_id].nodes
+        stored = [nodes[node_id].output for node_id in node_ids if node_id in nodes]
+        return await sum_sizes(self._blobs, [None if one is None else one.ref for one in (*stored, *reported)])
 
     async def _outputs(self, job: StoredJob, fan_id: str) -> list[JsonValue]:
         children = [node for node in job.nodes.values() if node.row.parent == fan_id]

@@ -12,6 +12,7 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.node_values import ValueKey, ValueKind
+from dagmaster.ports.output_blobs import sum_sizes
 from dagmaster.ports.turn_records import Command, TaskResult
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -219,6 +220,12 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
             if key.kind is ValueKind.OUTPUTS:
                 values[key] = await self._outputs_below(number, key.node)
         return values
+
+    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+        """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
+        params = {"job_id": int(job_id), "node_ids": list(node_ids)}
+        rows = await self._turns.fetch(_SQL["output_refs"], params) if node_ids else ()
+        return await sum_sizes(self._blobs, [*(row["output_ref"] for row in rows), *(one.ref for one in reported)])
 
     async def _outputs_below(self, job_id: int, fan_id: str) -> list[JsonValue]:
         params = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_AFTER_UNDERSCORE}"}

@@ -118,6 +118,11 @@ LIMIT :limit
 SELECT node_id, output, output_ref FROM dag_node_states
 WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED'
 
+-- name: output_refs
+-- The outputs of nodes that are blobs.
+SELECT output_ref FROM dag_node_states
+WHERE job_id = :job_id AND node_id = ANY(:node_ids::text[]) AND status = 'COMPLETED' AND output_ref IS NOT NULL
+
 -- name: load_fan_out_outputs
 -- The outputs of the children of a fan-out, at any depth. Its children's ids are a range.
 SELECT node_id, parent_node_id, fan_out_index, status, output, output_ref, expanded_count, source_count
