@@ -32,6 +32,21 @@ def loaded_function(name: str) -> Callable[..., Any] | None:
 
 def read_source(name: str) -> str | None:
     """Return the source of the function of an entrypoint from its file; None if there is none, or no certain one."""
+    found = _find(name)
+    if found is None:
+        return None
+    source, function = found
+    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+    return "".join(inspect.getblock(io.StringIO(source).readlines()[first - 1 :]))
+
+
+def find_definition(name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """Return the definition of the function of an entrypoint, as `read_source` finds it."""
+    found = _find(name)
+    return None if found is None else found[1]
+
+
+def _find(name: str) -> tuple[str, _Function] | None:
     module, _, function = name.rpartition(".")
     try:
         source = _read_module(module)
@@ -56,14 +71,13 @@ def _read_module(name: str) -> str | None:
     return loader.get_source(name) if isinstance(loader, SourceFileLoader) else None
 
 
-def _find_function(source: str, name: str) -> str | None:
+def _find_function(source: str, name: str) -> tuple[str, _Function] | None:
     tree = ast.parse(source)
     bindings = [statement for statement in tree.body if name in _bound_names(statement)]
     function = bindings[0] if len(bindings) == 1 else None
     if not isinstance(function, _Function) or not _has_own_decorators(tree, function):
         return None
-    first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
-    return "".join(inspect.getblock(io.StringIO(source).readlines()[first - 1 :]))
+    return source, function
 
 
 def _bound_names(statement: ast.stmt) -> Iterator[str]:

@@ -20,7 +20,7 @@ from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, o
 from dagmaster.errors import HandlerInvalid, PermanentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
 
@@ -79,6 +79,16 @@ class Signature:
             return frozenset()
         fields = model.model_fields.items()
         return frozenset(_spellings(name, field)[0] for name, field in fields if field.is_required())
+
+    def required_spellings(self) -> Iterator[frozenset[str]]:
+        """Yield the names that each required param may have."""
+        model = self.params_model
+        if model is None or issubclass(model, RootModel):
+            return
+        by_name = _by_name(model)
+        for name, field in model.model_fields.items():
+            if field.is_required():
+                yield frozenset(_spellings(name, field, by_name=by_name))
 
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the params; None without a model, or if it cannot be expressed."""

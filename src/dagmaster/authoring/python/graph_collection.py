@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
+from dagmaster.authoring.entrypoint_arguments import parameters_of
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
@@ -118,6 +119,7 @@ class _Collector:
         self.with_code = with_code
         # What tasks have in common: 100,000 of one function share one definition, and need one look at its source.
         self.common: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
+        self.called: set[tuple[str, ...]] = set()
         self.job_id = job_id
         self.with_applied = with_applied
         self.default_queue = default_queue
@@ -194,6 +196,10 @@ class _Collector:
         part = TaskPart(task.id, stem, definition, task.name, None if group is None else group.id)
         self.parts[task.id] = part
         references = _read_kwargs(task, part)
+        call = (task.entrypoint, *task.kwargs)
+        if call not in self.called:
+            self.called.add(call)
+            _check_call(task)
         if references:
             part.references = [[path, source.id, *_within(source)] for path, source in references]
             previous = [*(previous or ()), *(source for _, source in references)]
@@ -251,6 +257,14 @@ def _within(source: GraphItem) -> list[list[str]]:
 def _collector_part(item: ResultCollector) -> TaskPart:
     definition: JsonObject = {"type": "fan_in", "sources": [source.id for source in item.sources]}
     return TaskPart(item.id, "collect", definition, item.name, item.group_id)
+
+
+def _check_call(task: Task) -> None:
+    """Raise `NodesRejected` if the function of a task cannot be called with arguments of these names."""
+    parameters = parameters_of(task.function, task.entrypoint)
+    problem = "" if parameters is None else parameters.problem(task.kwargs)
+    if problem:
+        raise NodesRejected(f"task {task.label} ({task.entrypoint}): {problem}")
 
 
 # ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
