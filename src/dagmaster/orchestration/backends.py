@@ -17,7 +17,7 @@ from dagmaster.application.graph_jobs import release_hold
 from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.application.remote_tasks import RemoteTasks
@@ -101,10 +101,10 @@ class ApplicationBackend:
         redact = await RedactorCache(self.app).get(record.id, record.content_hash)
         return job_view(record, redact), await load_value(self.app, record.result, record.result_ref)
 
-    async def register_worker(self, host: str, pid: int) -> RegistrationView:
-        """Register a worker that gets no tasks."""
+    async def register_worker(self, host: str, pid: int, queues: Sequence[str] = ()) -> RegistrationView:
+        """Register a worker that gets no tasks; `queues`: those that no other one serves meanwhile."""
         async with self._remote_tasks() as tasks:
-            return await tasks.register(_external_worker(host, pid), ())
+            return await tasks.register(_external_worker(host, pid, queues), ())
 
     async def renew_worker(self, worker_id: str) -> None:
         """Renew the lease of such a worker."""
@@ -207,11 +207,12 @@ def _registrar() -> str:
     return f"user {current_user()}"
 
 
-def _external_worker(host: str, pid: int) -> NewWorker:
+def _external_worker(host: str, pid: int, queues: Sequence[str] = ()) -> NewWorker:
     from dagmaster.ports.remote_workers import NewWorker
 
     # A queue without tasks: a worker without queues counts as one that serves them all.
-    return NewWorker(registered_by=_registrar(), host=host, pid=pid, version="python", queues=("external",))
+    chosen = tuple(queues) or ("external",)
+    return NewWorker(registered_by=_registrar(), host=host, pid=pid, version="python", queues=chosen)
 
 
 def current_user() -> str:

@@ -16,6 +16,7 @@ from dagmaster.authoring.python.running_task import RunningTask, get_running_tas
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
 from dagmaster.orchestration.job import Job
+from dagmaster.orchestration.reserved_queues import reserved_queue
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -47,7 +48,8 @@ class OrchContext:
 
     A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If this
     process dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database
-    of its own, whose jobs `run_job_test` runs, with this `clock`.
+    of its own, whose jobs `run_job_test` runs, with this `clock`. `local`: orchestrators on the database leave its jobs
+    to `run_job_test`, until it exits.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class OrchContext:
         key: str | None = None,
         hold_seconds: float = HOLD_SECONDS,
         in_memory: bool = False,
+        local: bool = False,
         clock: Clock | None = None,
     ) -> None:
         if hold_seconds <= 0:
@@ -65,6 +68,8 @@ class OrchContext:
         self.job_id = None if job_id is None else int(job_id)
         self.hold_seconds = hold_seconds
         self.is_in_memory = in_memory
+        self._is_local = local and not in_memory
+        self._queue: str | None = None
         self.held: dict[int, HeldJob] = {}
         self.loop: asyncio.AbstractEventLoop | None = None
         self._open: Callable[[], contextlib.AbstractAsyncContextManager[Backend]] = (
@@ -114,7 +119,13 @@ class OrchContext:
         if self._backend is not None:
             raise RuntimeError("the context is entered already")
         self.loop = asyncio.get_running_loop()
-        self._backend = await self._stack.enter_async_context(self._open())
+        backend = await self._stack.enter_async_context(self._open())
+        if self._is_local:
+            if not isinstance(backend, ApplicationBackend):
+                await self._stack.aclose()
+                raise ValueError("local=True is for a database: the jobs of a server run there")
+            self._queue = await self._stack.enter_async_context(reserved_queue(backend))
+        self._backend = backend
 
     @property
     def is_open(self) -> bool:
@@ -167,7 +178,11 @@ class OrchContext:
         collected = collect(entry, default_queue=backend.default_queue, follows=True, with_code=True)
         hold = self._hold(collected) if is_held else None
         request = GraphJobRequest(
-            name=name, part=collected.part, submitted_by=current_user(), idempotency_key=idempotency_key
+            name=name,
+            part=collected.part,
+            submitted_by=current_user(),
+            idempotency_key=idempotency_key,
+            queue=self._queue,
         )
         result = await backend.call(submit_graph, request)
         assert result.job_id is not None  # noqa: S101 - for mypy; a rejected job raises

@@ -68,6 +68,25 @@ async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
     assert (await get_job(job.id)).status is JobStatus.COMPLETED
 
 
+async def test_the_jobs_of_a_local_context_are_left_to_it_until_it_exits(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    orchestrator = await world.orchestrator()
+    await world.worker()
+    async with OrchContext(local=True) as context:
+        job = await create_job("local", create_task(double, {"x": 1}, queue="q"))
+        left = await context.create_job("left", create_task("echo", {"n": 2}, queue="q"))
+        # The fleet looks at both: it runs another job meanwhile.
+        other = await world.submit("{name: other, nodes: {a: {handler: echo, queue: q}}}")
+        await world.finished(other)
+        assert not {str(job.id), str(left.id)} & orchestrator.jobs.keys()
+        run_job_test(job)
+        assert (job.status, job.result) == (JobStatus.COMPLETED, [1, 1])
+        assert (await get_job(left.id)).status is JobStatus.PENDING
+    assert (await world.finished(str(left.id))).status == "COMPLETED"
+
+
 async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
     use_database(world, place, monkeypatch)
     await world.orchestrator()

@@ -314,6 +314,15 @@ async def test_a_worker_with_other_code_than_the_submitter_reports_both_fingerpr
     assert detail.attempts[0].metrics == {"code_fingerprint": both}
 
 
+def test_a_local_context_needs_a_database():
+    async def story() -> None:
+        async with OrchContext(url="http://127.0.0.1:1", key="dm_x", local=True):
+            pass
+
+    with pytest.raises(ValueError, match="local=True"):
+        asyncio.run(story())
+
+
 @in_memory
 async def test_workers_are_registered_and_health_is_a_mapping(context: OrchContext):
     assert context.memory is not None
