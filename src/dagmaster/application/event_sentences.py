@@ -178,7 +178,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.ATTEMPT_RELEASED: _attempt_released,
     EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
     EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
-    EventType.NODE_CANCELLED: lambda e: f"{e.node} was cancelled with the job",
+    EventType.NODE_CANCELLED: lambda e: f"{e.node} was cancelled",
     EventType.NODE_WAITING: _waiting,
     EventType.NODE_EXPANDED: _expanded,
     EventType.NODES_ADDED: lambda e: f"added nodes: {', '.join(e.data.get('nodes', []))}",

@@ -69,7 +69,7 @@ def test_children_that_are_stopped_by_a_cancel_are_one_line_that_counts_the_kill
     assert printed == [
         "ada requested cancellation",
         "9 attempts ended: 6 stopped on request, 3 did not stop on request: killed",
-        "fetch was cancelled with the job",
+        "fetch was cancelled",
     ]
 
 
