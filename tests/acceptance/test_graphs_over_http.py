@@ -114,7 +114,7 @@ async def use_graphs(url: str, key: str, flag: Path) -> None:
             doubled = create_result_collector(numbers.tasks, name="doubled")
             await context.apply([numbers, doubled])
             with pytest.raises(NodesRejected, match="has a node 'check' already"):
-                await context.apply([create_task("steps.double"), create_task("steps.double", name="check")])
+                await context.apply([create_task("steps.double", {"x": 1}, name=name) for name in (None, "check")])
             assert [one.id for one in await list_jobs(name="nightly")] == [job.id]
         # The context has exited, and what it held completes: one task fails.
         detail = await client.wait(str(job.id), timeout_seconds=60)
@@ -157,4 +157,4 @@ async def manage(client: AsyncClient, url: str, key: str) -> None:
     assert {one.hostname for one in await list_workers(url=url, key=key)} >= {"worker-01"}
     assert (await health_check(url=url, key=key))["database"]
     with pytest.raises(DagmasterError, match="key"):
-        await create_job("no key", "steps.double", url=url, key="dm_wrong")
+        await create_job("no key", "steps.stay", url=url, key="dm_wrong")

@@ -374,6 +374,7 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
     nodes = [f"f__{index}" for index in range(BATCH)]
     keys = {ValueKey(ValueKind.OUTPUTS, "f"), ValueKey(ValueKind.ITEMS, "f")}
     await store.load(played.job_id, keys | {ValueKey(ValueKind.OUTPUT, node) for node in nodes})
+    assert await store.blob_bytes(played.job_id, nodes) == 0
     await world._admin.execute("UPDATE dag_node_states SET fingerprint = 'x' WHERE job_id = $1", int(played.job_id))
     source = await store.load_source_job(played.job_id)
     assert len(await store.load_source_outputs(played.job_id, source.nodes)) == len(source.nodes) > 50

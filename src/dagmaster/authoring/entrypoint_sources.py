@@ -32,18 +32,18 @@ def loaded_function(name: str) -> Callable[..., Any] | None:
 
 def read_source(name: str) -> str | None:
     """Return the source of the function of an entrypoint from its file; None if there is none, or no certain one."""
-    found = _find(name)
-    if found is None:
+    definition = _find(name)
+    if definition is None:
         return None
-    source, function = found
+    source, function = definition
     first = min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
     return "".join(inspect.getblock(io.StringIO(source).readlines()[first - 1 :]))
 
 
 def find_definition(name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """Return the definition of the function of an entrypoint, as `read_source` finds it."""
-    found = _find(name)
-    return None if found is None else found[1]
+    definition = _find(name)
+    return None if definition is None else definition[1]
 
 
 def _find(name: str) -> tuple[str, _Function] | None:

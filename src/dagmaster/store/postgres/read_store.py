@@ -124,9 +124,8 @@ class PostgresReadStore:
     ) -> list[JobRecord]:
         """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
-        if query.is_empty:
-            return []
-        return [job_record(row) for row in await self.pool.fetch(*query.page(limit, oldest_first=oldest_first))]
+        page = query.page(limit, oldest_first=oldest_first)
+        return [] if query.is_empty else [job_record(row) for row in await self.pool.fetch(*page)]
 
     async def job(self, job_id: str) -> JobRecord | None:
         """Return one job with its inputs and result."""
@@ -170,17 +169,15 @@ class PostgresReadStore:
         number, storable = bigint(job_id), [node_id for node_id in node_ids if is_storable(node_id)]
         if number is None or not storable:
             return []
-        rows = await self.pool.fetch(nodes_query(), {"job_id": number, "node_ids": storable})
-        return [node_record(row) for row in rows]
+        params = {"job_id": number, "node_ids": storable}
+        return [node_record(row) for row in await self.pool.fetch(nodes_query(), params)]
 
     async def list_nodes(
         self, node_filter: NodeFilter, *, after: Position | None = None, limit: int = 100
     ) -> list[NodeRecord]:
         """Return nodes that match, with children of fan-outs."""
         query = NodeQuery(node_filter, after)
-        if query.is_empty:
-            return []
-        return [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
+        return [] if query.is_empty else [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
