@@ -7,17 +7,22 @@ nothing is reported: the worker checks every call.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.authoring.entrypoint_sources import find_definition, loaded_function
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_decorator import entrypoint_spec
 from dagmaster.authoring.handler_mocks import active_mock
+from dagmaster.authoring.handler_signatures import CONTEXT_NAMES
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+
+
+_PLAIN: Final = frozenset({"Any", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"})
 
 
 class Parameters(NamedTuple):
@@ -36,19 +41,39 @@ class Parameters(NamedTuple):
         return f"the argument {missing[0]!r} is missing" if missing else ""
 
 
-def parameters_of(function: Callable[..., Any] | None, entrypoint: str) -> Parameters | None:
-    """Return what the function of an entrypoint takes; None if that is not known here. No module is imported."""
+def argument_problem(function: Callable[..., Any] | None, entrypoint: str, names: Collection[str]) -> str:
+    """Return why a function cannot be called with arguments of these names; "" if it can, or if that is not known.
+
+    No module is imported.
+    """
     if active_mock(entrypoint) is not None:
-        return None
+        return ""
     function = function or loaded_function(entrypoint)
-    if function is None:
-        definition = find_definition(entrypoint)
-        return None if definition is None else _read_definition(definition)
+    if function is not None:
+        parameters = _inspect(function, entrypoint)
+    else:
+        parameters = _read_source(entrypoint)
+        if parameters is not None and parameters.problem(names):
+            # The file may have been edited since it was read.
+            _read_source.cache_clear()
+            parameters = _read_source(entrypoint)
+    return "" if parameters is None else parameters.problem(names)
+
+
+@lru_cache(maxsize=1_000)
+def _inspect(function: Callable[..., Any], entrypoint: str) -> Parameters | None:
     try:
         signature = entrypoint_spec(function, entrypoint).signature
-    except HandlerInvalid:
+    except (HandlerInvalid, TypeError, ValueError):
+        # The worker reports what is wrong with the function itself.
         return None
     return Parameters(signature.known(), tuple(signature.required_spellings()))
+
+
+@lru_cache(maxsize=1_000)
+def _read_source(entrypoint: str) -> Parameters | None:
+    definition = find_definition(entrypoint)
+    return None if definition is None else _read_definition(definition)
 
 
 def _read_definition(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parameters | None:
@@ -60,13 +85,27 @@ def _read_definition(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Parame
     known: set[str] = set()
     required: list[frozenset[str]] = []
     for argument, default in zip([*arguments.args, *arguments.kwonlyargs], defaults, strict=True):
-        annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
-        if "Annotated" in annotation or isinstance(default, ast.Call):
-            # It may have another name.
-            return None
-        if HandlerContext.__name__ in annotation:
+        annotation = argument.annotation
+        if argument.arg in CONTEXT_NAMES if annotation is None else _is_context(annotation):
             continue
+        if isinstance(default, ast.Call) or not _is_plain(annotation):
+            # It may have another name, or be the context: only the imported module tells.
+            return None
         known.add(argument.arg)
         if default is None:
             required.append(frozenset({argument.arg}))
     return Parameters(None if arguments.kwarg is not None else frozenset(known), tuple(required))
+
+
+def _is_context(annotation: ast.expr) -> bool:
+    return ast.unparse(annotation).rpartition(".")[2] == HandlerContext.__name__
+
+
+def _is_plain(annotation: ast.expr | None) -> bool:
+    """Return whether an annotation has only names that mean the same in every module."""
+    names = () if annotation is None else [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
+    is_text = annotation is not None and any(
+        isinstance(node, ast.Attribute) or (isinstance(node, ast.Constant) and node.value is not None)
+        for node in ast.walk(annotation)
+    )
+    return not is_text and _PLAIN.issuperset(names)

@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
-from dagmaster.authoring.entrypoint_arguments import parameters_of
+from dagmaster.authoring.entrypoint_arguments import argument_problem
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
@@ -261,8 +261,7 @@ def _collector_part(item: ResultCollector) -> TaskPart:
 
 def _check_call(task: Task) -> None:
     """Raise `NodesRejected` if the function of a task cannot be called with arguments of these names."""
-    parameters = parameters_of(task.function, task.entrypoint)
-    problem = "" if parameters is None else parameters.problem(task.kwargs)
+    problem = argument_problem(task.function, task.entrypoint, task.kwargs)
     if problem:
         raise NodesRejected(f"task {task.label} ({task.entrypoint}): {problem}")
 
@@ -278,7 +277,10 @@ def _read_kwargs(task: Task, part: TaskPart) -> list[tuple[list[str | int], Grap
         part.params = text if kwargs else None
         return None
     references: list[tuple[list[str | int], GraphItem]] = []
-    part.params = encode_json(_Kwargs(task, references).read(kwargs))
+    try:
+        part.params = encode_json(_Kwargs(task, references).read(kwargs))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NodesRejected(f"task {task.label} ({task.entrypoint}): its kwargs are not JSON: {error}") from None
     return references
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from dagmaster import HandlerContext, create_task, mock_handler, task
+from dagmaster.authoring.entrypoint_arguments import argument_problem
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.errors import NodesRejected
 
@@ -35,6 +37,12 @@ def wrapped(x): ...
 
 
 def renamed(x: "Annotated[int, Field(alias='y')]"): ...
+
+
+def unannotated(ctx, x): ...
+
+
+def aliased(c: Ctx, x): ...
 """
 
 
@@ -93,6 +101,9 @@ def test_a_function_that_is_here_is_compared(function, kwargs, problem, is_named
         # What it takes is not certain: the worker checks.
         ("wrapped", {"y": 1}, ""),
         ("renamed", {"y": 1}, ""),
+        ("aliased", {"x": 1}, ""),
+        ("unannotated", {"x": 1}, ""),
+        ("unannotated", {"y": 1}, "no parameter 'y' (one of: x)"),
         ("missing", {"y": 1}, ""),
     ],
 )
@@ -108,6 +119,25 @@ def test_a_function_whose_source_is_here_is_compared_without_an_import(
     else:
         apply(f"arguments_later.{name}", **kwargs)
     assert "arguments_later" not in sys.modules
+
+
+def test_a_source_that_was_edited_is_read_again_before_a_task_is_rejected(tmp_path: Path, monkeypatch):
+    file = tmp_path / "edited_later.py"
+    file.write_text("def load(day): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    apply("edited_later.load", day=1)
+    file.write_text("def load(day, hour): ...\n")
+    apply("edited_later.load", day=1, hour=2)
+
+
+@pytest.mark.parametrize("function", [math.hypot, max])
+def test_a_function_without_a_signature_is_left_to_the_worker(function):
+    assert argument_problem(function, "math.hypot", ["x"]) == ""
+
+
+def test_kwargs_that_cannot_be_written_as_json_name_their_task():
+    with pytest.raises(NodesRejected, match=r"task plain .*not JSON"):
+        apply(plain, day=10**5000)
 
 
 def test_a_mock_takes_what_the_test_gives():
