@@ -120,12 +120,18 @@ class OrchContext:
             raise RuntimeError("the context is entered already")
         self.loop = asyncio.get_running_loop()
         backend = await self._stack.enter_async_context(self._open())
-        if self._is_local:
-            if not isinstance(backend, ApplicationBackend):
-                await self._stack.aclose()
-                raise ValueError("local=True is for a database: the jobs of a server run there")
-            self._queue = await self._stack.enter_async_context(reserved_queue(backend))
+        try:
+            self._queue = await self._reserve_queue(backend) if self._is_local else None
+        except BaseException:
+            await self._stack.aclose()
+            raise
         self._backend = backend
+
+    async def _reserve_queue(self, backend: Backend) -> str:
+        if not isinstance(backend, ApplicationBackend):
+            message = "local=True is for a database: the jobs of a server run there"
+            raise ValueError(message)  # noqa: TRY004 - the argument is wrong, not its type
+        return await self._stack.enter_async_context(reserved_queue(backend))
 
     @property
     def is_open(self) -> bool:

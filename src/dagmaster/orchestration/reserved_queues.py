@@ -12,14 +12,13 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from dagmaster.errors import DagmasterError
+from dagmaster.errors import DagmasterError, DatabaseUnavailable
 from dagmaster.ports.run_queues import run_queue
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from dagmaster.application.views.remote_tasks import RegistrationView
     from dagmaster.orchestration.backends import ApplicationBackend
 
 _LOGGER = logging.getLogger("dagmaster.orchestration")
@@ -28,24 +27,48 @@ _LOGGER = logging.getLogger("dagmaster.orchestration")
 @contextlib.asynccontextmanager
 async def reserved_queue(backend: ApplicationBackend) -> AsyncIterator[str]:
     """Provide the name of a queue of this process. After it, or if the process dies, the fleet claims its jobs."""
-    queue = run_queue(str(TASK_IDS.new()))
-    registered = await backend.register_worker(socket.gethostname(), os.getpid(), (queue,))
-    renewal = asyncio.create_task(_renew(backend, registered, queue))
+    reservation = _Reservation(backend, run_queue(str(TASK_IDS.new())))
+    await reservation.register()
+    renewal = asyncio.create_task(reservation.renew())
     try:
-        yield queue
+        yield reservation.queue
     finally:
         renewal.cancel()
         await asyncio.gather(renewal, return_exceptions=True)
-        try:
-            await backend.deregister_worker(registered.worker_id)
-        except DagmasterError as error:
-            _LOGGER.warning("%s; the fleet claims the jobs of queue %s when its lease expires", error, queue)
+        await reservation.deregister()
 
 
-async def _renew(backend: ApplicationBackend, registered: RegistrationView, queue: str) -> None:
-    while True:
-        await asyncio.sleep(registered.heartbeat_seconds)
+class _Reservation:
+    """A worker that only holds its queue."""
+
+    def __init__(self, backend: ApplicationBackend, queue: str) -> None:
+        self._backend = backend
+        self.queue = queue
+
+    async def register(self) -> None:
+        self._registered = await self._backend.register_worker(socket.gethostname(), os.getpid(), (self.queue,))
+
+    async def renew(self) -> None:
+        """Renew the lease until cancelled; register again if it has expired."""
+        while True:
+            await asyncio.sleep(self._registered.heartbeat_seconds)
+            try:
+                await self._renew_once()
+            except DagmasterError as error:
+                text = "could not renew the lease of queue %s; the fleet may claim its jobs: %s"
+                _LOGGER.warning(text, self.queue, error)
+
+    async def _renew_once(self) -> None:
         try:
-            await backend.renew_worker(registered.worker_id)
+            await self._backend.renew_worker(self._registered.worker_id)
+        except DatabaseUnavailable:
+            raise
+        except DagmasterError:
+            # Its lease expired in an outage or a pause.
+            await self.register()
+
+    async def deregister(self) -> None:
+        try:
+            await self._backend.deregister_worker(self._registered.worker_id)
         except DagmasterError as error:
-            _LOGGER.warning("could not renew the lease of queue %s; the fleet may claim its jobs: %s", queue, error)
+            _LOGGER.warning("%s; the fleet claims the jobs of queue %s when its lease expires", error, self.queue)

@@ -170,9 +170,9 @@ def command_event(job: Job, command: Command) -> EngineEvent:
             return _answer(job, command)
         case CommandKind.RETRY:
             # A retry of one node has its name alone, as services of schema 0007 write and read it.
-            return RetryRequested(_existing_nodes(job, body.get("nodes", [body.get("node")])))
+            return RetryRequested(_named_nodes(job, body.get("nodes", [body.get("node")])))
         case CommandKind.CANCEL_NODES:
-            return NodeCancelRequested(_existing_nodes(job, body.get("nodes")), command.sent_by)
+            return NodeCancelRequested(_named_nodes(job, body.get("nodes")), command.sent_by)
         case CommandKind.RESUME:
             return ResumeRequested(tuple(_existing_node(job, node) for node in body.get("nodes", ())))
         case CommandKind.ADD_NODES:
@@ -196,12 +196,12 @@ def _answer(job: Job, command: Command) -> EngineEvent:
     return answer(node_id, command.sent_by, format_rfc3339(command.at), str(command.body.get("comment", "")))
 
 
-def _existing_nodes(job: Job, node_ids: JsonValue) -> tuple[str, ...]:
-    """Return the nodes that exist: a child may be gone, in a run whose list is shorter. Raise if none does."""
+def _named_nodes(job: Job, node_ids: JsonValue) -> tuple[str, ...]:
+    """Return the names of nodes; raise if none exists. Some may be gone, in a run whose list is shorter."""
     if not isinstance(node_ids, list) or not node_ids:
         raise CommandRejected("the command names no node")
-    existing = tuple(node_id for node_id in node_ids if isinstance(node_id, str) and node_id in job.nodes)
-    return existing or (_existing_node(job, node_ids[0]),)
+    names = tuple(node_id for node_id in node_ids if isinstance(node_id, str))
+    return names if any(node_id in job.nodes for node_id in names) else (_existing_node(job, node_ids[0]),)
 
 
 def _existing_node(job: Job, node_id: JsonValue) -> str:

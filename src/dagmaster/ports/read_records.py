@@ -151,6 +151,8 @@ class NodeRecord:
     failed_attempts: int = 0
     lost_attempts: int = 0
     shared_losses: int = 0
+    stopped: bool = False
+    """Whether a node in flight was asked to stop alone, or a fan-out admits no further child."""
     branch: str | None = None
     parent_node_id: str | None = None
     fan_out_index: int = -1
@@ -171,10 +173,9 @@ class NodeRecord:
 
     @property
     def cancel_request(self) -> dict[str, Any] | None:
-        """Return the request to cancel this node, while it is in flight. Only such a request names who asked."""
-        error = self.error or {}
-        is_requested = error.get("kind") == "cancelled" and "by" in error
-        return error if is_requested and self.status not in TERMINAL_NODE else None
+        """Return the request to cancel this node, while it is in flight."""
+        is_requested = self.stopped and (self.error or {}).get("kind") == "cancelled"
+        return self.error if is_requested and self.status not in TERMINAL_NODE else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ def test_what_a_job_waits_for_has_a_sentence_a_code_and_data():
 
 def test_a_node_that_is_being_cancelled_is_named_with_who_asked():
     error = {"kind": "cancelled", "message": "cancelled by ada", "by": "ada"}
-    running = NodeRecord(node_id="fetch", status=NodeStatus.RUNNING, error=error)
+    running = NodeRecord(node_id="fetch", status=NodeStatus.RUNNING, stopped=True, error=error)
     (reason,) = module.blocking_reasons(a_snapshot(running))
     assert reason.sentence == "fetch is being cancelled by ada; what runs was asked to stop"
     assert (reason.code, reason.data) == (ReasonCode.STOPPING, {"by": "ada"})
     # The failure of an attempt before, or of the node itself, is no request.
     failed = NodeRecord(node_id="fetch", status=NodeStatus.FAILED, error=error)
-    retried = NodeRecord(node_id="fetch", status=NodeStatus.RUNNING, error={"kind": "error", "message": "x"})
+    retried = NodeRecord(node_id="fetch", status=NodeStatus.RUNNING, error=error)
     assert [blocking_reasons(a_snapshot(node)) for node in (failed, retried)] == [[], []]
 
 

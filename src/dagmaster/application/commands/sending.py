@@ -151,7 +151,7 @@ async def _await_effect(
     seq = sent.job.event_seq
     while True:
         is_pending = await _is_pending(app, sent)
-        event, seq = await _find_answer(app, sent, seq)
+        event, seq = await _find_answer(app, sent, seq, is_pending=is_pending)
         # Pending first, then events: a command that is not pending has its event.
         if event is not None or not is_pending:
             return event, True
@@ -168,8 +168,14 @@ async def _is_pending(app: Application, sent: _SentCommand) -> bool:
     return any(command.command_id == sent.command_id for command in pending)
 
 
-async def _find_answer(app: Application, sent: _SentCommand, seq: int) -> tuple[StoredEvent | None, int]:
-    """Return the event about a command, and the number of the last event that was read."""
+async def _find_answer(
+    app: Application, sent: _SentCommand, seq: int, *, is_pending: bool
+) -> tuple[StoredEvent | None, int]:
+    """Return the event about a command, and the number of the last event that was read.
+
+    One of several nodes may be dispatched by itself: that is the answer only of a command that was processed.
+    """
+    dispatched: StoredEvent | None = None
     # The event about a cancel may name a member of the group that the command names.
     node_ids = None if sent.command.kind is CommandKind.CANCEL_NODES else sent.command.node_ids
     while True:
@@ -177,9 +183,11 @@ async def _find_answer(app: Application, sent: _SentCommand, seq: int) -> tuple[
         for event in events:
             seq = event.seq
             if sent.command.is_answered_by(event, sent.command_id):
-                return event, seq
+                if event.type != EventType.NODE_DISPATCHED or sent.command.node_id is not None:
+                    return event, seq
+                dispatched = dispatched or event
         if not events:
-            return None, seq
+            return (None, dispatched.seq - 1) if dispatched is not None and is_pending else (dispatched, seq)
 
 
 async def _result(

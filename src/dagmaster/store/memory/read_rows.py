@@ -231,6 +231,7 @@ def node_record(database: MemoryDatabase, job: StoredJob, node: StoredNode) -> N
         failed_attempts=row.failed_attempts,
         lost_attempts=row.lost_attempts,
         shared_losses=row.shared_losses,
+        stopped=row.stopped,
         branch=row.branch,
         parent_node_id=row.parent,
         fan_out_index=row.fan_out_index,

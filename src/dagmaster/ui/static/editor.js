@@ -31,6 +31,11 @@ async function send(path, fields) {
   return response.json();
 }
 
+function scheduleCheck() {
+  clearTimeout(timer);
+  timer = setTimeout(check, CHECK_MS);
+}
+
 async function check() {
   const number = ++checks;
   state.textContent = "Checking…";
@@ -82,6 +87,7 @@ async function edit(fields) {
     if (answer.error) {
       showToast(answer.error, "failed");
       fill();
+      scheduleCheck();
       return false;
     }
     editor.value = answer.text;
@@ -91,6 +97,7 @@ async function edit(fields) {
     return true;
   } catch (error) {
     showToast(`The text was not changed: ${error.message}`, "failed");
+    scheduleCheck();
     return false;
   }
 }
@@ -190,8 +197,7 @@ async function start() {
   restore();
   editor.addEventListener("edited", () => {
     sessionStorage.setItem(draftKey, editor.value);
-    clearTimeout(timer);
-    timer = setTimeout(check, CHECK_MS);
+    scheduleCheck();
   });
   form.addEventListener("submit", () => sessionStorage.removeItem(draftKey));
   graph.addEventListener("node-open", ({ detail }) => open(detail.nodeId));

@@ -246,7 +246,10 @@ def test_nodes_are_cancelled_and_the_finished_ones_skipped():
 
 
 STOPPING = replace(
-    FAILED, status=NodeStatus.RUNNING, error={"kind": "cancelled", "message": "cancelled by bob", "by": "bob"}
+    FAILED,
+    status=NodeStatus.RUNNING,
+    stopped=True,
+    error={"kind": "cancelled", "message": "cancelled by bob", "by": "bob"},
 )
 FINISHED: dict[str, Any] = {"status": JobStatus.COMPLETED, "finished_at": 110.0}
 
