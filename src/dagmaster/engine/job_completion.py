@@ -126,6 +126,9 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
         nodes = _result_nodes(job)
         outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
         result = None if nodes is None else next(iter(outputs.values()), None) if len(nodes) == 1 else outputs
+        if nodes is not None and len(nodes) == 1:
+            # It was checked as an output.
+            return result
     try:
         check_size(result, "the result")
     except EvaluationFailed:

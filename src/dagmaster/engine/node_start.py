@@ -148,7 +148,8 @@ def _fan_in(step: Step, node: Node, spec: FanInSpec, scope: Mapping[str, JsonVal
 
 def _sources(job: Job, spec: FanInSpec) -> Iterable[str]:
     """Return the nodes that a fan-in aggregates: of a group, its members."""
-    if not any(isinstance(job.graph.specs[source], GroupSpec) for source in spec.sources):
+    specs = job.graph.specs
+    if GroupSpec not in {type(specs[source]) for source in spec.sources}:
         return dict.fromkeys(spec.sources)
     return dict.fromkeys(member for source in spec.sources for member in all_members(job.graph.specs, source))
 
@@ -157,7 +158,8 @@ def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple
     if spec.over is None:
         # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
         nodes = scope.get("nodes", {})
-        return [nodes[source]["output"] for source in _sources(job, spec) if "output" in nodes.get(source, {})], []
+        found = [nodes[source] for source in _sources(job, spec) if source in nodes]
+        return [one["output"] for one in found if "output" in one], []
     failed = loaded(scope, spec.over, "failed")
     failed_indexes = {item["index"] for item in failed}
     outputs = loaded(scope, spec.over, "outputs")

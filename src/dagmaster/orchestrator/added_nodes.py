@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING
 
 from dagmaster.authoring.added_nodes import read_batches
+from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.engine.events import NodesAdded, TaskSucceeded
 from dagmaster.engine.growth import NodeBatch, grow_graph
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from dagmaster.engine.graph import Graph
     from dagmaster.orchestrator.graph_cache import GraphCache
     from dagmaster.orchestrator.inbox import PendingEvents
@@ -23,6 +27,11 @@ async def graph_of(claimed: ClaimedJob, graphs: GraphCache) -> Graph:
     if not claimed.batches:
         return graph
     return grow_graph(graph, read_batches(claimed.batches, graphs.task_timeout_seconds))
+
+
+def gc_pause(pending: PendingEvents) -> AbstractContextManager[None]:
+    """Pause the garbage collector while nodes are added to a job, which all stay."""
+    return without_gc() if pending.batches else nullcontext()
 
 
 async def load_added(

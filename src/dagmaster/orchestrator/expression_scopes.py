@@ -32,9 +32,15 @@ class ExpressionScopes:
 
     def missing_keys(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
         """Yield the keys of the values that these references need and that are not loaded yet."""
+        loaded = self.loaded
         for ref in refs:
-            key = self._key(node, ref)
-            if key is not None and key not in self.loaded:
+            key: ValueKey | None
+            if ref[0] == "nodes" and ref[2] == "output":
+                # Without a call: a node that collects 100,000 results refers to each.
+                key = ValueKey(ValueKind.OUTPUT, str(ref[1]))
+            else:
+                key = self._key(node, ref)
+            if key is not None and key not in loaded:
                 yield key
 
     def _key(self, node: Node | None, ref: Ref) -> ValueKey | None:
@@ -69,8 +75,14 @@ class ExpressionScopes:
     def _share(self, top: Node | None, refs: tuple[Ref, ...]) -> JsonObject:
         scope: dict[str, Any] = {"inputs": self.inputs, "env": self.env, "job": {"id": self.job.id}}
         nodes: dict[str, JsonObject] = {}
+        states, loaded = self.job.nodes, self.loaded
         for ref in refs:
-            if ref[0] == "nodes":
+            if ref[0] == "nodes" and ref[2] == "output":
+                name = str(ref[1])
+                key, into = ValueKey(ValueKind.OUTPUT, name), nodes.setdefault(name, {})
+                if key in loaded and states[name].status is NodeStatus.COMPLETED:
+                    into["output"] = loaded[key]
+            elif ref[0] == "nodes":
                 name, field = str(ref[1]), str(ref[2])
                 self._put(nodes.setdefault(name, {}), self.job.nodes[name], field)
             elif ref[0] == "upstream" and top is not None and top.upstream is not None:

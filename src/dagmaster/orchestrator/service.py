@@ -230,7 +230,8 @@ class Orchestrator:
             if owned is None:
                 continue
             try:
-                turns.append(await self._advance(owned, job_events, now))
+                with added_nodes.gc_pause(job_events):
+                    turns.append(await self._advance(owned, job_events, now))
             except DatabaseUnavailable:
                 raise
             except Exception as error:  # noqa: BLE001 - logged with its traceback

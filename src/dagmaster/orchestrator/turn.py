@@ -324,9 +324,9 @@ class _Turn:
 
     async def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
         """Add the outputs of children that completed in this turn to the outputs of fan-outs."""
-        for key in keys:
+        for key in [key for key in keys if key.kind is ValueKind.OUTPUTS]:
             fan = self.job.nodes[key.node]
-            if key.kind is ValueKind.OUTPUTS and isinstance(fan, FanOut):
+            if isinstance(fan, FanOut):
                 stored = self.scopes.loaded.get(key, [])
                 below = f"{fan.id}__"
                 outputs = self.result.outputs

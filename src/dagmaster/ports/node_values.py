@@ -19,6 +19,9 @@ class ValueKind(StrEnum):
     OUTPUTS = "outputs"
     ITEMS = "items"
 
+    # That of the text: an enum is hashed in Python, and each key of 100,000 values is hashed several times.
+    __hash__ = str.__hash__
+
 
 class ValueKey(NamedTuple):
     """One value: the output of a node, the outputs of a fan-out's children, or the items of its frozen source."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
-from dagmaster.ports.json_text import JsonText
+from dagmaster.ports.json_text import JsonText, read_json
 from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.output_blobs import sum_sizes
 from dagmaster.ports.turn_records import Command, TaskResult
@@ -209,7 +209,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         if outputs:
             rows = await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs})
             for node_id, output, ref in rows:
-                value = json.loads(output) if ref is None else await self.resolve_value(JsonText(output, ref))
+                value = read_json(output) if ref is None else await self.resolve_value(JsonText(output, ref))
                 values[ValueKey(ValueKind.OUTPUT, node_id)] = value
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
