@@ -19,7 +19,7 @@ from dagmaster.orchestration.job import Job
 from dagmaster.orchestration.reserved_queues import reserved_queue
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from dagmaster.authoring.python.graph_items import Group
     from dagmaster.orchestration.backends import Backend
@@ -190,7 +190,8 @@ class OrchContext:
             idempotency_key=idempotency_key,
             queue=self._queue,
         )
-        result = await backend.call(submit_graph, request)
+        with _naming_what_was_written(entry, follows=True, default_queue=backend.default_queue):
+            result = await backend.call(submit_graph, request)
         assert result.job_id is not None  # noqa: S101 - for mypy; a rejected job raises
         job = Job(int(result.job_id), name, self)
         names = collected.part.names(1)
@@ -221,7 +222,8 @@ class OrchContext:
         if not collected.items and not collected.touched:
             return items
         hold = self._hold(collected, job)
-        added = await self.backend.call(add_nodes, str(job), collected.part, sent_by=current_user())
+        with _naming_what_was_written(items, job_id=job, default_queue=self.backend.default_queue):
+            added = await self.backend.call(add_nodes, str(job), collected.part, sent_by=current_user())
         collected.mark_applied(job, added.names)
         self._remember(job, hold, collected, added.names)
         return items
@@ -295,6 +297,16 @@ class OrchContext:
 
 Context = OrchContext
 """The name that the source systems use, too."""
+
+
+@contextlib.contextmanager
+def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
+    """Raise the reason of a rejection without the nodes of a hold, if there is one: a cycle may lead through them."""
+    try:
+        yield
+    except NodesRejected:
+        collect(items, **options).part.check()
+        raise
 
 
 @contextlib.asynccontextmanager

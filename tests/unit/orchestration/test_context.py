@@ -178,6 +178,23 @@ async def test_what_is_rejected_leaves_nothing_and_names_it(context: OrchContext
 
 
 @in_memory
+async def test_a_cycle_through_groups_is_spelled_with_what_was_written(context: OrchContext):
+    a, b = create_task(give, name="a"), create_task(give, name="b")
+    first, second = Group("first", [a]), Group("second", [b])
+    a >> second >> first
+    with pytest.raises(NodesRejected) as error:
+        await context.create_job("cycle", [first, second])
+    assert str(error.value).startswith("cycle: ")
+    assert "_held" not in str(error.value)
+    assert "a is in the group first, which depends on second" in str(error.value)
+    job = await context.create_job("open", create_task(give))
+    with pytest.raises(NodesRejected) as error:
+        await context.apply([first, second], job.id)
+    assert "_held" not in str(error.value)
+    assert {one.name for one in await list_jobs()} == {"open"}
+
+
+@in_memory
 async def test_a_task_of_another_job_is_rejected(context: OrchContext):
     first, second = create_task(give), create_task(give)
     one, two = await create_job("one", first), await create_job("two", second)
