@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
@@ -130,8 +132,9 @@ def parse_input_text(kind: str, text: str) -> Any:
 
 def read_json(text: str) -> JsonValue:
     """Parse JSON strictly; raise ValueError for NaN, overflowing numbers (1e999) and duplicate keys."""
-    value: JsonValue = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates)
-    json.dumps(value, allow_nan=False)
+    value: JsonValue = json.loads(
+        text, parse_float=_parse_float, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicates
+    )
     return value
 
 
@@ -288,9 +291,16 @@ def _reject_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
+def _parse_float(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:50]} is too large")
+    return value
+
+
 def _reject_duplicates(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"key {next(key for key in keys if keys.count(key) > 1)!r} appears twice")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"key {key[:100]!r} appears twice")
     return mapping

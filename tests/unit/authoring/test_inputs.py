@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from jsonschema import Draft202012Validator
 
 from dagmaster.authoring.input_schema import inputs_schema
-from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.authoring.inputs import accept_inputs, parse_input, read_json
 from dagmaster.errors import InputsInvalid, Problem
 from tests.unit.authoring.compiled_workflows import (
     TASK,
@@ -362,3 +363,19 @@ def test_a_number_that_json_does_not_have_is_refused():
     graph = with_inputs("{x: {type: number}}")
     with pytest.raises(InputsInvalid):
         accept_inputs(graph, {"x": parse_input(graph, "x", "1e999")})
+
+
+def test_a_key_that_appears_twice_is_found_among_very_many():
+    text = "{" + "".join(f'"{number:05d}": 1, ' for number in range(50_000)) + '"x": 1, "x": 2}'
+    started = time.process_time()
+    with pytest.raises(ValueError, match="key 'x' appears twice"):
+        read_json(text)
+    # 0.03 s. Each key compared with all others: 26 s.
+    assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("text", ["1e999", "[-1e999]", "1" + "0" * 400 + ".0"])
+def test_a_number_that_no_float_can_hold_is_rejected(text):
+    with pytest.raises(ValueError, match="is too large"):
+        read_json(text)
+    assert read_json("[1e308, -0.0, 1.5, 10]") == [1e308, 0.0, 1.5, 10]

@@ -57,6 +57,7 @@ def test_a_bad_body_is_a_problem_with_a_path(body, status):
         (b'{"name": "\\ud800"}', "a text has one half of a surrogate pair without the other"),
         (b'{"name": "\xe9"}', "it is not UTF-8, from byte 10 on"),
         (b"\xef\xbb\xbf{}", "it begins with a byte order mark: leave that out"),
+        (b'{"inputs": 1e999}', "the number 1e999 is too large"),
     ],
 )
 def test_the_reason_why_a_body_is_not_json_is_for_people_who_do_not_know_python(body, reason):
