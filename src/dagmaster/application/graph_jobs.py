@@ -52,8 +52,9 @@ class GraphJobRequest:
 
 async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResult:
     """Store a job with all nodes of its graph, or nothing; raise `NodesRejected` if they make no graph."""
-    rows = await app.graphs.run(check_part, request.part)
     graph = python_graph()
+    _check_known(graph, request.part.known.values())
+    rows = await app.graphs.run(check_part, request.part)
     submitter = JobSubmitter(app.client, await app.client.lease_ids(), app.origin)
     submission = Submission(
         graph=graph,
