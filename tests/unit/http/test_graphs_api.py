@@ -191,10 +191,12 @@ async def test_the_id_of_another_task_is_rejected_by_name(api: Api):
     ("lines", "message"),
     [
         ('{"job": {"name": "n"}}\n{"task": {"id": "x"}}', "line 2: "),
-        ('{"job": {"name": "n"}}\n\nnothing', "line 3: it is a JSON object"),
+        ('{"job": {"name": "n"}}\n\nnothing', "line 3: it is not valid JSON: Expecting value"),
+        ('{"job": {"name": "n"}}\n[1]', "line 2: it is a JSON object"),
+        ('{"job": {"name": "n"}}\n{"known": 1}', "line 2: it is a JSON object"),
         ('{"job": {"name": "n"}}\n{"other": 1}', "line 2: it is a JSON object"),
         ('{"group": {"id": "1", "name": "g"}}', 'a line {"job"'),
-        ("[" * 100_000, "line 1: it is a JSON object"),
+        ("[" * 100_000, "line 1: it is not valid JSON: it is nested too deeply"),
     ],
 )
 def test_a_bad_line_is_reported_with_its_number(lines: str, message: str):
@@ -204,6 +206,76 @@ def test_a_bad_line_is_reported_with_its_number(lines: str, message: str):
         assert message in json.dumps(answer.json(), ensure_ascii=False).replace('\\"', '"')
 
     on_api(run)()
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"),
+    [
+        ('"handler": "m.x\\u0000", "params": {}', "the character NUL"),
+        ('"handler": "m.x", "params": {"a\\u0000": 1}', "the character NUL"),
+        ('"handler": "m.x", "params": {"a": "\\ud800"}', "one half of a surrogate pair"),
+        ('"handler": "m.x", "params": {"a": 1, "a": 2}', "key 'a' appears twice"),
+        ('"handler": "m.x", "params": {"a": NaN}', "NaN is not JSON"),
+        ('"handler": "m.x", "params": {"a": 1e999}', "the number 1e999 is too large"),
+        ('"handler": "m.x", "params": {"a": ' + "[" * 200 + "]" * 200 + "}", "nested more than 128 levels"),
+    ],
+)
+def test_a_line_is_as_strict_as_a_body(part: str, reason: str):
+    task = f'{{"id": "7", "definition": {{"queue": "q", {part}}}}}'
+
+    async def run(api: Api) -> None:
+        lines = f'{{"job": {{"name": "n"}}}}\n{{"task": {task}}}'
+        answer = await api.http.post("/api/v1/jobs/graph/lines", content=lines, headers={**api.headers, **NDJSON})
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["path"]) == (400, "body.2")
+        assert reason in error["message"]
+        body = f'{{"name": "n", "graph": {{"tasks": [{task}]}}}}'
+        headers = {**api.headers, "Content-Type": "application/json"}
+        answer = await api.http.post("/api/v1/jobs/graph", content=body, headers=headers)
+        assert (answer.status_code, reason in answer.text) == (400, True)
+        assert (await api.get("/api/v1/jobs")).json()["items"] == []
+
+    on_api(run)()
+
+
+@on_api
+async def test_lines_after_the_end_of_the_gzip_are_not_lost(api: Api):
+    parts = [{"job": {"name": "n"}}, {"task": a_task("7")}]
+    content = b"".join(gzip.compress(json.dumps(part).encode() + b"\n") for part in parts)
+    headers = {**api.headers, **NDJSON, "Content-Encoding": "gzip"}
+    answer = await api.http.post("/api/v1/jobs/graph/lines", content=content, headers=headers)
+    assert (answer.status_code, "continues after the end" in answer.text) == (400, True)
+    assert (await api.get("/api/v1/jobs")).json()["items"] == []
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_the_header_with_the_idempotency_key_counts_for_a_graph(is_lines: bool):
+    async def send(api: Api, key: str, **fields: str) -> Any:
+        task = {"task": a_task("7")} if is_lines else {"tasks": [a_task("7")]}
+        headers = {"Idempotency-Key": key}
+        if is_lines:
+            return await send_lines(api, "/api/v1/jobs/graph/lines", {"job": {"name": "n", **fields}}, task, **headers)
+        body = {"name": "n", "graph": task, **fields}
+        return await api.http.post("/api/v1/jobs/graph", json=body, headers={**api.headers, **headers})
+
+    async def run(api: Api) -> None:
+        first, again = [(await send(api, "k")).json() for _ in range(2)]
+        assert (first["is_new"], again["is_new"]) == (True, False)
+        assert first["job_id"] == again["job_id"]
+        answer = await send(api, "other", idempotency_key="k")
+        assert (answer.status_code, answer.json()["code"]) == (400, "submission_rejected")
+
+    on_api(run)()
+
+
+@on_api
+async def test_a_new_job_refers_to_no_node_that_exists_already(api: Api):
+    edge = {"previous_id": "5", "next_id": "7"}
+    graph = {"tasks": [a_task("7")], "known": {"5": "ghost"}, "dependencies": [edge]}
+    answer = await api.post("/api/v1/jobs/graph", {"name": "n", "graph": graph})
+    assert (answer.status_code, answer.json()["code"]) == (422, "nodes_rejected")
+    assert "the job has no node 'ghost'" in answer.json()["detail"]
+    assert (await api.get("/api/v1/jobs")).json()["items"] == []
 
 
 def test_a_body_that_decompresses_to_too_much_is_rejected(monkeypatch: pytest.MonkeyPatch):

@@ -5,7 +5,6 @@ The names of functions are checked by the workers, which run only those of modul
 
 from __future__ import annotations
 
-import json
 import zlib
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -19,9 +18,10 @@ from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NA
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.schema import RetryModel
 from dagmaster.errors import MediaTypeUnsupported, NodesRejected, Problem, RequestInvalid, RequestTooLarge
+from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
 from dagmaster.http.parameters import JobId, WaitSeconds
-from dagmaster.http.routes import Body, Routes
+from dagmaster.http.routes import Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
@@ -148,22 +148,24 @@ class GraphJobBody(GraphJob):
 
 
 @routes.post("/jobs/graph", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
-async def submit(app: App, caller: Caller, body: GraphJobBody) -> JSONResponse:
+async def submit(app: App, caller: Caller, body: GraphJobBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
     """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
-    return await _submit(app, caller.name, body, builder.part)
+    return await _submit(app, caller.name, body, builder.part, idempotency_key)
 
 
 @routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
-async def submit_lines(app: App, caller: Caller, compiler: Compiler, request: Request) -> JSONResponse:
+async def submit_lines(
+    app: App, caller: Caller, compiler: Compiler, request: Request, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
     """Submit a job with a large graph of its own: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
 
     First a line {"job": …}, then lines {"task": …}, {"group": …}, {"dependency": …}. All of it is stored, or nothing.
     """
     job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
     assert job is not None  # noqa: S101 - for mypy; `has_job`
-    return await _submit(app, caller.name, job, part)
+    return await _submit(app, caller.name, job, part, idempotency_key)
 
 
 @routes.post("/jobs/{job_id}/tasks", Scope.ADMIN, "AddedNodesView")
@@ -200,12 +202,14 @@ async def show_task(app: App, task_id: Digits) -> JSONResponse:
     return JSONResponse((await find_task(app, task_id)).to_dict())
 
 
-async def _submit(app: Application, submitted_by: str, job: GraphJob, part: GraphPart) -> JSONResponse:
+async def _submit(
+    app: Application, submitted_by: str, job: GraphJob, part: GraphPart, header_key: str | None
+) -> JSONResponse:
     request = GraphJobRequest(
         name=job.name,
         part=part,
         priority=job.priority,
-        idempotency_key=job.idempotency_key,
+        idempotency_key=one_key(job.idempotency_key, header_key),
         correlation_id=job.correlation_id,
         submitted_by=submitted_by,
     )
@@ -262,7 +266,7 @@ def read_lines(
         if not line.strip():
             continue
         try:
-            kind, value = _entry(line)
+            ((kind, value),) = parse_line(number, line).items()
             if kind == "job" and has_job and job is None:
                 job = GraphJob.model_validate(value)
             elif kind == "known":
@@ -273,7 +277,7 @@ def read_lines(
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
             raise _bad_line(number, f"{place}: {first['msg']}") from None
-        except (KeyError, ValueError, TypeError, IndexError, RecursionError):
+        except (KeyError, ValueError, TypeError, IndexError, AttributeError):
             kinds = [*(["job"] if has_job else []), *_LINES, "known"]
             raise _bad_line(number, f"it is a JSON object with one key of: {', '.join(kinds)}") from None
     if has_job and job is None:
@@ -281,9 +285,12 @@ def read_lines(
     return job, builder.part
 
 
-def _entry(line: bytes) -> tuple[str, Any]:
-    ((kind, value),) = json.loads(line).items()
-    return kind, value
+def parse_line(number: int, line: bytes) -> Any:
+    """Return the value of a line, which is as strict as any other JSON; raise `RequestInvalid` with its number."""
+    try:
+        return parse_json(line)
+    except ValueError as error:
+        raise _bad_line(number, f"it is not valid JSON: {error}"[:300]) from None
 
 
 def _bad_line(number: int, reason: str) -> RequestInvalid:
@@ -307,6 +314,9 @@ def _decompress(content: bytes) -> bytes:
         if len(data) >= MAX_LINES_BYTES:
             raise RequestTooLarge(f"a graph has at most {MAX_LINES_BYTES:,} bytes, decompressed")
         raise RequestInvalid([Problem(message="the body is not gzip: its end is missing", path="body")])
+    if reader.unused_data:
+        # Several members are a valid file. Only the first one was read: the rest must not be lost without a word.
+        raise RequestInvalid([Problem(message="the body continues after the end of its gzip: send one", path="body")])
     return data
 
 
