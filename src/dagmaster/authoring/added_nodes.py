@@ -12,6 +12,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.engine.expressions.json_values import ABSENT, missing, pick
 from dagmaster.engine.expressions.templates import JsonTemplate, Template
 from dagmaster.engine.graph import (
     DEFAULT_TIMEOUT_SECONDS,
@@ -28,6 +29,7 @@ from dagmaster.engine.graph import (
 )
 from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.retry import Backoff, RetryPolicy
+from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -208,23 +210,40 @@ def _fill_references(
     params: JsonObject, references: Sequence[Sequence[Any]]
 ) -> Callable[[Mapping[str, Any], list[int]], JsonValue]:
     def resolve(scope: Mapping[str, Any], _: list[int]) -> JsonValue:
-        filled: Any = {"params": params}
+        filled: JsonValue = params
         for path, node_id, *inner in references:
-            value = scope["nodes"][node_id]["output"]
-            for key in inner[0] if inner else ():
-                value = value[key]
-            filled = _with_value(filled, ["params", *path], value)
-        result: JsonValue = filled["params"]
-        return result
+            filled = fill_place(filled, path, _read_output(scope["nodes"][node_id], node_id, *inner))
+        return filled
 
     return resolve
 
 
-def _with_value(into: Any, path: Sequence[str | int], value: Any) -> Any:
-    """Return a copy with this value at a path; what is beside the path is shared."""
-    if not path:
+def _read_output(node: Mapping[str, Any], node_id: str, within: Sequence[str | int] = ()) -> Any:
+    """Return the output of a node, or a part of it; raise `EvaluationFailed` if there is none."""
+    if "output" not in node:
+        raise EvaluationFailed(f"there is no result of {node_id}: it has not completed", path=f"nodes.{node_id}.output")
+    value = node["output"]
+    for depth, key in enumerate(within):
+        item = pick(value, key)
+        if item is ABSENT:
+            problem = missing(value, ["nodes", node_id, "output", *within[: depth + 1]])
+            raise EvaluationFailed(problem.sentence, path=problem.path)
+        value = item
+    return value
+
+
+def fill_place(into: Any, path: Sequence[str | int], value: Any, depth: int = 0) -> Any:
+    """Return a copy with this value at a path; what is beside the path is shared. Raise `EvaluationFailed` if not.
+
+    The last key of a mapping may be a new one.
+    """
+    if depth == len(path):
         return value
-    head, *rest = path
+    key, is_last = path[depth], depth == len(path) - 1
+    inner = pick(into, key)
+    if inner is ABSENT and not (is_last and isinstance(into, dict) and isinstance(key, str)):
+        problem = missing(into, ["params", *path[: depth + 1]])
+        raise EvaluationFailed(problem.sentence, path=problem.path)
     copied: Any = list(into) if isinstance(into, list) else dict(into)
-    copied[head] = _with_value(into[head], rest, value)
+    copied[key] = fill_place(inner, path, value, depth + 1)
     return copied

@@ -245,6 +245,26 @@ async def test_what_follows_a_failed_task_is_skipped_and_retried_with_it(context
     assert (await get_task(after.id)).attempts == 1
 
 
+@in_memory
+async def test_a_task_that_needs_the_result_of_an_allowed_failure_fails_with_the_reason(context: OrchContext):
+    broken = create_task(fail_once, name="broken", allow_failure=True)
+    reader, after = create_task(give, {"value": [broken]}, name="reader"), create_task(give, {"value": "after"})
+    broken >> after
+    job = run_job_test(await context.create_job("allowed", [reader, after]))
+    assert job.status is JobStatus.FAILED
+    assert "there is no result of broken: it has not completed" in str((await get_task(reader.id)).error)
+    assert (await get_task(after.id)).status is TaskStatus.COMPLETED
+    assert CALLS == ["after"]
+
+
+@in_memory
+async def test_collected_results_leave_out_an_allowed_failure(context: OrchContext):
+    broken = create_task(fail_once, name="broken", allow_failure=True)
+    last = create_task(give, {"value": ResultCollector([broken, create_task(give, {"value": 1})])})
+    job = run_job_test(await context.create_job("allowed", last))
+    assert (job.status, CALLS) == (JobStatus.COMPLETED, [1, [1]])
+
+
 async def _tasks_of(context: OrchContext, job_id: int) -> AsyncIterator[int]:
     added = context.backend.app.read.added_nodes  # type: ignore[attr-defined]
     for batch in await added.load_batches(str(job_id), await added.accepted_batches(str(job_id))):
