@@ -268,6 +268,52 @@ def test_the_header_with_the_idempotency_key_counts_for_a_graph(is_lines: bool):
     on_api(run)()
 
 
+def a_reader(*references: Any, **fields: Any) -> dict[str, Any]:
+    return {**a_task("8", "reader", params={"x": [1]}), "references": list(references), **fields}
+
+
+@pytest.mark.parametrize("is_lines", [False, True])
+def test_a_task_waits_for_the_tasks_whose_results_it_gets(is_lines: bool):
+    reader = a_reader({"path": ["x", 0], "task": "7"}, {"path": ["new"], "task": "7", "within": ["rows"]})
+
+    async def run(api: Api) -> None:
+        if is_lines:
+            lines = [{"job": {"name": "n"}}, {"task": reader}, {"task": a_task("7")}]
+            answer = await send_lines(api, "/api/v1/jobs/graph/lines", *lines)
+        else:
+            answer = await api.post("/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [reader, a_task("7")]}})
+        (batch,) = await stored(api, answer.json()["job_id"])
+        assert list(batch.dependencies) == [("task", "step", "task", "reader")]
+
+    on_api(run)()
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (a_reader({"path": ["x", 7], "task": "7"}), "task reader: `params.x[7]` is missing; `params.x` has 1 items"),
+        (a_reader({"path": ["y", "z"], "task": "7"}), "`params.y` is missing"),
+        (a_reader({"path": ["x", "z"], "task": "7"}), "which has no string keys"),
+        (a_reader({"path": ["x"], "task": "8"}), "cycle: reader"),
+        (a_reader({"path": ["x"], "task": "9"}), "9 is a group, which has no result"),
+        (
+            a_reader({"path": ["x"], "task": "7"}, definition={"type": "wait", "signal": "s"}),
+            "only tasks have references",
+        ),
+    ],
+)
+def test_a_reference_that_cannot_be_filled_is_rejected(reader: dict[str, Any], message: str):
+    graph = {"tasks": [a_task("7"), reader], "groups": [{"id": "9", "name": "g"}]}
+
+    async def run(api: Api) -> None:
+        answer = await api.post("/api/v1/jobs/graph", {"name": "n", "graph": graph})
+        assert (answer.status_code, answer.json()["code"]) == (422, "nodes_rejected")
+        assert message in answer.json()["detail"]
+        assert (await api.get("/api/v1/jobs")).json()["items"] == []
+
+    on_api(run)()
+
+
 @on_api
 async def test_a_new_job_refers_to_no_node_that_exists_already(api: Api):
     edge = {"previous_id": "5", "next_id": "7"}

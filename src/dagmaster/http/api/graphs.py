@@ -15,9 +15,17 @@ from starlette.responses import JSONResponse
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
 from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.application.submission import MAX_CORRELATION_ID, MAX_KEY, MAX_NAME
+from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.schema import RetryModel
-from dagmaster.errors import MediaTypeUnsupported, NodesRejected, Problem, RequestInvalid, RequestTooLarge
+from dagmaster.errors import (
+    EvaluationFailed,
+    MediaTypeUnsupported,
+    NodesRejected,
+    Problem,
+    RequestInvalid,
+    RequestTooLarge,
+)
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.api.tasks import Digits
 from dagmaster.http.parameters import JobId, WaitSeconds
@@ -44,8 +52,8 @@ Text = Annotated[str, Field(max_length=200)]
 class ReferenceBody(Body):
     """A place in params where the result of another task stands."""
 
-    path: Path = Field(max_length=100, examples=[["data"]])
-    task: Digits
+    path: Path = Field(min_length=1, max_length=100, examples=[["data"]])
+    task: Digits = Field(description="It is waited for, as with a dependency.")
     within: Path = Field(default_factory=list, max_length=100, description="The place in the result; default: all.")
 
 
@@ -99,11 +107,22 @@ class TaskBody(Body):
             if queue is None:
                 raise NodesRejected(f"task {self.name or self.label} ({self.definition.handler}) has no queue")
             definition["queue"] = queue
+            self._check_places(self.definition.params)
+        elif self.references:
+            raise NodesRejected(f"{self.name or self.label} is a {self.definition.type}: only tasks have references")
         elif isinstance(self.definition, CollectDefinition):
             definition["sources"] = [int(source) for source in self.definition.sources]
         references = [[one.path, int(one.task), *([one.within] if one.within else [])] for one in self.references]
         group = None if self.group is None else int(self.group)
         return TaskPart(int(self.id), self.label, definition, self.name, group, references)
+
+    def _check_places(self, params: dict[str, Any]) -> None:
+        """Raise `NodesRejected` if a reference stands where nothing can be."""
+        for reference in self.references:
+            try:
+                fill_place(params, reference.path, None)
+            except EvaluationFailed as error:
+                raise NodesRejected(f"task {self.name or self.label}: {error}") from None
 
 
 class GroupBody(Body):
@@ -152,7 +171,7 @@ async def submit(app: App, caller: Caller, body: GraphJobBody, idempotency_key: 
     """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
-    return await _submit(app, caller.name, body, builder.part, idempotency_key)
+    return await _submit(app, caller.name, body, builder.finish(), idempotency_key)
 
 
 @routes.post("/jobs/graph/lines", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
@@ -173,7 +192,7 @@ async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seco
     """Add up to 1,000 tasks to a job that has not finished: all or none."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body)
-    view = await add_nodes(app, job_id, builder.part, sent_by=caller.name, wait_seconds=wait_seconds)
+    view = await add_nodes(app, job_id, builder.finish(), sent_by=caller.name, wait_seconds=wait_seconds)
     return JSONResponse(view.to_dict())
 
 
@@ -226,6 +245,19 @@ class PartBuilder:
     def __init__(self, default_queue: str | None) -> None:
         self.part = GraphPart()
         self._queue = default_queue
+
+    def finish(self) -> GraphPart:
+        """Return the part. A task waits for those whose results it gets, also without a dependency."""
+        groups = {group.id for group in self.part.groups}
+        known = {(source, target) for _, source, _, target in self.part.dependencies}
+        for task in self.part.tasks:
+            # In their order: the same graph, built again, has other ids.
+            for source in dict.fromkeys(reference[1] for reference in task.references):
+                if source in groups:
+                    raise NodesRejected(f"task {task.name or task.label}: {source} is a group, which has no result")
+                if (source, task.id) not in known:
+                    self.part.dependencies.append((MemberKind.TASK, source, MemberKind.TASK, task.id))
+        return self.part
 
     def add_body(self, body: PartBody) -> None:
         """Add everything of a body."""
@@ -282,7 +314,7 @@ def read_lines(
             raise _bad_line(number, f"it is a JSON object with one key of: {', '.join(kinds)}") from None
     if has_job and job is None:
         raise RequestInvalid([Problem(message='a line {"job": {"name": …}} is missing', path="body")])
-    return job, builder.part
+    return job, builder.finish()
 
 
 def parse_line(number: int, line: bytes) -> Any:
