@@ -69,6 +69,8 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
         title="dagmaster",
         version=version("dagmaster"),
         description="Durable workflows. Every answer is what the command line prints with --json.",
+        # A redirect has the scheme that this server sees: behind a proxy with TLS, it would take the key out of TLS.
+        redirect_slashes=False,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
