@@ -8,10 +8,13 @@ import logging
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from dagmaster.errors import Problem, RequestInvalid
+from dagmaster.http import problems
 from dagmaster.http.request_limits import MAX_HEADERS_BYTES
 
 if TYPE_CHECKING:
@@ -117,6 +120,19 @@ class _HttpProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - of uvicorn
+        """Answer what is no request of HTTP with a problem document, as every other error."""
+        error = RequestInvalid([Problem(message="this is not a valid request of HTTP/1.1", path="request")])
+        answer = problems.of_error(error)
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=answer.status_code, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=answer.body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _awaits_headers(self) -> bool:
         cycle = cast("RequestResponseCycle | None", self.cycle)
