@@ -33,7 +33,9 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
 ) -> JobFilter:
     """Return the filter; raise `QueryInvalid` with the name of a field that is not valid."""
     if version is not None and workflow_id is None:
-        raise QueryInvalid("version: name the workflow, too; versions of different workflows have nothing in common")
+        raise QueryInvalid(
+            "name the workflow, too; versions of different workflows have nothing in common", field="version"
+        )
     return JobFilter(
         statuses=frozenset(map(_parse_status, statuses)),
         workflow_id=workflow_id,
@@ -57,18 +59,18 @@ def _parse_status(text: str) -> JobStatus:
         return JobStatus(text.upper())
     except ValueError as error:
         names = ", ".join(status.lower() for status in JobStatus)
-        raise QueryInvalid(f"status: {text[:100]!r} is not a status of a job: {names}") from error
+        raise QueryInvalid(f"{text[:100]!r} is not a status of a job: {names}", field="status") from error
 
 
 def _parse_version(version: int | str | None) -> int | None:
     try:
         return None if version is None else int(version)
     except ValueError as error:
-        raise QueryInvalid(f"version: {str(version)[:100]!r} is not a number") from error
+        raise QueryInvalid(f"{str(version)[:100]!r} is not a number", field="version") from error
 
 
 def _parse_time(field: str, text: str | None, now: float) -> float | None:
     try:
         return None if text is None else parse_time(text, now)
     except ValueError as error:
-        raise QueryInvalid(f"{field}: {error}") from error
+        raise QueryInvalid(str(error), field=field) from error

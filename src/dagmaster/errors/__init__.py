@@ -190,6 +190,10 @@ class QueryInvalid(DagmasterError):
     code = "query_invalid"
     category = Category.INVALID
 
+    def __init__(self, message: str = "", *, field: str = "") -> None:
+        super().__init__(f"{field}: {message}" if field else message)
+        self.field = field
+
 
 class UsageInvalid(DagmasterError):
     """The command line is not valid."""

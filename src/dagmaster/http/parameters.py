@@ -88,7 +88,7 @@ def parse_node_statuses(texts: list[str] | None) -> frozenset[NodeStatus]:
         return frozenset(NodeStatus(text.upper()) for text in texts or ())
     except ValueError:
         names = ", ".join(status.lower() for status in NodeStatus)
-        raise QueryInvalid(f"status: not a status of a node: {names}") from None
+        raise QueryInvalid(f"not a status of a node: {names}", field="status") from None
 
 
 def parse_optional_time(name: str, text: str | None) -> float | None:
@@ -96,4 +96,4 @@ def parse_optional_time(name: str, text: str | None) -> float | None:
     try:
         return None if text is None else parse_time(text, time.time())
     except ValueError as error:
-        raise QueryInvalid(f"{name}: {error}") from error
+        raise QueryInvalid(str(error), field=name) from error

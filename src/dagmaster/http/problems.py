@@ -12,7 +12,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
-from dagmaster.errors import OUTCOMES, Category, DagmasterError, RateLimitExceeded, TokenRejected
+from dagmaster.errors import (
+    OUTCOMES,
+    Category,
+    CursorInvalid,
+    DagmasterError,
+    QueryInvalid,
+    RateLimitExceeded,
+    TokenRejected,
+)
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -89,7 +97,16 @@ def of_error(error: DagmasterError) -> JSONResponse:
         headers["WWW-Authenticate"] = f'Bearer realm="dagmaster"{reason}'
     document = error.to_dict()
     errors = [{**item, "path": item["path"], "message": item["message"]} for item in document.get("problems", ())]
+    if parameter := _parameter_of(error):
+        errors = [{"path": f"query.{parameter}", "message": str(error).removeprefix(f"{parameter}: ")}]
     return problem(status, error.code, document["message"], errors=errors or None, headers=headers)
+
+
+def _parameter_of(error: DagmasterError) -> str:
+    """Return the name of the parameter that an error is about; empty if it is about no single one."""
+    if isinstance(error, CursorInvalid):
+        return "cursor"
+    return error.field if isinstance(error, QueryInvalid) else ""
 
 
 async def _on_error(_request: Request, error: Exception) -> Response:

@@ -75,6 +75,8 @@ def test_a_request_whose_end_is_not_clear_is_rejected_and_its_connection_closed(
                 answer = await exchange(api, start + rest)
                 assert len(statuses(answer)) == 1, (name, answer)
                 assert statuses(answer)[0] in (b"400", b"431", b"501"), (name, answer)
+                assert b"application/problem+json" in answer, (name, answer)
+                assert b'"request_invalid"' in answer or b'"headers_too_large"' in answer, (name, answer)
             assert (await api.get("/livez")).status_code == 200
 
     asyncio.run(main())
@@ -134,6 +136,16 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end():
             )
             answer = await exchange(api, head + b" " * (MAX_BODY_BYTES + 1))
             assert statuses(answer) == [b"413"]
+
+    asyncio.run(main())
+
+
+def test_a_path_with_a_slash_at_its_end_is_another_path():
+    async def main() -> None:
+        async with opened_api() as api:
+            for path in ("/livez/", "/api/v1/jobs/", "/api/v1/workflows/"):
+                answer = await api.http.get(path, headers=api.headers)
+                assert (answer.status_code, answer.json()["code"]) == (404, "route_not_found")
 
     asyncio.run(main())
 

@@ -99,6 +99,31 @@ def test_an_unknown_or_bad_parameter_is_named(path, params):
 
 
 @pytest.mark.parametrize(
+    ("path", "name", "value"),
+    [
+        ("jobs", "status", "foo"),
+        ("jobs", "version", "1"),
+        ("jobs", "since", "yesterday"),
+        ("jobs", "finished_until", "now?"),
+        ("jobs", "cursor", "damaged"),
+        ("stats", "until", "1e9d"),
+        ("nodes", "status", "foo"),
+        ("events", "since", "x"),
+        ("tasks/finished", "since", "x"),
+    ],
+)
+def test_a_parameter_that_the_application_rejects_is_named_too(path, name, value):
+    async def work(api: Api) -> None:
+        answer = await api.get(f"/api/v1/{path}", **{name: value})
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["path"]) == (400, f"query.{name}"), answer.text
+        assert error["message"] in answer.json()["detail"]
+        assert not error["message"].startswith(f"{name}: ")
+
+    with_api(work)
+
+
+@pytest.mark.parametrize(
     ("node_filter", "count"),
     [({}, 4), ({"top_level": True}, 1), ({"parent_node_id": "each"}, 3), ({"workflow_id": "other"}, 0)],
 )

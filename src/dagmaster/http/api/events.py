@@ -165,7 +165,7 @@ async def _logs(
 ) -> Response:
     attempt, since, until, cursor, limit, follow, newest_first = selection
     if follow and newest_first:
-        raise QueryInvalid("newest_first: a stream goes forward: leave out `follow` or `newest_first`")
+        raise QueryInvalid("a stream goes forward: leave out `follow` or `newest_first`", field="newest_first")
     chosen: dict[str, Any] = {"node_id": node_id, "attempt": attempt, "since": since, "until": until, "cursor": cursor}
     # Before a stream begins, too: what does not exist is an error, not an empty stream.
     page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
