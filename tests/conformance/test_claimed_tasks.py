@@ -12,6 +12,7 @@ from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
+from dagmaster.store import foreign_handlers
 from tests.conformance.jobs import Scene, a_task, stops_of, wait_for_event
 
 COMPLETED = AttemptStatus.COMPLETED
@@ -475,6 +476,24 @@ async def test_another_worker_has_an_entrypoint_if_it_has_a_package_above_it(wor
         assert await worker.other_worker_has_handler(task.task_id) is by_package
         assert await worker.other_worker_has_handler(task.task_id, by_package=False) is by_name
         await other.deregister()
+
+
+async def test_a_worker_leaves_tasks_of_a_handler_that_another_one_has_to_it_for_some_seconds(world, monkeypatch):
+    scene = await Scene.begin(world)
+    worker, other = await world.worker(), await world.worker()
+    await other.register(["q"], 1, {"h": "1"})
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    assert await worker.other_worker_has_handler(task.task_id)
+    await scene.dispatch("b")
+    await scene.dispatch("c", handler="another")
+    assert [claimed.handler for claimed in await worker.claim(10)] == ["another"]
+    assert [claimed.node_id for claimed in await other.claim(10)] == ["b"]
+    # The other may have gone: then this one has to report that there is no such handler.
+    monkeypatch.setattr(foreign_handlers, "FOREIGN_SECONDS", 0.0)
+    assert await worker.other_worker_has_handler(task.task_id)
+    await scene.dispatch("d")
+    assert [claimed.node_id for claimed in await worker.claim(10)] == ["d"]
 
 
 # ── The fencing token ──

@@ -50,7 +50,7 @@ async def begin_claim(connection: asyncpg.Connection[asyncpg.Record], worker: Po
     """Claim a task as a worker, without committing yet."""
     query = claim_query("ready")
     params = {
-        "queues": ["q"], "limit": 10, "other_slots": 10, "process_bound": [], "process_slots": 0, "isolates": False, "scan_limit": 10, "worker_id": worker.worker_id, "token": 7,
+        "queues": ["q"], "limit": 10, "other_slots": 10, "process_bound": [], "process_slots": 0, "isolates": False, "scan_limit": 10, "foreign_handlers": [], "worker_id": worker.worker_id, "token": 7,
     }  # fmt: skip
     await connection.execute("BEGIN")
     assert len(await connection.fetch(query.sql, *query.arguments(params))) == 1

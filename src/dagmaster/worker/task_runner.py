@@ -92,7 +92,7 @@ class TaskRunner:
             # Unknown: the next worker that claims it checks again.
             has_other = True
         if has_other:
-            # Not at once: a free worker claims it again, perhaps this one.
+            # Not at once: another one without the handler may claim it. This one leaves it to others now.
             await asyncio.sleep(UNKNOWN_HANDLER_SECONDS)
             return await self._report(task, Released("another worker has its handler"))
         outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))

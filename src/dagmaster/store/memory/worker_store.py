@@ -11,6 +11,7 @@ from dagmaster.engine.status import AttemptStatus, Isolation
 from dagmaster.ports.run_queues import is_run_queue, is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.store.foreign_handlers import ForeignHandlers
 from dagmaster.store.memory.added_nodes import MemoryTaskNodes, stage
 from dagmaster.store.memory.database import Registration, StoredCheckpoint, StoredHandler, StoredLog
 from dagmaster.store.result_notifications import fits_notification
@@ -38,6 +39,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
         self.on_disconnect: Callable[[], None] = lambda: None
         self.worker_id = ""
         self._database = database
+        self._foreign = ForeignHandlers(database.clock.now)
         self._ids = database.new_ids()
         self._queues: frozenset[str] = frozenset()
         self._callbacks: list[Callable[[str], None]] = []
@@ -122,11 +124,11 @@ class MemoryWorkerStore(MemoryTaskNodes):
     ) -> list[ClaimedTask]:
         """Claim up to `limit` tasks, and up to `process_slots` of those that need a process."""
         chosen: list[StoredTask] = []
-        free_slots = process_slots or 0
+        free_slots, foreign = process_slots or 0, self._foreign.names()
         for task in self._unclaimed_tasks():
             if len(chosen) == limit:
                 break
-            if task.isolation is Isolation.EXCLUSIVE:
+            if task.isolation is Isolation.EXCLUSIVE or task.handler in foreign:
                 continue
             if task.handler in process_bound or (task.isolation and process_slots is not None):
                 if free_slots <= 0:
@@ -175,14 +177,19 @@ class MemoryWorkerStore(MemoryTaskNodes):
         return claimed
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another live worker could run this task."""
+        """Return whether another could run this task: then this worker leaves tasks of its handler to others."""
         task = self._database.queue.get(task_id)
-        return task is not None and any(
+        if task is None:
+            return False
+        is_served = any(
             has_handler(worker.handlers, task.handler, by_package=by_package)
             and (not worker.queues or task.queue in worker.queues)
             for worker_id, worker in self._database.workers.items()
             if worker_id != self.worker_id and worker.may_claim and not worker.counters.get("draining")
         )
+        if is_served:
+            self._foreign.add(task.handler)
+        return is_served
 
     def rescan_queues(self) -> None:
         """Do nothing: every claim reads all queues."""

@@ -156,7 +156,7 @@ class PostgresRemoteWorker(PostgresWorkerStore):
             return []
         params = {
             "queues": queues, "limit": limit, "other_slots": 0, "process_bound": list(self.handlers),
-            "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD,
+            "process_slots": limit, "isolates": False, "scan_limit": limit + SCAN_AHEAD, "foreign_handlers": [],
         }  # fmt: skip
         return await self._claim(_CLAIM, params, lock=_REMOTE["share_claims"])
 

@@ -21,6 +21,7 @@ from dagmaster.errors import OwnershipLost
 from dagmaster.ports.run_queues import is_served
 from dagmaster.ports.task_ledger import EXCLUSIVE_BUSY_SECONDS, DrainRequest, HeartbeatAnswer
 from dagmaster.ports.task_source import ClaimedTask
+from dagmaster.store.foreign_handlers import ForeignHandlers
 from dagmaster.store.postgres.added_nodes import PostgresTaskNodes, report_with_nodes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
@@ -98,6 +99,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         self._queues: list[str] = []
         self._notified_queues: set[str] = set()
         self._rescan_at = 0.0
+        self._foreign = ForeignHandlers(time.monotonic)
         self._losses = 0
         self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
 
@@ -195,7 +197,7 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return await self._claim(_CLAIM, {
             "queues": queues, "limit": limit, "other_slots": limit, "process_slots": process_slots or 0,
             "process_bound": _encode_names(frozenset(process_bound)), "isolates": process_slots is not None,
-            "scan_limit": limit + SCAN_AHEAD,
+            "scan_limit": limit + SCAN_AHEAD, "foreign_handlers": _encode_names(self._foreign.names()),
         })  # fmt: skip
 
     async def claim_exclusive(self) -> ClaimedTask | None:
@@ -212,10 +214,12 @@ class PostgresWorkerStore(PostgresTaskNodes):
         return [_claimed_task(token, *row) for row in rows]
 
     async def other_worker_has_handler(self, task_id: str, *, by_package: bool = True) -> bool:
-        """Return whether another could run this task."""
+        """Return whether another could run this task: then this worker leaves tasks of its handler to others."""
         params = {"task_id": int(task_id), "worker_id": self.worker_id, "by_package": by_package}
         row = await self._side.row(_SQL["other_worker_has_handler"], params)
-        return row is not None and bool(row["is_served"])
+        if row is not None:
+            self._foreign.add(row["handler"])
+        return row is not None
 
     def rescan_queues(self) -> None:
         """Let the next claim read which queues have tasks."""

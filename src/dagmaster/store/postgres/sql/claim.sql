@@ -3,7 +3,7 @@
 
 -- name: ready
 -- Claim tasks of some queues, and up to `process_slots` of those that need a process: their handlers are process-bound,
--- or they are isolated. With `other_slots` 0, only these: so a worker that speaks HTTP claims tasks of its handlers.
+-- or they are isolated; none of the handlers that it leaves to other workers. With `other_slots` 0, only these: so a worker that speaks HTTP claims tasks of its handlers.
 -- Queue by queue: an index returns each in order. The first tasks of a queue may all be for handlers without a free
 -- slot, so a claim scans past some of them, but not past all: with 100,000 of them it takes 0.4 ms, without the bound 24
 -- (2026-11, PostgreSQL 18). A scanned row is locked by its ctid: by its key, a task took 3 µs more.
@@ -23,6 +23,7 @@ ready AS (
                             FOR UPDATE SKIP LOCKED) locked
         WHERE (scanned.handler = ANY((SELECT :process_bound::text[])::text[])
                OR (scanned.isolation IS NOT NULL AND :isolates)) = pool.is_process_bound
+          AND scanned.handler <> ALL((SELECT :foreign_handlers::text[])::text[])
         -- In the order of the scan, so that no row is locked beyond the limit.
         ORDER BY scanned.priority DESC, scanned.task_id
         LIMIT pool.slots

@@ -74,17 +74,17 @@ SELECT count(*) AS released,
 FROM reported
 
 -- name: other_worker_has_handler
--- Whether another live worker serves the queue of a task and has its handler, or a package that may have it: `name.*`.
-SELECT EXISTS (
-    SELECT FROM dag_task_queue q
-    JOIN dag_workers w ON w.worker_id <> :worker_id AND w.stopped_at IS NULL AND w.drain_requested_at IS NULL
-                      AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
-                      AND (w.queues = '{}' OR q.queue = ANY(w.queues))
-                      AND (jsonb_exists(w.handlers, q.handler)
-                           OR (:by_package::boolean AND EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
-                                    WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1)))))
-    WHERE q.task_id = :task_id
-) AS is_served
+-- The handler of a task if another live worker serves its queue and has it, or a package that may have it: `name.*`.
+SELECT q.handler FROM dag_task_queue q
+WHERE q.task_id = :task_id AND EXISTS (
+    SELECT FROM dag_workers w
+    WHERE w.worker_id <> :worker_id AND w.stopped_at IS NULL AND w.drain_requested_at IS NULL
+      AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
+      AND (w.queues = '{}' OR q.queue = ANY(w.queues))
+      AND (jsonb_exists(w.handlers, q.handler)
+           OR (:by_package::boolean AND EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
+                    WHERE right(package.name, 2) = '.*' AND starts_with(q.handler, left(package.name, -1)))))
+)
 
 -- name: queues_with_tasks
 -- The queues that have tasks, each found by one step in an index; without the queues of live `run`s.
