@@ -128,7 +128,7 @@ class _HttpProtocol(H11Protocol):
         headers = [*answer.raw_headers, (b"connection", b"close")]
         for event in (
             h11.Response(status_code=answer.status_code, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=answer.body),
+            h11.Data(data=bytes(answer.body)),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
