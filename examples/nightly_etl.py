@@ -1,14 +1,14 @@
 """A nightly job in plain Python: nested groups, tasks that add tasks, and map. Run it: python examples/nightly_etl.py
 
-No server is needed: the job is stored in the database that `dagmaster run` uses, and runs in this process. The same
-graph, submitted with `create_job`, runs on a fleet whose workers allow this module (`--handlers`). So it does while
-`dagmaster dev` runs on the same data directory: start that with `--handlers examples/nightly_etl.py`, or stop it.
+No server is needed: the job is stored in the database that `dagmaster run` uses, and runs in this process, also while
+`dagmaster dev` runs on that database (`local=True`). The same graph, submitted with `create_job`, runs on a fleet whose
+workers allow this module (`--handlers`).
 """
 
 from __future__ import annotations
 
 from dagmaster import Group, create_task, get_current_context, map_values, task
-from dagmaster.orchestration.blocking import create_job, get_task, run_job_test
+from dagmaster.orchestration.blocking import OrchContext, create_job, get_task, run_job_test
 
 SOURCES = ("orders", "returns", "visits")
 
@@ -63,7 +63,8 @@ def main() -> None:
     ready = Group("ready", [Group("extracts", extracts), Group("checks", checks)])
     summary = create_task(report, {"counts": checks})
     ready >> summary >> create_task(split, {"rows": extracts[0]})
-    job = run_job_test(create_job("nightly", ready))
+    with OrchContext(local=True):
+        job = run_job_test(create_job("nightly", ready))
     print(f"job {job.id} is {job.status}: {get_task(summary.id).result}")
     if job.status != "COMPLETED":
         raise SystemExit(f"the job failed: {job.error}")

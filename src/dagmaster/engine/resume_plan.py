@@ -127,7 +127,10 @@ def _decide_in_run(
     job: Job, node: Node, before: Mapping[str, NodeRow], reopened: frozenset[str], context: ResumeContext
 ) -> ReuseDecision:
     row = before[node.id]
-    if node.id not in reopened:
+    leaves = list(_last_children(node)) if isinstance(node, FanOut) and node.total is not None else []
+    # A fan-out that runs stays open: only its children are reopened.
+    redone = [child for child in leaves if child.id in reopened]
+    if node.id not in reopened and not redone:
         return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
     missing = _missing_handler(node, context)
     if missing is not None:
@@ -140,11 +143,10 @@ def _decide_in_run(
         return ReuseDecision(
             node.id, ReuseKind.REDONE, f"{reason}: all children are redone ({row.total:,} before)", (0, created)
         )
-    leaves = list(_last_children(node))
-    redone = [child for child in leaves if child.id in reopened]
-    kept = len(leaves) - len(redone)
+    kept = sum(before[child.id].status is NodeStatus.COMPLETED for child in leaves if child.id not in reopened)
     why = [(child.id, _format_status(before[child.id])) for child in redone]
-    return ReuseDecision(node.id, ReuseKind.REDONE, _format_children(kept, why), (kept, len(redone)))
+    text = _format_children(kept, why, left=len(leaves) - len(redone) - kept)
+    return ReuseDecision(node.id, ReuseKind.REDONE, text, (kept, len(redone)))
 
 
 def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
@@ -340,7 +342,8 @@ def _format_status(row: NodeRow) -> str:
     return "completed, and is redone" if row.status is NodeStatus.COMPLETED else "did not run"
 
 
-def _format_children(kept: int, why: list[tuple[str, str]]) -> str:
+def _format_children(kept: int, why: list[tuple[str, str]], left: int = 0) -> str:
+    """Format what becomes of children. `left`: those that neither completed nor run again."""
     redone, first = len(why), why[:NAMED_CHILDREN]
     more = f" and {redone - NAMED_CHILDREN:,} more" if redone > NAMED_CHILDREN else ""
     reasons = {reason for _, reason in why}
@@ -348,7 +351,8 @@ def _format_children(kept: int, why: list[tuple[str, str]]) -> str:
         named = f"{', '.join(child for child, _ in first)}{more}: {reasons.pop()}"
     else:
         named = f"{', '.join(f'{child} {reason}' for child, reason in first)}{more}"
-    return f"{kept:,} of {kept + redone:,} children reused, {redone:,} redone: {named}"
+    rest = f", {left:,} left as they are" if left else ""
+    return f"{kept:,} of {kept + redone + left:,} children reused{rest}, {redone:,} redone: {named}"
 
 
 def _version_change(node: Node, was: str | None, context: ResumeContext) -> str | None:

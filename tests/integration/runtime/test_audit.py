@@ -6,6 +6,7 @@ Each corruption is made in a transaction that is rolled back, with constraints a
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -18,7 +19,7 @@ from dagmaster.cli.main import main
 from dagmaster.errors import CursorInvalid, JobNotFound
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import load_settings
-from dagmaster.store.postgres.audit import INVARIANTS, audit
+from dagmaster.store.postgres.audit import INVARIANTS, SETTINGS, audit
 from dagmaster.store.postgres.named_queries import queries
 from tests.integration.runtime.runtime_world import owner_of
 
@@ -374,6 +375,24 @@ async def test_what_will_progress_by_itself_or_has_no_service_that_could_is_no_v
 @pytest.mark.parametrize("invariant", INVARIANTS)
 def test_every_invariant_has_a_corruption_that_violates_it_alone(invariant):
     assert {invariant} in [invariants for _, invariants in CORRUPTIONS.values()]
+
+
+async def test_no_check_compares_all_rows_of_a_job_with_all_others(world: World):
+    """Merged by the id of the job alone, 10,000 nodes are compared with 10,000 attempts each."""
+    await populate(world)
+    connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
+    known = {"low": 0, "high": 2**63 - 1, "limit": 10, "at_once": 10, "events_at_once": 10, "has_open_jobs": True}
+    try:
+        async with connection.transaction():
+            for name, value in SETTINGS.items():
+                await connection.execute(f"SET LOCAL {name} = {value}")
+            plans = [
+                await connection.fetch(f"EXPLAIN {query.sql}", *query.arguments(defaultdict(lambda: 1.0, known)))
+                for query in queries("audit").values()
+            ]
+    finally:
+        await connection.close()
+    assert [line for plan in plans for (line,) in plan if "Merge" in line and "Join" in line] == []
 
 
 async def test_an_audit_takes_jobs_in_batches_each_in_a_transaction_of_its_own(

@@ -75,6 +75,15 @@ def test_many_failed_children_with_one_reason_are_counted():
     assert plan(driver) == {"tiles": ("redone", message)}
 
 
+def test_failed_children_of_a_fan_out_that_runs_are_redone_and_other_failures_left():
+    driver = Driver(a_job(tiles=fan_out(list(range(5)), task())))
+    driver.start()
+    driver.succeed("tiles__0")
+    driver.fail("tiles__1", "tiles__2", permanent=True)
+    message = "1 of 5 children reused, 3 left as they are, 1 redone: tiles__1 failed"
+    assert plan(driver, RetryRequested(("tiles__1",))) == {"tiles": ("redone", message)}
+
+
 def test_a_retry_leaves_other_failures_as_they_are():
     driver = Driver(a_job(a="", b="", c="a"))
     driver.start()

@@ -42,8 +42,8 @@ def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool,
 
     With nodes, at most 1,000, only these are cancelled: each fails with the reason "cancelled by", at once or when its
     task has stopped, and the job goes on as after any failure (allow_failure, on_failure, tolerate_failures). A child
-    of a fan-out has a name such as tiles__47; the name of a fan-out or a group stands for all that is in it. Finished
-    nodes are skipped. `jobs retry` runs a cancelled node again.
+    of a fan-out has a name such as tiles__47; the name of a fan-out or a group stands for all that is in it. Of
+    several nodes, finished ones are skipped. `jobs retry` runs a cancelled node again.
 
     \b
     Examples:

@@ -185,7 +185,7 @@ class MemoryWorkerStore(MemoryTaskNodes):
             has_handler(worker.handlers, task.handler, by_package=by_package)
             and (not worker.queues or task.queue in worker.queues)
             for worker_id, worker in self._database.workers.items()
-            if worker_id != self.worker_id and worker.may_claim and not worker.counters.get("draining")
+            if worker_id != self.worker_id and worker.stopped_at is None
         )
         if is_served:
             self._foreign.add(task.handler)

@@ -48,11 +48,13 @@ EVENTS_AT_ONCE: Final = 100_000
 
 TASKS_AT_ONCE: Final = 10_000
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-# Joined by hashing, every plan takes time in proportion to its batch, whatever statistics say. The events of a job of
+# Joined by hashing, every plan takes time in proportion to its batch, whatever statistics say: merged by the id of the
+# job alone, 10,000 nodes were compared with 10,000 attempts each (2026-11: 47 s instead of 0.5). The events of a job of
 # 100,000 nodes are sorted several times.
-_SETTINGS: Final = {
+SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_nestloop": "off",
+    "enable_mergejoin": "off",
     "enable_seqscan": "off",
     "jit": "off",
     "work_mem": "'64MB'",
@@ -242,9 +244,7 @@ class _Auditor:
             yield
             return
         async with self._connection.transaction(isolation="repeatable_read", readonly=True):
-            await self._connection.execute(
-                "; ".join(f"SET LOCAL {name} = {value}" for name, value in _SETTINGS.items())
-            )
+            await self._connection.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items()))
             yield
 
     async def _value(self, query: Query, params: Mapping[str, Any]) -> Any:

@@ -74,12 +74,12 @@ SELECT count(*) AS released,
 FROM reported
 
 -- name: other_worker_has_handler
--- The handler of a task if another live worker serves its queue and has it, or a package that may have it: `name.*`.
+-- The handler of a task if another live worker serves its queue and has it, or a package that may have it: `name.*`. One
+-- that drains counts: it may be undrained, or be replaced in a moment.
 SELECT q.handler FROM dag_task_queue q
 WHERE q.task_id = :task_id AND EXISTS (
     SELECT FROM dag_workers w
-    WHERE w.worker_id <> :worker_id AND w.stopped_at IS NULL AND w.drain_requested_at IS NULL
-      AND w.counters ->> 'draining' IS DISTINCT FROM 'true'
+    WHERE w.worker_id <> :worker_id AND w.stopped_at IS NULL
       AND (w.queues = '{}' OR q.queue = ANY(w.queues))
       AND (jsonb_exists(w.handlers, q.handler)
            OR (:by_package::boolean AND EXISTS (SELECT FROM jsonb_object_keys(w.handlers) AS package (name)
