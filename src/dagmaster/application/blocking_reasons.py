@@ -19,7 +19,7 @@ from dagmaster.engine.diagnosis.active_nodes import (
 from dagmaster.engine.diagnosis.context import ChildJob, DiagnosisContext, Service
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec, WaitSpec
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
+from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.text_format import age, format_count, format_rfc3339
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
 
 def _queue_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
     for backlog in snapshot.backlog:
-        reason = queued(backlog.queue, backlog.state, backlog.oldest_seconds, is_exclusive=backlog.is_exclusive)
+        isolation = Isolation.EXCLUSIVE if backlog.is_exclusive else Isolation.SHARED
+        reason = queued(backlog.queue, backlog.state, backlog.oldest_seconds, isolation=isolation)
         if reason.code is ReasonCode.NO_WORKER or backlog.oldest_seconds > REPORT_AFTER_SECONDS:
             sentence = reason.group_sentence if backlog.tasks > 1 else reason.sentence
             yield _of_reason(reason, f"{format_count(backlog.tasks, 'task')} {sentence}")

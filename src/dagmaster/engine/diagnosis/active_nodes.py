@@ -262,7 +262,7 @@ def task_in_flight(
             out.queue,
             context.queues.get(out.queue),
             context.now - out.dispatched_at,
-            is_exclusive=isolation_after(node.shared_losses) is Isolation.EXCLUSIVE,
+            isolation=isolation_after(node.shared_losses),
             position=out.queue_position,
             timeout_seconds=None if node.wake_at is None else node.wake_at - context.now,
         )
@@ -274,7 +274,7 @@ def queued(
     state: QueueState | None,
     seconds: float,
     *,
-    is_exclusive: bool = False,
+    isolation: Isolation = Isolation.SHARED,
     position: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Reason:
@@ -294,7 +294,7 @@ def queued(
     workers = format_count(state.workers, "live worker")
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
     data |= {"workers": state.workers, "slots": state.slots, "busy": state.busy}
-    if is_exclusive:
+    if isolation is Isolation.EXCLUSIVE:
         needs, alone = f"a worker of {queue} that runs nothing else", "workers died that ran"
         return Reason(
             code=ReasonCode.EXCLUSIVE,
@@ -305,6 +305,8 @@ def queued(
     if state.lacks_processes:
         whose = "its" if state.workers == 1 else "their"
         load += f", and {format_busy_processes(whose, state.processes)}"
+    if isolation is Isolation.PROCESS:
+        load += "; needs a process, since a worker died that ran it beside other tasks"
     place = "" if position is None else f", position {position:,}"
     return Reason(
         code=ReasonCode.QUEUED,

@@ -134,6 +134,16 @@ def test_a_task_that_must_run_alone_waits_for_an_idle_worker():
     assert reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})[0] == "no_worker"
 
 
+def test_a_task_of_a_dead_worker_needs_a_process():
+    driver = started(a="")
+    driver.lose("a", alone=False)
+    state = QueueState(workers=1, slots=32, busy=6, processes=6, processes_busy=6)
+    _, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": state})
+    assert sentence.endswith(
+        "are busy (DAGMASTER_PROCESSES); needs a process, since a worker died that ran it beside other tasks"
+    )
+
+
 def test_a_task_behind_others_in_its_queue():
     driver = started(a="")
     state = QueueState(workers=2, slots=8, busy=8)
