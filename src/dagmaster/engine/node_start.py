@@ -158,8 +158,8 @@ def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple
     if spec.over is None:
         # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
         nodes = scope.get("nodes", {})
-        found = [nodes[source] for source in _sources(job, spec) if source in nodes]
-        return [one["output"] for one in found if "output" in one], []
+        values = [nodes[source] for source in _sources(job, spec) if source in nodes]
+        return [one["output"] for one in values if "output" in one], []
     failed = loaded(scope, spec.over, "failed")
     failed_indexes = {item["index"] for item in failed}
     outputs = loaded(scope, spec.over, "outputs")
