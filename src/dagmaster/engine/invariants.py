@@ -11,7 +11,7 @@ from dagmaster.engine.gates import OPEN, SATISFIED, count
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec, flatten
 from dagmaster.engine.groups import members
 from dagmaster.engine.model import FanOut, fails_job, is_dormant, leaf_outcome
-from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import NOT_STARTED_NODE, TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     Check = Callable[[Job], Iterator[str]]
 
-_NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 _NEEDS_VALUES: Final = (ConditionalSpec, FanOutSpec, FanInSpec, WaitSpec)
 
 
@@ -85,7 +84,7 @@ def _has_more_to_expand(job: Job, fan: FanOut) -> bool:
 @_invariant("An ending job has no node that is PENDING, READY or WAITING.")
 def _ending_jobs_start_nothing(job: Job) -> Iterator[str]:
     if job.ending:
-        yield from (node.id for node in job.nodes.values() if node.status in _NOT_STARTED)
+        yield from (node.id for node in job.nodes.values() if node.status in NOT_STARTED_NODE)
 
 
 @_invariant("A stopping job is ending; a cancelled job, or one whose deadline passed, is stopping.")
@@ -169,7 +168,7 @@ def _failed_nodes_have_an_error(job: Job) -> Iterator[str]:
 def _stopped_nodes_have_a_request(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         is_stopping = node.stopped and not node.is_terminal and not isinstance(node, FanOut)
-        if is_stopping and (node.status in _NOT_STARTED or node.cancel_request is None):
+        if is_stopping and (node.status in NOT_STARTED_NODE or node.cancel_request is None):
             yield node.id
 
 
@@ -324,7 +323,7 @@ def _no_slot_stays_free(job: Job) -> Iterator[str]:
 def _stopped_fan_outs_start_nothing(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         if fan.stopped and not fan.is_terminal:
-            yield from (child.id for child in children if child.status in _NOT_STARTED)
+            yield from (child.id for child in children if child.status in NOT_STARTED_NODE)
 
 
 @_invariant("A child is SKIPPED as superseded if, and only if, it is left over from an earlier, longer list.")

@@ -11,7 +11,7 @@ from dagmaster.engine.events import TaskReleased
 from dagmaster.engine.groups import last_nodes
 from dagmaster.engine.json_size import check_size
 from dagmaster.engine.model import FanOut, Job, Node, fails_job
-from dagmaster.engine.status import NodeStatus, SkipReason
+from dagmaster.engine.status import NOT_STARTED_NODE, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
 from dagmaster.errors import EvaluationFailed
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
 
 IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
-_NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 MAX_LAST_NODES: Final = 100
 """Of how many last nodes the outputs are the result of a job whose graph was built in code; of more, it has none."""
 MAX_RESULT_BYTES: Final = 32 * 1024 * 1024
@@ -34,7 +33,7 @@ def cancel_remaining(step: Step) -> None:
     job = step.job
     job.backlog.replace(())
     for node in job.walk():
-        if node.status in _NOT_STARTED:
+        if node.status in NOT_STARTED_NODE:
             end_before_start(step, node)
         elif isinstance(node, FanOut):
             node.close_admission()

@@ -6,13 +6,13 @@ in flight is asked to stop, and fails when its report arrives: until then its `e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dagmaster.engine.decisions import AcceptCancel, Stop
 from dagmaster.engine.fanout import stop_children
 from dagmaster.engine.groups import is_group_start, members
 from dagmaster.engine.model import FanOut, is_dormant
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import NOT_STARTED_NODE, JobStatus, NodeStatus
 from dagmaster.engine.step import failure
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.model import Job, Node
     from dagmaster.engine.step import Step
     from dagmaster.json_types import JsonObject
-
-_NOT_STARTED: Final = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
-MAX_NODES: Final = 1_000
-"""Nodes that one command may name. A fan-out or a group counts as one, however many nodes it has."""
 
 
 def cancel_nodes(step: Step, named: Iterable[str], by: str) -> None:
@@ -83,7 +79,7 @@ def _targets(job: Job, node_id: str) -> Iterator[Node]:
 def _reason_against(job: Job, node: Node) -> str | None:
     if node.is_terminal:
         return f"node {node.id} is {node.status}; only an unfinished node can be cancelled"
-    if node.status not in _NOT_STARTED and (node.stopped or is_stopping(job, node)):
+    if node.status not in NOT_STARTED_NODE and (node.stopped or is_stopping(job, node)):
         return f"node {node.id} is being stopped already"
     return None
 
@@ -94,7 +90,7 @@ def _cancel(step: Step, node: Node, error: JsonObject) -> None:
     if isinstance(node, FanOut) and node.status is NodeStatus.RUNNING:
         node.error = error
         stop_children(step, node)
-    elif node.status in _NOT_STARTED:
+    elif node.status in NOT_STARTED_NODE:
         job.backlog.discard(node.id)
         if node.parent is not None and node.status is NodeStatus.PENDING:
             # It counts as active, as if it had been admitted: it frees a slot when it settles.

@@ -77,6 +77,7 @@ def isolation_after(shared_losses: int) -> Isolation:
 
 
 TERMINAL_NODE = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED})
+NOT_STARTED_NODE = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
 TERMINAL_JOB = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 

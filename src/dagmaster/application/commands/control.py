@@ -7,14 +7,13 @@ changed in between is rejected by it, and the result says so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.commands.sending import WAIT_SECONDS, OutgoingCommand, send_command
 from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import find_node, find_nodes, suggest_name
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.graph import ApprovalSpec, Kind
-from dagmaster.engine.node_cancels import MAX_NODES
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
 from dagmaster.errors import (
     ApprovalNotPending,
@@ -37,6 +36,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.read_store import JobRecord, NodeRecord
 
+MAX_NAMED: Final = 1_000
+"""Nodes that one command may name. A fan-out or a group counts as one, however many nodes it has."""
 _RETRIABLE = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
 
 
@@ -207,8 +208,8 @@ def _reason_against_cancel(node: NodeRecord) -> str | None:
 def _check_names(node_ids: Sequence[str]) -> tuple[str, ...]:
     """Return the names, each once; raise `CommandInvalid` if there are none, or too many."""
     names = tuple(dict.fromkeys(node_ids))
-    if not 1 <= len(names) <= MAX_NODES:
-        raise CommandInvalid(f"a command names 1 to {MAX_NODES:,} nodes, not {len(names):,}. Name a fan-out or a group")
+    if not 1 <= len(names) <= MAX_NAMED:
+        raise CommandInvalid(f"a command names 1 to {MAX_NAMED:,} nodes, not {len(names):,}. Name a fan-out or a group")
     return names
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.control import (
+    MAX_NAMED,
     approve_node,
     cancel_job,
     cancel_node,
@@ -32,7 +33,7 @@ routes = Routes("control")
 class ResumeBody(Body):
     """What to resume a job with. What is not named stays as it was."""
 
-    from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(default_factory=list, max_length=1_000)
+    from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(default_factory=list, max_length=MAX_NAMED)
     inputs: dict[str, Any] = Field(default_factory=dict)
     input_texts: InputTexts = Field(default_factory=dict)
     version: int | None = Field(default=None, ge=1, le=2**31 - 1)
@@ -42,7 +43,7 @@ class ResumeBody(Body):
 class NodesBody(Body):
     """The nodes of a command: nodes of the workflow, and children of fan-outs such as `tiles__47`."""
 
-    nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(min_length=1, max_length=1_000)
+    nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(min_length=1, max_length=MAX_NAMED)
 
 
 class AnswerBody(Body):

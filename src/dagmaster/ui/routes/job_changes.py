@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.application.commands.control import cancel_job, cancel_nodes, choose_nodes, retry_nodes
+from dagmaster.application.commands.control import MAX_NAMED, cancel_job, cancel_nodes, choose_nodes, retry_nodes
 from dagmaster.application.commands.resume import ResumeRequest, plan_resume, resume_job
 from dagmaster.application.queries.jobs import show_jobs
 from dagmaster.application.views import SubmitResult
@@ -23,9 +23,8 @@ from dagmaster.ui.pages.node_rows import node_path
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
-MAX_SELECTED: Final = 1_000
-Names = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]] | None, Query(max_length=MAX_SELECTED)]
-SelectedNodes = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]], Query(min_length=1, max_length=MAX_SELECTED)]
+Names = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]] | None, Query(max_length=MAX_NAMED)]
+SelectedNodes = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]], Query(min_length=1, max_length=MAX_NAMED)]
 
 
 @routes.get("/ui/jobs/{job_id}/cancel", Scope.OPERATE)
