@@ -132,8 +132,8 @@ BUGS = [
     Bug(
         "a cancel leaves pauses open",
         job_completion.cancel_remaining,
-        "in _NOT_STARTED:",
-        "in _NOT_STARTED - {NodeStatus.WAITING}:",
+        "in NOT_STARTED_NODE:",
+        "in NOT_STARTED_NODE - {NodeStatus.WAITING}:",
     ),
     Bug("a cancel skips", job_completion.end_before_start, "if step.job.cancel_requested:", "if False:"),
     Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
