@@ -150,11 +150,13 @@ class Stack:
         used[postmaster] += process_usage.cpu_seconds(postmaster, reaped=True)
         return used
 
-    def fine_cpu(self, *, but: str | None = None) -> float:
-        """Return the CPU seconds of all live processes, to the nanosecond, `but` those with this in their name."""
-        names = {} if but is None else self.names()
-        pids = [pid for pid in self.cpu() if but is None or but not in names.get(pid, "")]
-        return sum(process_usage.fine_cpu_seconds(pid) for pid in pids)
+    def fine_cpu(self) -> float:
+        """Return the CPU seconds of all live processes, to the nanosecond."""
+        return sum(self.fine_cpu_by_pid().values())
+
+    def fine_cpu_by_pid(self) -> dict[int, float]:
+        """Return CPU seconds by pid, of all live processes, to the nanosecond."""
+        return {pid: process_usage.fine_cpu_seconds(pid) for pid in self.cpu()}
 
 
 def dsn_of(data_dir: Path, database: str = "dagmaster") -> str:

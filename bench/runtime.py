@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-CHAIN, CHAINS = 40, 15
+CHAIN, CHAINS, WARM_UP_CHAINS = 40, 40, 15
+"""Nodes of a chain, measured chains, and chains before: a second of them varies by a tenth."""
+SETTLE_SECONDS = 8.0
+"""By then the services have opened their last connections."""
 MB = 1_000_000
 ROUND_PARTS = ("memory", "idle", "chain", "fan_outs", "jobs")
 """The parts of a round, in this order."""
@@ -58,7 +61,7 @@ def measure_round(parts: Sequence[str]) -> Iterator[Row]:
         if "idle" in parts:
             yield from _idle(stack, seconds=5)
         if "chain" in parts:
-            chains = asyncio.run(_chain(stack.dsn, stack.floor_dsn(), warm_up=5))
+            chains = asyncio.run(_chain(stack.dsn, stack.floor_dsn(), warm_up=WARM_UP_CHAINS))
             yield from _chain_rows(chains)
         if "memory" in parts:
             yield _memory_of_nodes(stack, jobs=20)
@@ -103,17 +106,18 @@ def _memory_at_rest(stack: Stack) -> Iterator[Row]:
 
 
 def _idle(stack: Stack, *, seconds: float) -> Iterator[Row]:
-    # A session publishes its counters after a second of silence, so the first ones belong to the time before.
-    time.sleep(1)
+    # The start is over by then, and a session publishes its counters after a second of silence.
+    time.sleep(SETTLE_SECONDS)
     queries, started = asyncio.run(_transactions(stack.dsn)), time.perf_counter()
-    cpu, without_server = stack.fine_cpu(), stack.fine_cpu(but="server")
+    before = stack.fine_cpu_by_pid()
     time.sleep(seconds)
-    cpu, elapsed = stack.fine_cpu() - cpu, time.perf_counter() - started
-    without_server = stack.fine_cpu(but="server") - without_server
-    # Two of them are the first count itself, and two the names of server processes.
-    queries = asyncio.run(_transactions(stack.dsn)) - queries - 4
-    yield Row("idle, CPU of the whole dev stack", cpu / elapsed * 100, "% of a core", at_most=1.3)
-    yield Row("idle, CPU of it without the HTTP server", without_server / elapsed * 100, "% of a core", at_most=1)
+    after, elapsed = stack.fine_cpu_by_pid(), time.perf_counter() - started
+    # Two of them are the first count itself.
+    queries = asyncio.run(_transactions(stack.dsn)) - queries - 2
+    used = {pid: cpu - before.get(pid, 0) for pid, cpu in after.items()}
+    whole, of_server = sum(used.values()), used.get(stack.pids.get("server", -1), 0)
+    yield Row("idle, CPU of the whole dev stack", whole / elapsed * 100, "% of a core", at_most=1.3)
+    yield Row("idle, CPU of it without the HTTP server", (whole - of_server) / elapsed * 100, "% of a core", at_most=1)
     yield Row("idle, transactions", queries / elapsed, "/s", at_most=10)
 
 
@@ -134,7 +138,7 @@ async def _transactions(dsn: str) -> int:
 
 def _chains(stack: Stack) -> Iterator[Row]:
     floor_dsn = stack.floor_dsn()
-    alone = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=5))
+    alone = asyncio.run(_chain(stack.dsn, floor_dsn, warm_up=WARM_UP_CHAINS))
     yield from _chain_rows(alone)
 
     asyncio.run(_start_waiting_jobs(stack.dsn, WARM_UP_JOBS))
