@@ -147,7 +147,7 @@ def planted(name: str) -> Iterator[None]:
             {bug.query: named_queries.compile_query(f"{bug.file}.{bug.query}", wrong)},
         ),
     ):
-        report_one = named_queries.for_one_row(named_queries.parts("worker")["report"])
+        report_one = named_queries.for_rows(named_queries.parts("worker")["report"])
         turn_statement.statement.cache_clear()
         with (
             mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)),

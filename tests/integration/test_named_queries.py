@@ -20,7 +20,7 @@ from dagmaster.store.postgres import client_store, remote_workers, turn_statemen
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, newest_jobs_query
-from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_one_row, parts, queries
+from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_rows, parts, queries, row_parameters
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of
 
@@ -94,15 +94,28 @@ def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated
             for name in EVERY_PART
             if name != "jobs"
         ]
-        together = turn_statement.statement(EVERY_PART, has_readers=True, is_watched=True, single=single)
-        prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, together)
+        together = [
+            turn_statement.statement(EVERY_PART, has_readers=True, is_watched=True, single=single, events=events)
+            for events in (range(turn_statement.MAX_EVENT_VALUES + 1) if single else (0,))
+        ]
+        prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, *together)
 
 
 def test_a_statement_for_one_row_has_no_arrays_and_the_same_parameters():
     for name, text in parts(PARTS).items():
-        one, many = compile_query(name, for_one_row(text)), compile_query(name, text)
+        one, many = compile_query(name, for_rows(text)), compile_query(name, text)
         assert not one.arrays
         assert one.parameters == many.parameters
+
+
+def test_a_statement_for_two_rows_has_the_values_of_each():
+    text = parts(PARTS)["events"]
+    columns = turn_statement._COLUMNS["events"]
+    query = compile_query("events", for_rows(text, 2))
+    values = row_parameters(columns, [[f"{column} 1" for column in columns], [f"{column} 2" for column in columns]])
+    assert not query.arrays
+    assert values.keys() == set(query.parameters) - SHARED
+    assert sorted(values.values()) == sorted(f"{column} {row}" for column in columns for row in (1, 2))
 
 
 def test_every_part_has_the_parameters_of_its_rows():

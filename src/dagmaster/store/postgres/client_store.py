@@ -15,7 +15,7 @@ from dagmaster.store.postgres.audit_trail import APPEND, entry_columns
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.job_list import bigint
 from dagmaster.store.postgres.machine_id_lease import Identity
-from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts, queries, split_ids
+from dagmaster.store.postgres.named_queries import Query, compile_query, for_rows, parts, queries, split_ids
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,7 +47,7 @@ def submit_statement(*, is_single: bool, is_audited: bool) -> Query:
     texts = parts("submit")
     heads = [texts["jobs"], texts["audited"]] if is_audited else [texts["jobs"]]
     text = "WITH {}\n{}".format(",\n".join(heads), texts["stored"])
-    return compile_query("client.submit", for_one_row(text) if is_single else text)
+    return compile_query("client.submit", for_rows(text) if is_single else text)
 
 
 class PostgresClientStore:

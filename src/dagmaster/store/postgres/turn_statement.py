@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.model import FanOut
 from dagmaster.engine.status import JobStatus
-from dagmaster.store.postgres.named_queries import Query, compile_query, for_one_row, parts
+from dagmaster.store.postgres.named_queries import Query, compile_query, for_rows, parts, row_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import TurnCommit
 
 Rows = list[tuple[Any, ...]]
+MAX_EVENT_VALUES: Final = 2
+"""A turn of a chain has two events. For more of them, arrays: each number is one more statement to prepare."""
 
 # The parameters of each part, in the order of its rows.
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -78,6 +80,7 @@ _NOTIFIES: Final = {
 }
 # What `_for_one_job` replaces. The ids of rows of the turn are those of its job; ids that were read are compared.
 _IS_OWNED: Final = re.compile(r"\(n\.\w+ IN \(SELECT id FROM owned\)\) IS TRUE")
+_IS_OF_OWNED: Final = re.compile(r"\((\w\.job_id) IN \(SELECT id FROM owned\)\) IS TRUE")
 _IS_REFUTED: Final = re.compile(r"\(n\.id IN \(SELECT job_id FROM refuted\)\) IS NOT TRUE")
 _LOOK_UP: Final = re.compile(
     r"CROSS JOIN LATERAL \(SELECT f\.ctid AS row_id FROM \w+ f\s+WHERE (?P<condition>[^()]+) LIMIT 1\) f"
@@ -88,11 +91,16 @@ _OUTER_LOOK_UP: Final = re.compile(r"LEFT JOIN LATERAL \(SELECT \* FROM (\w+ \w)
 
 
 @cache
-def statement(present: tuple[str, ...], *, has_readers: bool, is_watched: bool = False, single: bool = False) -> Query:
-    """Combine parts into a statement; with `single`, each part but the events has one row. A test prepares each."""
+def statement(
+    present: tuple[str, ...], *, has_readers: bool, is_watched: bool = False, single: bool = False, events: int = 0
+) -> Query:
+    """Combine parts into a statement. A test prepares each.
+
+    With `single`, each part has one row but the events, which have `events` rows, or any number with 0.
+    """
     texts = parts("turn")
     if single:
-        texts = {name: _for_one_job(text, has_rows=name == "events") for name, text in texts.items()}
+        texts = {name: _for_one_job(text, rows=events if name == "events" else 1) for name, text in texts.items()}
     notifies = [texts[_NOTIFIES[name]] for name in present if name in _NOTIFIES]
     if has_readers:
         notifies.append(texts["notify_readers"])
@@ -104,21 +112,22 @@ def statement(present: tuple[str, ...], *, has_readers: bool, is_watched: bool =
     return compile_query("turn", f"WITH {heads}\n{selects}")
 
 
-def _for_one_job(text: str, *, has_rows: bool) -> str:
-    """Return a part for one job, and for one row unless it has several.
+def _for_one_job(text: str, *, rows: int) -> str:
+    """Return a part for one job, and for this many rows; with 0, for any number of them.
 
     Its rows are found by keys that are constants: no plan of that depends on statistics. A turn of a chain takes 350 µs
     of the server's CPU, with look-ups and hashed subplans 540 (2026-11, PostgreSQL 18).
     """
     text = _IS_REFUTED.sub("NOT EXISTS (SELECT FROM refuted)", _IS_OWNED.sub("EXISTS (SELECT FROM owned)", text))
-    if has_rows:
+    text = _IS_OF_OWNED.sub(r"\1 = (SELECT id FROM owned)", text)
+    if not rows:
         return text
     look_up = _LOOK_UP.search(text)
     if look_up is not None:
         changed = look_up["changed"]
         condition = look_up["condition"].replace("f.", f"{changed}.")
         text = _LOOK_UP.sub(rf"\g<between>{condition}", text)
-    return for_one_row(_OUTER_LOOK_UP.sub(r"LEFT JOIN \1 ON \2", text))
+    return for_rows(_OUTER_LOOK_UP.sub(r"LEFT JOIN \1 ON \2", text), rows)
 
 
 def statement_of(
@@ -138,16 +147,21 @@ def statement_of(
     watched_job_ids = [int(turn.job.id) for turn in turns if turn.job.id in watched]
     # For all parts or none: chosen part by part, there would be too many statements to prepare.
     single = all(len(rows[name]) == 1 for name in present if name != "events")
+    events = len(rows["events"]) if single and len(rows["events"]) <= MAX_EVENT_VALUES else 0
     for name in present:
-        columns = rows[name][0] if single and name != "events" else map(list, zip(*rows[name], strict=True))
-        params.update(zip(_COLUMNS[name], columns, strict=True))
+        if single and (events or name != "events"):
+            params.update(row_parameters(_COLUMNS[name], rows[name]))
+        else:
+            params.update(zip(_COLUMNS[name], map(list, zip(*rows[name], strict=True)), strict=True))
     if single:
         params["queues"] = params.get("task_queues")
         params["read_job_ids"] = params["watched_job_ids"] = int(turns[0].job.id)
     else:
         params["queues"] = list(dict.fromkeys(params.get("task_queues", ())))
         params["read_job_ids"], params["watched_job_ids"] = read_job_ids, watched_job_ids
-    query = statement(present, has_readers=bool(read_job_ids), is_watched=bool(watched_job_ids), single=single)
+    query = statement(
+        present, has_readers=bool(read_job_ids), is_watched=bool(watched_job_ids), single=single, events=events
+    )
     return query, params
 
 
