@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 
-from dagmaster.authoring.input_schema import input_schema, inputs_schema
+from dagmaster.authoring.input_schema import TEXT_FORMATS, input_schema, inputs_schema
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.source_map import format_path, truncate
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FORMATS: Final = FormatChecker(formats=())
 _NUMBERS: Final = frozenset({"integer", "number"})
 _GO_WITH: Final[dict[str, frozenset[str]]] = {
-    "pattern": frozenset({"string", "uri", "date-time"}),
+    "pattern": frozenset({"string", *TEXT_FORMATS}),
     "minimum": _NUMBERS,
     "maximum": _NUMBERS,
     "items": frozenset({"array"}),
@@ -53,6 +53,7 @@ _TYPES: Final = {
     "object": "a mapping",
     "null": "null",
     "uri": "a URI (scheme://…)",
+    "date": "a date, as 2026-01-31",
     "date-time": "a date-time with its zone, as 2026-01-31T06:00:00Z",
 }
 
@@ -66,6 +67,17 @@ def _is_uri(value: object) -> bool:
     except ValueError:
         return False
     return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"[\s\x00-\x1f]", value)
+
+
+@_FORMATS.checks("date")
+def _is_date(value: object) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        # It also reads other spellings, such as 20260131.
+        return date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        return False
 
 
 @_FORMATS.checks("date-time")
@@ -122,7 +134,7 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
 
 def parse_input_text(kind: str, text: str) -> Any:
     """Parse the text of an input of a type: JSON unless it is text. What is not JSON stays text, and does not fit."""
-    if kind in ("string", "uri", "date-time"):
+    if kind == "string" or kind in TEXT_FORMATS:
         return text
     try:
         return read_json(text)

@@ -239,7 +239,7 @@ class GroupModel(NextModel):
 class InputModel(FileModel):
     """One input of a workflow."""
 
-    type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date-time"] = "string"
+    type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date", "date-time"] = "string"
     required: bool = Field(default=False, description="It must be provided, unless it has a default.")
     default: JsonValue = Field(default=None, description="Used when it is not provided.")
     enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The allowed values.")

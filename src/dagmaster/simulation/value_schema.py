@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_ITEMS: Final = 4
 MAX_LEVELS: Final = 8
 PAST_TIME: Final = "2026-01-31T06:00:00Z"
+_PAST: Final = {"date": "2026-01-31", "date-time": PAST_TIME}
 
 NUMBERS: Final = (0, 1, 50, 150, 1000)
 TEXTS: Final = ("a", "tiles/tile-1.tif", "a text that is longer than the others")
@@ -142,8 +143,8 @@ def requirement_of(schema: Mapping[str, Any]) -> Requirement:
     kind = _TYPES.get(str(schema.get("type"))) or (kind_of(choices[0]) if choices else None)
     if not choices and kind is Kind.NUMBER and bounds:
         choices = tuple(bounds)
-    if kind is Kind.TEXT and schema.get("format") == "date-time":
-        choices = (PAST_TIME,)
+    if kind is Kind.TEXT and schema.get("format") in _PAST:
+        choices = (_PAST[schema["format"]],)
     return Requirement(
         kind=kind, certainty=TYPED, choices=choices, only=bool(choices), min_items=int(schema.get("minItems", 0))
     )

@@ -65,6 +65,10 @@ def the_refusal(inputs: str, **values: Any) -> str:
         ("uri", "https://example.com/a.tif", "not a uri", '"not a uri" is not a URI (scheme://…)'),
         ("uri", "s3://bucket/key", "example.com", '"example.com" is not a URI (scheme://…)'),
         ("uri", "file:///a", "http://a b", '"http://a b" is not a URI (scheme://…)'),
+        ("date", "2026-01-31", "2026-13-45", '"2026-13-45" is not a date, as 2026-01-31'),
+        ("date", "2024-02-29", "2026-02-29", '"2026-02-29" is not a date'),
+        ("date", "2026-01-01", "20260101", '"20260101" is not a date'),
+        ("date-time", "2026-01-31T06:00:00Z", "2026-13-45T06:00:00Z", "is not a date-time with its zone"),
         ("date-time", "2026-01-31T06:00:00Z", "2026-01-31", '"2026-01-31" is not a date-time with its zone'),
         ("date-time", "2026-01-31T06:00:00+02:00", "2026-01-31T06:00:00", "is not a date-time with its zone"),
         ("date-time", "2026-01-31t06:00:00Z", "tomorrow", '"tomorrow" is not a date-time with its zone'),
@@ -74,6 +78,12 @@ def test_each_type_takes_its_values_and_no_others(kind, right, wrong, said_of_it
     inputs = f"{{x: {{type: {kind}}}}}"
     assert accept_inputs(with_inputs(inputs), {"x": right}) == {"x": right}
     assert said_of_it in the_refusal(inputs, x=wrong)
+
+
+def test_dates_inside_of_lists_and_mappings_are_real_dates():
+    inputs = "{x: {type: array, items: {type: string, format: date}}}"
+    assert accept_inputs(with_inputs(inputs), {"x": ["2026-01-31"]}) == {"x": ["2026-01-31"]}
+    assert the_refusal(inputs, x=["2026-01-31", "2026-13-45"]) == '"2026-13-45" is not a date, as 2026-01-31'
 
 
 def test_an_input_without_a_type_is_text():
@@ -223,14 +233,14 @@ def test_a_default_of_null_is_reported_what_to_do():
 @pytest.mark.parametrize(
     ("declaration", "message", "path"),
     [
-        ("{type: int}", "type is one of string, integer, number, boolean, array, object, uri, date-time, not 'int'", "type"),
-        ("{type: [string]}", "type is one of string, integer, number, boolean, array, object, uri, date-time, not a list", "type"),
+        ("{type: int}", "type is one of string, integer, number, boolean, array, object, uri, date, date-time, not 'int'", "type"),
+        ("{type: [string]}", "type is one of string, integer, number, boolean, array, object, uri, date, date-time, not a list", "type"),
         ("{required: yes}", "required is true or false, not the text 'yes'", "required"),
         ("{enum: fast}", "enum is a list, not the text 'fast'", "enum"),
         ("{enum: []}", "enum needs at least one entry", "enum"),
         ("{type: integer, enum: [1, b]}", 'enum: "b" is not a whole number', "enum[1]"),
         ("{pattern: '('}", "pattern is not a regular expression: missing ), unterminated subpattern at position 0", "pattern"),
-        ("{type: integer, pattern: a}", "pattern goes with type date-time or string or uri, not with integer", "pattern"),
+        ("{type: integer, pattern: a}", "pattern goes with type date or date-time or string or uri, not with integer", "pattern"),
         ("{type: string, minimum: 1}", "minimum goes with type integer or number, not with string", "minimum"),
         ("{type: integer, minimum: a}", "minimum is a number, not the text 'a'", "minimum"),
         ("{type: integer, minimum: 3, maximum: 2}", "minimum is more than maximum: no number fits", "minimum"),

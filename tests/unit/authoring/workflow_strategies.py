@@ -40,7 +40,12 @@ INPUTS = st.one_of(
     st.just({"type": "object", "properties": {"n": {"type": "integer"}}}),
     st.just({"enum": ["a", "b"], "default": "b", "pattern": "^[ab]$"}),
     st.sampled_from(
-        [{"type": "uri", "default": "file:///x"}, {"type": "date-time"}, {"type": "number", "maximum": 0.5}]
+        [
+            {"type": "uri", "default": "file:///x"},
+            {"type": "date-time"},
+            {"type": "date"},
+            {"type": "number", "maximum": 0.5},
+        ]
     ),
 )
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
+from dagmaster.authoring.input_schema import TEXT_FORMATS
 from dagmaster.authoring.python.futures import Future, InputOrigin
 from dagmaster.authoring.python.places import place_of, reject
 from dagmaster.authoring.type_hints import Unresolved, alternatives, resolve_annotations
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from dagmaster.errors import WorkflowInvalid
 
 _KEYS: Final = ("pattern", "minimum", "maximum", "items", "properties", "description")
-_FORMATS: Final = {"date-time": "date-time", "uri": "uri"}
-_DATE: Final = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "object"})
 
 
@@ -93,12 +92,10 @@ def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tup
     enum = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
     if enum is not None:
         definition["enum"] = enum
-    kind = _FORMATS.get(schema.get("format", ""), schema.get("type") or _type_of(enum))
-    if kind not in _TYPES and kind not in _FORMATS.values():
+    kind = schema["format"] if schema.get("format") in TEXT_FORMATS else schema.get("type") or _type_of(enum)
+    if kind not in _TYPES and kind not in TEXT_FORMATS:
         hint = "an input is text, a number, true or false, a list, a mapping or a model; decide between types in a task"
         raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
-    if schema.get("format") == "date":
-        definition["pattern"] = _DATE
     if schema.get("writeOnly"):
         definition["secret"] = True
     return ({} if kind == "string" else {"type": kind}) | definition, is_optional

@@ -69,13 +69,12 @@ def test_annotations_are_the_schema_of_inputs():
         "properties": {"x": {"type": "number"}, "y": {"type": "number", "minimum": 0, "default": 0}},
         "required": ["x"],
     }
-    day = {"pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"}
     assert everything.document.data["inputs"] == {
         "text": {"required": True},
         "number": {"type": "integer", "required": True},
         "ratio": {"type": "number", "minimum": 0, "maximum": 1, "description": "A share.", "required": True},
         "flag": {"type": "boolean", "required": True},
-        "day": {**day, "required": True},
+        "day": {"type": "date", "required": True},
         "moment": {"type": "date-time", "required": True},
         "link": {"type": "uri", "required": True},
         "secret": {"secret": True, "required": True},
@@ -93,7 +92,7 @@ def test_annotations_are_the_schema_of_inputs():
         "maybe": {"type": "integer"},
         "other": {},
         "count": {"type": "integer", "default": 3},
-        "start": {**day, "default": "2026-01-01"},
+        "start": {"type": "date", "default": "2026-01-01"},
         "shade": {"enum": ["red", "blue"], "default": "red"},
     }
     assert not everything.compile().warnings
@@ -129,6 +128,8 @@ def test_inputs_that_do_not_fit_are_all_reported_before_anything_runs():
     with pytest.raises(InputsInvalid) as caught:
         flow.run(day="tomorrow", mode="c", dya=1)
     assert sorted(problem.path for problem in caught.value.problems) == ["day", "dya", "mode"]
+    with pytest.raises(InputsInvalid, match='"2026-13-45" is not a date'):
+        flow.run(day="2026-13-45")
     with pytest.raises(InputsInvalid, match="type object is not JSON"):
         flow.run(day=object())
 
