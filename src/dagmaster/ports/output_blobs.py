@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from typing import TYPE_CHECKING, Final, Protocol
 
 from dagmaster.errors import BlobNotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable
+    from collections.abc import AsyncGenerator
 
 CHUNK_BYTES: Final = 256 * 1024
 """The most that is in memory of a blob that is read in chunks."""
@@ -31,16 +30,6 @@ class OutputBlobs(Protocol):
 
     async def size(self, name: str) -> int:
         """Return how many bytes a blob has, without reading it; raise `BlobNotFound` if it does not exist."""
-
-
-async def sum_sizes(blobs: OutputBlobs, names: Iterable[str | None]) -> int:
-    """Return how many bytes blobs have together; one that does not exist has none: it is reported when it is read."""
-    total = 0
-    for name in names:
-        if name is not None:
-            with contextlib.suppress(BlobNotFound):
-                total += await blobs.size(name)
-    return total
 
 
 def check_plain(name: str) -> str:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.status import AttemptStatus, NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.output_blobs import sum_sizes
 from dagmaster.store.memory.database import Registration, add_event
 from dagmaster.store.memory.job_rows import claimed_job
 from dagmaster.store.memory.metrics import prune, roll_up
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.turn_writer import write_turn
 from dagmaster.store.metric_rules import ROLL_UP_JOBS
+from dagmaster.store.output_sizes import sum_sizes
 from dagmaster.store.result_notifications import NotificationInbox
 
 if TYPE_CHECKING:

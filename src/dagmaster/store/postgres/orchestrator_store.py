@@ -12,8 +12,8 @@ from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import OwnershipLost
 from dagmaster.ports.json_text import JsonText, read_json
 from dagmaster.ports.node_values import ValueKey, ValueKind
-from dagmaster.ports.output_blobs import sum_sizes
 from dagmaster.ports.turn_records import Command, TaskResult
+from dagmaster.store.output_sizes import sum_sizes
 from dagmaster.store.postgres.connection import Connection
 from dagmaster.store.postgres.machine_id_lease import Identity
 from dagmaster.store.postgres.metric_rollups import MetricRollups
