@@ -327,9 +327,10 @@ class _Kwargs:
             return self._reference(value)
         if len(self.path) > _MAX_DEPTH:
             raise self._reject(value, f"is nested more than {_MAX_DEPTH} deep, or contains itself")
-        if kind is list or kind is tuple:
+        # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` accepts them, too.
+        if isinstance(value, list | tuple):
             return [self._at(place, one) for place, one in enumerate(value)]
-        if kind is dict:
+        if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, str | int):
             # An enum with such values, as JSON has it.
@@ -346,10 +347,10 @@ class _Kwargs:
 
     def _mapping(self, value: Any) -> dict[str, Any]:
         for key in value:
-            if type(key) is not str:
+            if not isinstance(key, str):
                 raise self._reject(value, f"has the key {key!r:.50}, and keys of JSON are text")
             self._text(key)
-        return {key: self._at(key, one) for key, one in value.items()}
+        return {str.__str__(key): self._at(str.__str__(key), one) for key, one in value.items()}
 
     def _text(self, value: str) -> str:
         if "\0" in value:

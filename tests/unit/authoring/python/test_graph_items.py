@@ -6,8 +6,9 @@ import datetime as dt
 import json
 import os
 import time
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -32,6 +33,17 @@ def light(x: int = 0) -> int:
 
 class Meters(float):
     """A float of its own class, as NumPy has them."""
+
+
+class Names(list[str]):
+    """A list of its own class."""
+
+
+class Pair(NamedTuple):
+    """A tuple of its own class."""
+
+    number: int
+    name: str
 
 
 def nested(levels: int) -> list[Any]:
@@ -349,6 +361,11 @@ def test_a_definition_in_another_order_is_read_too():
         {"nested": {"a": [{"b": "{"}]}},
         {"deep": [[[[[["x"]]]]]] * 40},
         {"enum": MemberKind.TASK, "number": Meters(0.5)},
+        *(
+            {"value": value, **others}
+            for value in (Names("ab"), Pair(1, "x"), MemberKind.TASK, OrderedDict(a=1), {MemberKind.TASK: 1})
+            for others in ({}, {"nested": {"a": 1}})
+        ),
     ],
 )
 def test_kwargs_are_the_json_of_their_values(kwargs):
