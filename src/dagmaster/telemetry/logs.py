@@ -85,7 +85,13 @@ def configure_logs(log_format: LogFormat, level: LogLevel, *, redact: Callable[[
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # Alembic logs every step of a migration.
     logging.getLogger("alembic").setLevel(logging.WARNING)
+    silence_numexpr()
     logging.captureWarnings(capture=True)
+
+
+def silence_numexpr() -> None:
+    """Drop the lines about threads that numexpr logs when a library imports it. Its warnings are logged."""
+    logging.getLogger("numexpr").setLevel(logging.WARNING)
 
 
 class _Formatter(logging.Formatter):

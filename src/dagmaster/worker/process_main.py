@@ -30,6 +30,7 @@ from dagmaster.errors import DagmasterError
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.task_messages import Failed, Outcome
 from dagmaster.telemetry import traces
+from dagmaster.telemetry.logs import silence_numexpr
 from dagmaster.worker.handler_call import is_blocking, run_on_loop, run_on_thread
 from dagmaster.worker.lazy_services import LazyServices, ServicesConfig
 from dagmaster.worker.process_protocol import (
@@ -312,6 +313,7 @@ def log_to_stderr() -> None:
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(LEVEL)
+    silence_numexpr()
 
 
 class _ToStderr(logging.StreamHandler[TextIO]):

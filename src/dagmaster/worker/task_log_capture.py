@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, cast
 
+from dagmaster.telemetry.logs import silence_numexpr
 from dagmaster.text_format import storable_text
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def capture() -> Iterator[None]:
     root.addHandler(listener)
     _Capture.listener = listener
     root.setLevel(min(level, LEVEL))
+    silence_numexpr()
     try:
         yield
     finally:

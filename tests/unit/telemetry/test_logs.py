@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -107,3 +109,31 @@ def test_dropped_reports_name_their_nodes(caplog):
         ["7/tile"] * 10,
         ["20 reports dropped; their tasks are held by other workers"],
     )
+
+
+_IMPORTS_NUMEXPR = """
+import contextlib, logging
+from dagmaster.telemetry.logs import LogFormat, LogLevel, configure_logs
+from dagmaster.worker.process_main import log_to_stderr
+from dagmaster.worker.task_log_capture import capture
+{setup}
+with {context}:
+    logging.getLogger("numexpr.utils").info("NumExpr defaulting to 8 threads.")
+    logging.getLogger("other").info("seen")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("setup", "context"),
+    [
+        ("configure_logs(LogFormat.TEXT, LogLevel.INFO, redact=str)", "contextlib.nullcontext()"),
+        ("log_to_stderr()", "contextlib.nullcontext()"),
+        ("logging.basicConfig(level='INFO')", "capture()"),
+    ],
+)
+def test_numexpr_does_not_log_its_threads(setup, context):
+    code = _IMPORTS_NUMEXPR.format(setup=setup, context=context)
+    written = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert "seen" in written
+    assert "NumExpr" not in written
