@@ -59,10 +59,10 @@ def changes(
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))
         return COMPLETED
     if page.items:
-        from dagmaster.cli.render.changes_table import changes_table
+        from dagmaster.cli.render.changes_page import changes_page
         from dagmaster.cli.render.text import print_page
 
-        print_page([changes_table(page.items)])
+        print_page(changes_page(page.items))
     else:
         click.echo("no more changes" if cursor is not None else "no change matches", err=True)
     if page.next_cursor is not None:
