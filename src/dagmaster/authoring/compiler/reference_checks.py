@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _NODE_KEYS: Final = ("output", "status", "error")
 _FAN_OUT_KEYS: Final = (*_NODE_KEYS, "outputs", "failed")
 _UPSTREAM_KEYS: Final = ("output", "status", "error")
+_MAX_MEMBERS: Final = 3
 _JOB_KEYS: Final = ("id",)
 _ALWAYS_READABLE: Final = frozenset({"status", "error"})
 
@@ -144,17 +145,26 @@ class ReferenceChecker:
 
     def _has_output_key(self, source: str, rest: list[JsonValue]) -> bool:
         keys = self.output_keys.get(source)
+        if self.kinds.get(source) is Kind.GROUP and rest[0] == "output":
+            return False
         return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
 
     def _output_key(self, source: str, rest: list[JsonValue], use: PathUse, path: Path) -> bool:
         if self._has_output_key(source, rest):
             return True
+        if self.kinds.get(source) is Kind.GROUP:
+            examples = " or ".join(f"nodes.{member}.output" for member in self._members(source)[:_MAX_MEMBERS])
+            hint = f"name a node that is in it: {examples}" if examples else "name a node that is in it"
+            self._problem(f"{source!r} is a group, and a group has no output", use, path, hint)
+            return False
         keys = self.output_keys[source] or ()
-        message = f"the output of {source!r} has no key {rest[1]!r}"
-        is_group = self.kinds.get(source) is Kind.GROUP
-        hint = "a group has no output: name a node that is in it" if is_group else did_you_mean(str(rest[1]), keys)
-        self._problem(message, use, path, hint or _listed(keys))
+        hint = did_you_mean(str(rest[1]), keys) or _listed(keys)
+        self._problem(f"the output of {source!r} has no key {rest[1]!r}", use, path, hint)
         return False
+
+    def _members(self, group: str) -> list[str]:
+        inside = [node_id for node_id, one in self.edges.groups.group_of.items() if one == group]
+        return [node_id for node_id in inside if self.kinds.get(node_id) is not Kind.GROUP]
 
     def _key(self, rest: list[Any], keys: tuple[str, ...], use: PathUse, path: Path, who: str) -> bool:
         if rest and rest[0] in keys:

@@ -138,15 +138,21 @@ def test_a_value_of_a_node_that_may_be_skipped_needs_a_default_behind_its_group(
     assert problem.message == "nodes.b.output.y may be missing: 'b' may be skipped or still open when 'load' runs"
 
 
-def test_a_group_has_no_output():
+@pytest.mark.parametrize(
+    "reference", ["nodes.g.output.y", "nodes.g.output", "nodes.g.output | default(1)", "upstream.output"]
+)
+def test_a_group_has_no_output(reference):
     problem = the_problem_of(
         flow(f"""
         a: {{{TASK}, group: g}}
-        load: {{{TASK}, depends_on: g, params: {{x: "{{{{ nodes.g.output.y }}}}"}}}}
+        b: {{{TASK}, group: g}}
+        load: {{{TASK}, depends_on: g, params: {{x: "{{{{ {reference} }}}}"}}}}
     """)
     )
-    assert problem.message == "the output of 'g' has no key 'y'"
-    assert problem.hint == "a group has no output: name a node that is in it"
+    assert problem.message == "'g' is a group, and a group has no output"
+    assert problem.hint == "name a node that is in it: nodes.a.output or nodes.b.output"
+    assert problem.path == "nodes.load.params.x"
+    assert problem.line
 
 
 def test_upstream_of_a_node_in_a_group_is_the_node_that_the_group_waits_for():
