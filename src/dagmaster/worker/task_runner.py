@@ -7,6 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.authoring.suggestions import nearest
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.task_messages import Failed, Released, TaskMessage
 from dagmaster.redaction import redact_outcome
@@ -106,11 +107,19 @@ class TaskRunner:
                 f" (`dagmaster worker --queue {task.queue} --handlers …`, `dagmaster dev --handlers …`),"
                 " and resume the job"
             )
-            outcome.error["message"] += (
-                f". Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has it:"
-                f" {todo}"
+            message = outcome.error["message"]
+            # The message is a line in lists; `jobs why` shows the details, too.
+            outcome.error["details"] = (
+                f"{message}. Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has"
+                f" it: {todo}"
             )
+            outcome.error["message"] = message if is_allowed else self._format_missing(task.handler)
         return await self._report(task, outcome)
+
+    def _format_missing(self, handler: str) -> str:
+        near = nearest(handler, self.executor.registry.served_names())
+        hint = f": did you mean {near!r}?" if near else "."
+        return f"no worker of its queue has the handler {handler!r}{hint} `dagmaster handlers list` lists them"
 
     async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:
         return await make_report(task, outcome, self._blobs, self.executor.version_of(task.handler))
