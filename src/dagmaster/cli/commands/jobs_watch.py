@@ -204,7 +204,8 @@ class PlainLines:
         self._stopped = [] if job.is_finished else events[last:]
         for at, sentence in grouped_sentences(events if job.is_finished else events[:last]):
             self._line(at - started, sentence)
-        for fan_out in job.fan_outs:
+        # The end of a job is the last line.
+        for fan_out in () if job.is_finished else job.fan_outs:
             sentence = self._progress(job, fan_out)
             if sentence:
                 self._line(job.read_at - started, sentence)

@@ -57,12 +57,16 @@ _SECONDS_A_MINUTE: Final = 60
 
 @dataclass(slots=True)
 class FanOutLine:
-    """The children of a fan-out. `in_flight`: dispatched, claimed or running; `running` is None if it is not known."""
+    """The children of a fan-out. `in_flight`: dispatched, claimed or running; `running` is None if it is not known.
+
+    `stopped`: skipped or cancelled; `cancelled` is None if it is not known how many of them were.
+    """
 
     total: int
     completed: int = 0
     failed: int = 0
     stopped: int = 0
+    cancelled: int | None = None
     in_flight: int = 0
     claimed: int = 0
     running: int | None = None
@@ -146,6 +150,7 @@ def _fan_out_line(children: ChildrenView, rate: float | None) -> FanOutLine:
         completed=children.count(NodeStatus.COMPLETED),
         failed=children.count(NodeStatus.FAILED),
         stopped=children.count(NodeStatus.SKIPPED, NodeStatus.CANCELLED),
+        cancelled=children.count(NodeStatus.CANCELLED),
         in_flight=children.count(NodeStatus.DISPATCHED, NodeStatus.CLAIMED, NodeStatus.RUNNING),
         claimed=children.count(NodeStatus.CLAIMED),
         running=children.count(NodeStatus.RUNNING),
@@ -256,11 +261,14 @@ def footer(job: JobLine) -> Text:
 def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
     """Draw the progress of a fan-out."""
     line = bar(fan.completed, fan.failed, fan.total)
-    line.append(
-        f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if not fan.failed else "yellow"
-    )
+    is_clean = not fan.failed and not fan.stopped
+    line.append(f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if is_clean else "yellow")
+    if fan.stopped:
+        line.append(f"  {fan.completed:,} completed", style="green" if fan.completed else DIM)
     if fan.failed:
         line.append(f"  {fan.failed:,} failed", style="red")
+    for count, word in _stopped_parts(fan):
+        line.append(f"  {count:,} {word}", style="yellow")
     if is_open and fan.rate:
         line.append(f"  {format_rate(fan.rate)}  {_left((fan.total - fan.finished) / fan.rate)} left", style=DIM)
     if is_open:
@@ -272,6 +280,15 @@ def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
         if fan.running is not None and fan.in_flight > fan.running + fan.claimed:
             line.append(f"  {fan.in_flight - fan.running - fan.claimed:,} queued", style=DIM)
     return line
+
+
+def _stopped_parts(fan: FanOutLine) -> list[tuple[int, str]]:
+    """Return how many children were cancelled and skipped, as far as it is known."""
+    if fan.cancelled is None:
+        parts = [(fan.stopped, "stopped")]
+    else:
+        parts = [(fan.cancelled, "cancelled"), (fan.stopped - fan.cancelled, "skipped")]
+    return [(count, word) for count, word in parts if count]
 
 
 def bar(completed: int, failed: int, total: int) -> Text:

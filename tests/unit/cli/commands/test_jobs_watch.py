@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from dagmaster.application.job_watch import pause_after, watch_job
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.queries.job_detail import snapshot_view
@@ -90,6 +92,16 @@ def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
         "tiles: 1 of 10 children finished",
         "tiles: 4 of 10 children finished",
     ]
+
+
+def test_nothing_is_printed_about_children_after_the_end_of_a_job(capsys):
+    events = [an_event(1, "JobStarted"), an_event(2, "NodeCancelled", "tiles")]
+    lines = PlainLines(LocalSystem(an_application(FakeReadStore([a_record()], stored_events=events))))
+    children = {"tiles": ChildCounts({NodeStatus.COMPLETED: 3, NodeStatus.CANCELLED: 7})}
+    ended: dict[str, Any] = {"status": JobStatus.CANCELLED, "finished_at": 109.0}
+    run(lines.print(snapshot_view(a_snapshot(DONE, TILES, around={"children": children}, **ended))))
+    printed = [line.split("s  ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert printed == ["the job starts", "tiles was cancelled"]
 
 
 def test_events_of_earlier_runs_are_not_printed_again(capsys):

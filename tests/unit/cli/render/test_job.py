@@ -54,6 +54,12 @@ def test_claimed_children_of_a_fan_out_are_neither_running_nor_queued():
     assert text.endswith("0/10  2 running  3 claimed  4 queued")
 
 
+def test_a_cancelled_fan_out_counts_its_children_by_status():
+    fan = FanOutLine(total=10, completed=3, failed=1, stopped=6, cancelled=5, running=0)
+    text = drawn(render_node(NodeLine("tiles", NodeStatus.CANCELLED, fan_out=fan), "", 0.0), width=120)
+    assert text.endswith("10/10  3 completed  1 failed  5 cancelled  1 skipped")
+
+
 def test_an_empty_fan_out_has_no_bar():
     assert (
         drawn(render_node(NodeLine("tiles", NodeStatus.COMPLETED, fan_out=FanOutLine(total=0)), "", 0.0)) == "✔ tiles"
