@@ -61,6 +61,14 @@ nodes:
   ask: {type: approval, message: "go on?", next: signal}
   signal: {type: wait, signal: go}
 """,
+    "asking_twice": """
+workflow_id: asking_twice
+version: 1
+on_failure: continue
+nodes:
+  east: {type: approval}
+  west: {type: approval}
+""",
 }
 
 
@@ -92,7 +100,7 @@ def server() -> Iterator[Loopback]:
         for name in FLOWS:
             result = server.run(submit_job(app, JobRequest(workflow_id=name, submitted_by="ada")))
             JOBS[name] = result.job_id or ""
-            if name != "asking":
+            if not name.startswith("asking"):
                 server.run(finished(app, result.job_id))
         server.run(counted(app, jobs=2))
         yield server
@@ -317,6 +325,32 @@ def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
     assert (code, json.loads(out)["accepted"]) == (0, True)
     code, out, _ = terminal.remote("jobs", "cancel", job_id, "--wait")
     assert code == 0
+
+
+def submit_waiting(terminal: Terminal, workflow: str, sentence: str) -> str:
+    """Submit a job and return its id when its explanation has a sentence."""
+    job_id: str = json.loads(terminal.remote("submit", workflow, "--json")[1])["job_id"]
+    assert any(sentence in terminal.remote("jobs", "why", job_id, "--json")[1] for _ in range(500))
+    return job_id
+
+
+def test_the_only_approval_and_the_only_signal_need_no_name(terminal):
+    job_id = submit_waiting(terminal, "asking", "waits for approval")
+    code, _, err = terminal.remote("jobs", "signal", job_id)
+    assert (code, f"no node of job {job_id} waits for a signal" in err) == (2, True)
+    assert terminal.remote("jobs", "approve", job_id)[0] == 0
+    assert any("waits for signal go" in terminal.remote("jobs", "why", job_id)[1] for _ in range(500))
+    assert terminal.remote("jobs", "signal", job_id)[0] == 0
+    assert terminal.remote("jobs", "watch", job_id)[0] == 0
+
+
+def test_several_approvals_are_listed(terminal):
+    job_id = submit_waiting(terminal, "asking_twice", "waits for approval")
+    for command in ("approve", "reject"):
+        code, _, err = terminal.remote("jobs", command, job_id)
+        assert (code, f"job {job_id} waits for 2 approvals: name one of east, west" in err) == (2, True)
+    assert terminal.remote("jobs", "approve", job_id, "east")[0] == 0
+    assert terminal.remote("jobs", "reject", job_id)[0] == 0
 
 
 def test_a_worker_is_drained_and_undrained_through_a_server(terminal):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dagmaster.application.views import ReasonCode
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import current_user, data_dir_option, json_option
 from dagmaster.cli.system import find_server, job_argument, on_system, open_session
@@ -25,7 +26,7 @@ _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database.
 
 comment_option = click.option("--comment", default="", metavar="TEXT", help="A comment that is stored with the answer.")
 as_option = click.option("--as", "name", metavar="NAME", help="The name of the approver.  [default: your user name]")
-node_argument = click.argument("node_id", metavar="NODE")
+node_argument = click.argument("node_id", metavar="[NODE]", required=False)
 
 
 @click.command(epilog="Exit codes: 0 accepted (--wait: cancelled), 1 finished otherwise, 2 rejected.")
@@ -82,23 +83,25 @@ def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool,
 @json_option
 @data_dir_option
 def approve(
-    job_id: str, node_id: str, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str, node_id: str | None, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
 ) -> int:
-    """Approve a waiting approval: the job continues.
+    """Approve a waiting approval: the job continues. NODE is needed if several wait.
 
     \b
     Examples:
+      dagmaster jobs approve last
       dagmaster jobs approve last release
       dagmaster jobs approve last release --comment "looks right"
     """
     from dagmaster.application.commands.control import approve_node
 
     sent_by = _approver(name, data_dir)
-    return _run(
-        data_dir,
-        lambda system: system.call(approve_node, job_id, node_id, sent_by=sent_by, comment=comment),
-        as_json=as_json,
-    )
+
+    async def answer(system: System) -> CommandResult:
+        node = node_id or await _find_only(system, job_id, ReasonCode.APPROVAL)
+        return await system.call(approve_node, job_id, node, sent_by=sent_by, comment=comment)
+
+    return _run(data_dir, answer, as_json=as_json)
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -109,9 +112,9 @@ def approve(
 @json_option
 @data_dir_option
 def reject(
-    job_id: str, node_id: str, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str, node_id: str | None, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
 ) -> int:
-    """Reject a waiting approval: its node fails.
+    """Reject a waiting approval: its node fails. NODE is needed if several wait.
 
     \b
     Examples:
@@ -120,23 +123,27 @@ def reject(
     from dagmaster.application.commands.control import reject_node
 
     sent_by = _approver(name, data_dir)
-    return _run(
-        data_dir,
-        lambda system: system.call(reject_node, job_id, node_id, sent_by=sent_by, comment=comment),
-        as_json=as_json,
-    )
+
+    async def answer(system: System) -> CommandResult:
+        node = node_id or await _find_only(system, job_id, ReasonCode.APPROVAL)
+        return await system.call(reject_node, job_id, node, sent_by=sent_by, comment=comment)
+
+    return _run(data_dir, answer, as_json=as_json)
 
 
 @click.command(epilog=_EXIT_CODES)
 @job_argument
-@click.argument("signal_name", metavar="NAME")
+@click.argument("signal_name", metavar="[NAME]", required=False)
 @click.argument("payload", metavar="[JSON]", required=False)
 @json_option
 @data_dir_option
-def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def signal(
+    job_id: str, signal_name: str | None, payload: str | None, *, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """Send a signal to a job, with an optional JSON value.
 
     A node of type `wait` with `signal: NAME` continues with it. A signal that arrives before its node waits is kept.
+    NAME is needed if nodes wait for several signals, and for a JSON value.
 
     \b
     Examples:
@@ -146,11 +153,12 @@ def signal(job_id: str, signal_name: str, payload: str | None, *, as_json: bool,
     from dagmaster.application.commands.control import send_signal
 
     value = None if payload is None else _parse_payload(payload)
-    return _run(
-        data_dir,
-        lambda system: system.call(send_signal, job_id, signal_name, value, sent_by=sender()),
-        as_json=as_json,
-    )
+
+    async def send(system: System) -> CommandResult:
+        name = signal_name or await _find_only(system, job_id, ReasonCode.SIGNAL)
+        return await system.call(send_signal, job_id, name, value, sent_by=sender())
+
+    return _run(data_dir, send, as_json=as_json)
 
 
 @click.command(epilog=_EXIT_CODES)
@@ -205,6 +213,24 @@ def retry(
 def sender(name: str | None = None) -> str:
     """Return the user name that is recorded with a command."""
     return (name or current_user())[:MAX_USER]
+
+
+async def _find_only(system: System, job_id: str, code: ReasonCode) -> str:
+    """Return the only approval, or the only signal, that a job waits for; raise `CommandInvalid` if it is not one."""
+    from dagmaster.application.diagnosis import why_job
+    from dagmaster.errors import CommandInvalid
+
+    why = await system.call(why_job, job_id)
+    waiting = {node_id: reason.data for node_id, reason in why.nodes.items() if reason.code is code}
+    is_signal = code is ReasonCode.SIGNAL
+    names = sorted({str(data["signal"]) if is_signal else node_id for node_id, data in waiting.items()})
+    if len(names) == 1:
+        return names[0]
+    what = "a signal" if is_signal else "approval"
+    if not names:
+        raise CommandInvalid(f"no node of job {why.job.job_id} waits for {what}")
+    noun = "signals" if is_signal else "approvals"
+    raise CommandInvalid(f"job {why.job.job_id} waits for {len(names):,} {noun}: name one of {', '.join(names)}")
 
 
 def _approver(name: str | None, data_dir: pathlib.Path | None) -> str:
