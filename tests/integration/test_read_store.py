@@ -17,6 +17,7 @@ from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.ports.read_store import JobFilter, NodeFilter
 from dagmaster.store.postgres.read_store import PostgresReadStore
+from tests.conformance.jobs import Scene
 from tests.conformance.server import dsn_of
 from tests.conformance.stores import PostgresWorld, in_world
 
@@ -165,6 +166,20 @@ async def test_an_expired_process_is_dead_since_its_last_heartbeat(world):
     (record,) = (await reader.fleet()).orchestrators
     assert (record.is_alive, record.has_died, dict(record.counters)) == (False, True, {})
     assert 2.0 <= record.silent_seconds < 500.0
+
+
+@in_world
+async def test_a_job_and_the_fleet_agree_since_when_an_expired_owner_is_dead(world):
+    scene, client, reader = await Scene.begin(world), await world.client(), await world.reader()
+    await world.silence(scene.orchestrator, 2.0)
+    await world._admin.execute("UPDATE dag_orchestrators SET host = $1, pid = 4", socket.gethostname())
+    await client.expire_process(4, lease_seconds=1000.0, worker_lease_seconds=1000.0)
+    owner = (await reader.job(scene.job_id)).owner
+    (record,) = (await reader.fleet()).orchestrators
+    explained = (await reader.diagnosis(scene.job_id)).owner
+    assert owner.is_over
+    assert owner.silent_seconds == pytest.approx(record.silent_seconds, abs=5.0)
+    assert explained.silent_seconds == pytest.approx(record.silent_seconds, abs=5.0)
 
 
 @in_world

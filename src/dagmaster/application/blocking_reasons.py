@@ -71,6 +71,7 @@ def _owner_reasons(snapshot: JobSnapshot) -> Iterator[BlockingReasonView]:
             where=f"{owner.host}:{owner.pid}",
             silent_seconds=owner.silent_seconds,
             lease_seconds=snapshot.lease_seconds,
+            is_over=owner.is_over,
         )
     context = DiagnosisContext(
         now=job.now,

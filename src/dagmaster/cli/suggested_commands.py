@@ -56,6 +56,8 @@ def suggest_command(  # noqa: PLR0911 - one for each code
     match code:
         case ReasonCode.NO_ORCHESTRATOR:
             return "dagmaster orchestrator"
+        case ReasonCode.NO_WORKER if data.get("drained_worker") is not None:
+            return f"dagmaster fleet undrain {data['drained_worker']}"
         case ReasonCode.NO_WORKER:
             return f"dagmaster worker --queue {data['queue']}"
         case ReasonCode.APPROVAL:

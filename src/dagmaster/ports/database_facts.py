@@ -120,12 +120,14 @@ class DatabaseRoles:
 
 @dataclass(frozen=True, slots=True)
 class LiveServices:
-    """How many orchestrators and workers have a valid lease, and how many of them drain."""
+    """How many orchestrators and workers have a valid lease, and how many of them drain; the id of one that does."""
 
     orchestrators: int
     workers: int
     draining_orchestrators: int = 0
     draining_workers: int = 0
+    drained_orchestrator: int | None = None
+    drained_worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

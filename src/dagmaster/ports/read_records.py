@@ -57,12 +57,13 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
-    """The orchestrator that owns a job, and how long ago its last heartbeat was."""
+    """The orchestrator that owns a job, and the age of its last heartbeat. `is_over`: it stopped or was expired."""
 
     owner_id: str
     host: str
     pid: int
     silent_seconds: float
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,7 +74,7 @@ class Registration:
     @property
     def silent_seconds(self) -> float:
         """Return how long ago its last heartbeat was, also if it was expired before its lease ended."""
-        return self.now - float(self.counters.get("last_heartbeat_at", self.heartbeat_at))
+        return heartbeat_age(self.now, self.heartbeat_at, self.counters.get("last_heartbeat_at"))
 
     @property
     def age_seconds(self) -> float:
@@ -90,6 +90,16 @@ class Registration:
     def running(self) -> int:
         """Return how many tasks it executes, as of its last heartbeat."""
         return min(int(self.counters.get("running") or 0), self.concurrency)
+
+
+def heartbeat_age(now: float, heartbeat_at: float, last_heartbeat_at: float | None) -> float:
+    """Return how long ago the last heartbeat was. `last_heartbeat_at`: if it was expired before its time."""
+    return now - (heartbeat_at if last_heartbeat_at is None else last_heartbeat_at)
+
+
+def is_over(last_heartbeat_at: float | None, *, has_stopped: bool) -> bool:
+    """Return whether a service stopped, or was expired before its lease ended."""
+    return has_stopped or last_heartbeat_at is not None
 
 
 def recent(registrations: Iterable[Registration]) -> list[Registration]:
@@ -110,7 +120,9 @@ def service_of(registration: Registration) -> Service:
         where=f"{registration.host}:{registration.pid}",
         silent_seconds=registration.silent_seconds,
         lease_seconds=registration.lease_seconds,
-        is_over=registration.stopped_at is not None or "last_heartbeat_at" in registration.counters,
+        is_over=is_over(
+            registration.counters.get("last_heartbeat_at"), has_stopped=registration.stopped_at is not None
+        ),
         is_draining=registration.is_draining,
     )
 
@@ -142,6 +154,7 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     serving = [row for row in alive if row.may_claim]
     return QueueState(
         draining=len(alive) - len(serving),
+        drained_worker=next((row.id for row in alive if row.drain_requested_at is not None), None),
         workers=len(serving),
         slots=sum(row.concurrency for row in serving),
         busy=sum(row.running for row in serving),

@@ -11,6 +11,8 @@ import pytest
 
 from dagmaster.application.views import BlockingReasonView, ReasonCode
 from dagmaster.cli.suggested_commands import format_blocking_reason, suggest_command, suggest_remedy
+from dagmaster.engine.diagnosis.active_nodes import queued
+from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.errors import JobFinished, JobNotFound, NothingToResume
 
 if TYPE_CHECKING:
@@ -39,6 +41,13 @@ def test_what_to_type_is_a_command():
 def test_what_a_job_waits_for_has_the_command_to_type(code, text):
     reason = BlockingReasonView(sentence="release waits", code=code, node_id="release", data={})
     assert format_blocking_reason("7", reason) == text
+
+
+def test_a_queue_whose_worker_was_drained_names_the_command_that_undrains_it():
+    reason = queued("light", QueueState(draining=1, drained_worker="5"), 9.0)
+    assert suggest_command("7", reason.code, reason.data, "a") == "dagmaster fleet undrain 5"
+    stops = queued("light", QueueState(draining=1), 9.0)
+    assert suggest_command("7", stops.code, stops.data, "a") == "dagmaster worker --queue light"
 
 
 def test_an_error_has_a_remedy_by_its_code():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.commands.sending import check_sender
+from dagmaster.application.left_services import left_seconds
 from dagmaster.application.queries.fleet import fleet
 from dagmaster.application.views.fleet import OrchestratorView, WorkerView
 from dagmaster.application.views.results import DrainResult
@@ -74,9 +75,9 @@ def find_live_service(view: FleetView, service: str) -> OrchestratorView | Worke
     if alive:
         return alive[0]
     if matching:
-        gone = min(matching, key=lambda one: one.silent_seconds)
-        verb, seconds = ("died", gone.silent_seconds) if gone.has_died else ("stopped", gone.stopped_seconds or 0.0)
-        raise DrainRejected(f"{format_name(gone)} {verb} {age(seconds)} ago: there is nothing to drain")
+        gone = min(matching, key=left_seconds)
+        verb = "died" if gone.has_died else "stopped"
+        raise DrainRejected(f"{format_name(gone)} {verb} {age(left_seconds(gone))} ago: there is nothing to drain")
     raise ServiceNotFound(
         f"there is no orchestrator or worker {service!r}; `dagmaster fleet --json` lists those of the last hour"
     )

@@ -205,14 +205,16 @@ def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
     if not live.workers:
         return warning("services", message, "no task runs without a worker: start one with `dagmaster worker`")
     counts = {
-        "orchestrator": (live.orchestrators, live.draining_orchestrators),
-        "worker": (live.workers, live.draining_workers),
+        "orchestrator": (live.orchestrators, live.draining_orchestrators, live.drained_orchestrator),
+        "worker": (live.workers, live.draining_workers, live.drained_worker),
     }
-    notes = [_count(draining, kind) for kind, (_, draining) in counts.items() if draining]
+    notes = [_count(draining, kind) for kind, (_, draining, _) in counts.items() if draining]
     message += f"; {' and '.join(notes)} draining" if notes else ""
-    for kind, (alive, draining) in counts.items():
+    for kind, (alive, draining, drained) in counts.items():
         if draining == alive:
-            remedy = f"no {kind} claims: start another one with `dagmaster {kind}`, or run `dagmaster fleet undrain ID`"
+            remedy = (
+                f"no {kind} claims: run `dagmaster fleet undrain {drained}`, or start another with `dagmaster {kind}`"
+            )
             return bad("services", message, remedy)
     return good("services", message)
 

@@ -8,6 +8,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dagmaster.application.left_services import is_settled, left_seconds
 from dagmaster.application.views import LeftJobsView, WorkerView
 from dagmaster.cli.render.text import DIM
 from dagmaster.text_format import age, format_count, format_list
@@ -52,13 +53,12 @@ def fleet_page(fleet: FleetView) -> Iterator[RenderableType]:
         yield _line(Text("no tasks are waiting or running", style=DIM))
     for queue in fleet.queues:
         if queue.note is not None and not queue.workers:
-            yield _line(Text(f"✘ {queue.note}: dagmaster worker --queue {queue.queue}", style="red"))
+            yield _line(Text(f"✘ {queue.note}: {_remedy(queue.queue, workers)}", style="red"))
         elif queue.note is not None:
             yield _hint(queue.note)
     services: list[OrchestratorView | WorkerView] = [*fleet.orchestrators, *fleet.workers]
     stopped = [service for service in services if not service.is_alive]
     if stopped:
-        yield _title("\nstopped or died within the last hour", len(stopped))
         yield from _stopped_services(stopped)
 
 
@@ -155,25 +155,40 @@ def _queues(queues: Sequence[QueueView]) -> Table:
     return table
 
 
+def _remedy(queue: str, workers: Sequence[WorkerView]) -> str:
+    """Return the command that lets a worker claim from a queue: undrain one, or start one."""
+    drained = (one for one in workers if one.drain is not None and (not one.queues or queue in one.queues))
+    for worker in drained:
+        return f"dagmaster fleet undrain {worker.worker_id}"
+    return f"dagmaster worker --queue {queue}"
+
+
 def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
+    """Draw the services that died or left something. The others are counted: every `dagmaster run` has two of them."""
+    listed = [service for service in services if not is_settled(service)]
+    yield _title("\nstopped or died within the last hour", len(services))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    # Dead services first: every successful `run` adds one that stopped.
-    for service in sorted(services, key=lambda service: (not service.has_died, service.silent_seconds))[:_MAX_STOPPED]:
+    for service in sorted(listed, key=lambda service: (not service.has_died, left_seconds(service)))[:_MAX_STOPPED]:
         kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
-        seconds = service.silent_seconds if service.has_died else service.stopped_seconds
         table.add_row(
             Text(f"{icon} {kind} {service.host}:{service.pid}", style=style),
-            Text(f"{verb} {age(seconds or 0.0)} ago", style=style),
+            Text(f"{verb} {age(left_seconds(service))} ago", style=style),
             Text(_left(service), style=DIM),
         )
-    yield _line(table)
-    if len(services) > _MAX_STOPPED:
-        yield _line(Text(f"and {len(services) - _MAX_STOPPED} more: --json shows all", style=DIM))
+    if listed:
+        yield _line(table)
+    if len(listed) > _MAX_STOPPED:
+        yield _line(Text(f"and {len(listed) - _MAX_STOPPED} more: --json shows all", style=DIM))
+    if len(listed) < len(services):
+        count = format_count(len(services) - len(listed), "service")
+        yield _line(
+            Text(f"{count} stopped and left nothing (each `dagmaster run` has two): --json shows all", style=DIM)
+        )
 
 
 def _left(service: OrchestratorView | WorkerView) -> str:

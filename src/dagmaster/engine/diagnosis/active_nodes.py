@@ -285,11 +285,12 @@ def queued(
         none = "no live worker serves this queue"
         if state is not None and state.draining:
             none = f"no worker claims from this queue: {format_all_draining(state.draining, 'worker')}"
+            data |= {"draining": state.draining, "drained_worker": state.drained_worker}
         return Reason(
             code=ReasonCode.NO_WORKER,
             sentence=f"has been queued on {queue} for {age(seconds)}; {none}{end}",
             group_sentence=f"are queued on {queue}; {none}",
-            data={**data, "workers": 0, "draining": None if state is None else state.draining or None},
+            data={**data, "workers": 0},
         )
     workers = format_count(state.workers, "live worker")
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"

@@ -68,11 +68,12 @@ class QueueState:
     """The live workers that claim from a queue, their slots, and how many of these are busy.
 
     Plain functions can only use as many slots as there are `processes`. `draining`: workers of the queue that claim
-    nothing more.
+    nothing more; `drained_worker`: the id of one that was asked to, and can be undrained.
     """
 
     workers: int = 0
     draining: int = 0
+    drained_worker: str | None = None
     slots: int = 0
     busy: int = 0
     processes: int = 0

@@ -25,6 +25,7 @@ from dagmaster.ports.read_store import (
     VersionRecord,
     WorkflowRecord,
 )
+from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory.added_nodes import stored_batches
 from dagmaster.store.memory.fleet_reader import PLACE, worker_place
@@ -188,8 +189,13 @@ def _owner(database: MemoryDatabase, owner_id: str | None) -> OwnerRecord | None
     owner = database.orchestrators.get(owner_id or "")
     if owner is None or owner_id is None:
         return None
-    silent_seconds = database.clock.now() - owner.heartbeat_at
-    return OwnerRecord(owner_id=owner_id, host=PLACE[0], pid=PLACE[1], silent_seconds=silent_seconds)
+    return OwnerRecord(
+        owner_id=owner_id,
+        host=PLACE[0],
+        pid=PLACE[1],
+        silent_seconds=heartbeat_age(database.clock.now(), owner.heartbeat_at, None),
+        is_over=is_over(None, has_stopped=owner.stopped_at is not None),
+    )
 
 
 # ── Nodes ──

@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 import time
+from dataclasses import fields
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import asyncpg
@@ -195,8 +196,7 @@ async def _probe_fleet(
     except pg_errors.InsufficientPrivilegeError as error:
         yield FleetAccessDenied(error)
         return
-    draining = fleet["draining_orchestrators"], fleet["draining_workers"]
-    yield LiveServices(fleet["orchestrators"], fleet["workers"], *draining)
+    yield LiveServices(**{field.name: fleet[field.name] for field in fields(LiveServices)})
     yield WaitingTasks(tuple(by_queue), frozenset(fleet["served"]), fleet["all_served"])
 
 

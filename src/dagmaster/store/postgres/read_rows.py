@@ -16,20 +16,29 @@ from dagmaster.ports.read_store import (
     OwnerRecord,
     TaskRecord,
 )
+from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
 
 if TYPE_CHECKING:
     from asyncpg import Record
 
-_OWNER = ("owner_id", "owner_host", "owner_pid", "owner_silent_seconds")
+_OWNER = (
+    "owner_id", "owner_host", "owner_pid", "owner_heartbeat_at", "owner_has_stopped", "owner_last_heartbeat_at",
+)  # fmt: skip
 
 
 def job_record(row: Record) -> JobRecord:
     """Return a job."""
     fields = dict(row)
-    owner_id, host, pid, silent_seconds = (fields.pop(name) for name in _OWNER)
+    owner_id, host, pid, heartbeat_at, has_stopped, last_heartbeat_at = (fields.pop(name) for name in _OWNER)
     if owner_id is not None:
-        fields["owner"] = OwnerRecord(owner_id=str(owner_id), host=host, pid=pid, silent_seconds=silent_seconds)
+        fields["owner"] = OwnerRecord(
+            owner_id=str(owner_id),
+            host=host,
+            pid=pid,
+            silent_seconds=heartbeat_age(fields["now"], heartbeat_at, last_heartbeat_at),
+            is_over=is_over(last_heartbeat_at, has_stopped=has_stopped),
+        )
     for name in ("id", "parent_job_id", "resumed_from"):
         fields[name] = _id(fields[name])
     for name in ("error", "inputs", "result"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.views import LeftJobsView, QueueView, WorkerView
+from dagmaster.application.left_services import is_settled, left_seconds
+from dagmaster.application.views import QueueView, WorkerView
 from dagmaster.text_format import age, format_count, format_list
 from dagmaster.ui.pages.addresses import with_query
 from dagmaster.ui.pages.job_rows import job_path
@@ -199,20 +200,11 @@ def _queue_row(queue: QueueView, oldest: float) -> QueueRow:
     )
 
 
-def is_settled(one: OrchestratorView | WorkerView) -> bool:
-    """Return whether a member stopped by itself, and what it held is held by another one or has finished."""
-    if one.is_alive or one.has_died:
-        return False
-    if isinstance(one.left, LeftJobsView):
-        return not one.left.not_reclaimed and not one.left.unowned
-    return one.left is None or not (one.left.not_reclaimed or one.left.alone_with or one.left.crashed)
-
-
 def _stopped_rows(view: FleetView) -> Iterator[tuple[str, MemberRow]]:
     """Yield the members that need no look, the last one that stopped first."""
     members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
     stopped = [one for one in members if is_settled(one)]
-    for one in sorted(stopped, key=lambda one: one.stopped_seconds or 0.0):
+    for one in sorted(stopped, key=left_seconds):
         yield ("worker", _worker_row(one)) if isinstance(one, WorkerView) else ("orchestrator", _orchestrator_row(one))
 
 
@@ -314,12 +306,11 @@ def _drain(one: OrchestratorView | WorkerView, member_id: str) -> dict[str, Any]
 
 def _lease(one: OrchestratorView | WorkerView) -> dict[str, Any]:
     part = one.silent_seconds / one.lease_seconds if one.lease_seconds else 1.0
-    since = one.stopped_seconds
     return {
         "heartbeat": f"{age(max(one.silent_seconds, 0.0))} ago",
         "lease": 0 if not one.is_alive else max(0, 100 - round(part * 100)),
         "lease_tone": "ok" if part < _LATE else "warning",
-        "uptime": age(one.age_seconds) if since is None else f"{age(since)} ago",
+        "uptime": age(one.age_seconds) if one.is_alive else f"{age(left_seconds(one))} ago",
     }
 
 

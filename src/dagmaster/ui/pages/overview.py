@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.left_services import is_settled
 from dagmaster.application.views import JobStatus
 from dagmaster.text_format import age, format_count
 from dagmaster.ui.pages.charts import BarChart, throughput_chart
-from dagmaster.ui.pages.fleet import is_settled, state_word
+from dagmaster.ui.pages.fleet import state_word
 from dagmaster.ui.pages.job_rows import JobRow, job_path, job_row
 from dagmaster.ui.pages.times import Moment, moment
 

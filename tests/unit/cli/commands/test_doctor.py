@@ -207,9 +207,9 @@ def test_services_that_all_drain_are_bad_and_some_that_drain_are_named():
         Grade.GOOD,
         "2 orchestrators and 3 workers alive; 1 orchestrator and 2 workers draining",
     )
-    workers = rules.grade_services(LiveServices(1, 2, 0, 2))
+    workers = rules.grade_services(LiveServices(1, 2, 0, 2, drained_worker=77))
     assert (workers.grade, workers.message) == (Grade.BAD, "1 orchestrator and 2 workers alive; 2 workers draining")
-    assert "`dagmaster fleet undrain ID`" in workers.remedy
+    assert "`dagmaster fleet undrain 77`" in workers.remedy
     assert "no orchestrator claims" in rules.grade_services(LiveServices(1, 2, 1, 0)).remedy
 
 
@@ -312,6 +312,11 @@ def test_live_services_are_counted_once_and_queues_without_a_worker_are_reported
     assert findings["queues"][0].message == "no worker serves light (1 task)"
     do(fleet, "UPDATE dag_workers SET queues = '{}' WHERE worker_id = 1")
     assert examine()["queues"][0].grade is Grade.GOOD
+
+
+def test_a_worker_that_drains_is_named_in_the_remedy(fleet):
+    do(fleet, "UPDATE dag_workers SET drain_requested_at = now()")
+    assert "`dagmaster fleet undrain 1`" in examine()["services"][0].remedy
 
 
 def test_missing_rights_of_a_user_are_reported(server, monkeypatch):

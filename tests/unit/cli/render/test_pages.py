@@ -227,12 +227,21 @@ def test_a_worker_that_drains_is_marked():
     drain = DrainRecord(requested_seconds=3.0, is_seen=True)
     text = fleet_text(a_worker("light", is_draining=True, drain=drain, running=0, prefetched=0))
     assert "h:9 drained" in text
+    assert "is draining: dagmaster fleet undrain 5" in text
 
 
 def test_a_worker_that_stopped_did_not_die():
+    left = {**LEFT, "not_reclaimed": 1}
     assert "■ worker h:9  stopped 39 s ago" in fleet_text(
-        a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0)
+        a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left)
     )
+
+
+def test_services_that_stopped_and_left_nothing_are_counted_not_listed():
+    stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0) for _ in range(2)]
+    text = fleet_text(a_worker(), *stopped)
+    assert "stopped 39 s ago" not in text
+    assert "2 services stopped and left nothing (each `dagmaster run` has two)" in text
 
 
 def test_a_queue_that_waits_for_processes_has_a_note():
@@ -242,7 +251,8 @@ def test_a_queue_that_waits_for_processes_has_a_note():
 
 
 def test_workers_that_died_come_before_those_that_stopped():
-    stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0) for _ in range(9)]
+    left = {**LEFT, "not_reclaimed": 1}
+    stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left) for _ in range(9)]
     dead = a_worker(is_alive=False, has_died=True, silent_seconds=900.0, stopped_seconds=890.0)
     assert "died 15 min ago" in fleet_text(*stopped, dead)
 

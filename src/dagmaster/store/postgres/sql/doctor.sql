@@ -12,13 +12,16 @@ SELECT current_setting('server_version_num')::integer AS version, current_settin
 SELECT extract(epoch FROM clock_timestamp())::float8
 
 -- name: live_services
--- How many orchestrators and workers are alive, how many of them drain, and which queues the others serve.
-SELECT o.orchestrators, o.draining_orchestrators, w.*
-FROM (SELECT count(*) AS orchestrators, count(drain_requested_at) AS draining_orchestrators FROM dag_orchestrators
+-- How many orchestrators and workers are alive, how many of them drain, one that does, and which queues the others serve.
+SELECT o.*, w.*
+FROM (SELECT count(*) AS orchestrators, count(drain_requested_at) AS draining_orchestrators,
+             min(owner_id) FILTER (WHERE drain_requested_at IS NOT NULL) AS drained_orchestrator
+      FROM dag_orchestrators
       WHERE stopped_at IS NULL AND heartbeat_at > clock() - make_interval(secs => :lease_seconds)) o
 CROSS JOIN (
     SELECT count(DISTINCT worker_id) AS workers,
            count(DISTINCT worker_id) FILTER (WHERE drain_requested_at IS NOT NULL) AS draining_workers,
+           min(worker_id) FILTER (WHERE drain_requested_at IS NOT NULL) AS drained_worker,
            coalesce(bool_or(queues = '{}' AND drain_requested_at IS NULL), false) AS all_served,
            coalesce(array_agg(DISTINCT queue) FILTER (WHERE queue IS NOT NULL AND drain_requested_at IS NULL), '{}') AS served
     FROM dag_workers LEFT JOIN LATERAL unnest(queues) AS queue ON true

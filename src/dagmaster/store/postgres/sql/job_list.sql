@@ -202,7 +202,8 @@ SELECT j.id, coalesce(j.name, j.workflow_id) AS name, j.workflow_id, j.version, 
                                   WHERE e.job_id = j.id AND e.type = 'JobResumed' ORDER BY e.seq DESC LIMIT 1) END
            AS resumed_at,
        o.owner_id, o.host AS owner_host, o.pid AS owner_pid,
-       extract(epoch FROM clock() - o.heartbeat_at)::float8 AS owner_silent_seconds{values}
+       extract(epoch FROM o.heartbeat_at)::float8 AS owner_heartbeat_at, o.stopped_at IS NOT NULL AS owner_has_stopped,
+       (o.counters ->> 'last_heartbeat_at')::float8 AS owner_last_heartbeat_at{values}
 FROM page
 CROSS JOIN LATERAL (SELECT * FROM dag_jobs j WHERE j.id = page.id LIMIT 1) j
 LEFT JOIN LATERAL dag_job_progress(j.id) p ON j.status = 'RUNNING'
