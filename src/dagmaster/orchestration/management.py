@@ -36,6 +36,7 @@ TaskStatus = NodeStatus
 class TaskInfo:
     """A task as it was when it was read. `result` is what its function returned; `attempts`: so far.
 
+    `group` is the name of its group, `group_id` the id of the `Group`.
     `log_path`: the file of what its last attempt printed, if `DAGMASTER_LOG_DIR` is set here and where its worker runs.
     """
 
@@ -43,6 +44,7 @@ class TaskInfo:
     job_id: int
     node_id: str
     group: str | None
+    group_id: int | None
     entrypoint: str | None
     kwargs: Mapping[str, Any]
     queue: str | None
@@ -130,6 +132,7 @@ def _task_info(view: GraphTaskView) -> TaskInfo:
         job_id=int(view.job_id),
         node_id=view.node_id,
         group=view.group,
+        group_id=None if view.group_id is None else int(view.group_id),
         entrypoint=view.entrypoint,
         kwargs=view.kwargs,
         queue=view.queue,

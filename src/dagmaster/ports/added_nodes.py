@@ -32,6 +32,14 @@ class NodeRecord(NamedTuple):
     definition: str
 
 
+class PlacedNode(NamedTuple):
+    """A node, the job that it was added to, and the id of its group."""
+
+    job_id: str
+    node: NodeRecord
+    group_id: int | None
+
+
 class GroupRecord(NamedTuple):
     """A group, and the group that it is in."""
 
@@ -119,8 +127,8 @@ class AddedNodeReader(Protocol):
     async def pending_batches(self, job_id: str) -> tuple[int, ...]:
         """Return the numbers of the batches that the owner of a job has not decided about, in order."""
 
-    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
-        """Return the job and the node of a task that was made in Python, by its own id.
+    async def find_node(self, number: int) -> PlacedNode | None:
+        """Return a task that was made in Python, with its job and its group, by its own id.
 
         None also if its batch was rejected, or was added by an attempt that failed.
         """

@@ -236,8 +236,11 @@ async def test_what_follows_a_failed_task_is_skipped_and_retried_with_it(context
     job = run_job_test(await context.create_job("fails", group))
     assert job.status is JobStatus.FAILED
     assert "it is broken" in str(job.error)
-    assert (await get_task(group.tasks[0].id)).error is not None
-    assert (await get_task(after.id)).status is TaskStatus.SKIPPED
+    broken = await get_task(group.tasks[0].id)
+    assert broken.error is not None
+    assert (broken.group, broken.group_id) == ("g", group.id)
+    skipped = await get_task(after.id)
+    assert (skipped.status, skipped.group_id) == (TaskStatus.SKIPPED, None)
     IS_BROKEN[0] = False
     await retry_failed_tasks(job.id)
     assert run_job_test(job).status is JobStatus.COMPLETED

@@ -13,7 +13,7 @@ from dagmaster.snowflakes import time_of
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
-    from dagmaster.ports.added_nodes import NodeRecord
+    from dagmaster.ports.added_nodes import PlacedNode
 
 
 async def find_task(app: Application, task_id: str, *, max_bytes: int | None = None) -> GraphTaskView:
@@ -22,16 +22,14 @@ async def find_task(app: Application, task_id: str, *, max_bytes: int | None = N
     place = await app.read.added_nodes.find_node(number)
     if place is None:
         raise NodeNotFound(f"there is no task {task_id!r} that was made in Python")
-    job_id, node = place
     try:
-        detail = await node_detail(app, job_id, node.node_id, max_bytes=max_bytes)
+        detail = await node_detail(app, place.job_id, place.node.node_id, max_bytes=max_bytes)
     except NodeNotFound:
         # The owner of the job has not accepted it yet.
-        return _view(job_id, node)
+        return _view(place)
     last = detail.attempts[-1] if detail.attempts else None
     return _view(
-        job_id,
-        node,
+        place,
         status=detail.status,
         attempts=detail.attempt,
         result=detail.output,
@@ -44,14 +42,16 @@ async def find_task(app: Application, task_id: str, *, max_bytes: int | None = N
     )
 
 
-def _view(job_id: str, node: NodeRecord, **state: object) -> GraphTaskView:
+def _view(place: PlacedNode, **state: object) -> GraphTaskView:
+    node = place.node
     definition = json.loads(node.definition)
     # Params are shown as they were given: results of other tasks are null in them.
     return GraphTaskView(
         task_id=str(node.id),
-        job_id=job_id,
+        job_id=place.job_id,
         node_id=node.node_id,
         group=node.group,
+        group_id=None if place.group_id is None else str(place.group_id),
         entrypoint=definition.get("handler"),
         kwargs=definition.get("params", {}),
         queue=definition.get("queue"),

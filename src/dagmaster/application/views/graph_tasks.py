@@ -22,6 +22,7 @@ class GraphTaskView(View):
     job_id: str
     node_id: str
     group: str | None
+    group_id: str | None = None
     entrypoint: str | None
     kwargs: JsonObject
     queue: str | None

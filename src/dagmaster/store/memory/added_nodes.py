@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import Reservation, StoredBatch
+from dagmaster.ports.added_nodes import PlacedNode, Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.task_ids import id_in_use
 
@@ -90,16 +90,18 @@ class MemoryAddedNodeReader:
         bodies = [one.body for one in commands if one.job_id == job_id and one.kind == CommandKind.ADD_NODES]
         return tuple(body["batch"] for body in bodies)
 
-    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
-        """Return the job and the node of a task that was made in Python, by its own id."""
+    async def find_node(self, number: int) -> PlacedNode | None:
+        """Return a task that was made in Python, with its job and its group, by its own id."""
         for job_id, job in self._database.jobs.items():
             pending = await self.pending_batches(job_id)
-            for batch in stored_batches(job, job.batches):
+            batches = stored_batches(job, job.batches)
+            groups = {group.name: group.id for batch in batches for group in batch.groups}
+            for batch in batches:
                 if batch.accepted_order is None and batch.number not in pending:
                     continue
                 for node in batch.nodes:
                     if node.id == number:
-                        return job_id, node
+                        return PlacedNode(job_id, node, groups.get(node.group or ""))
         return None
 
 

@@ -13,6 +13,7 @@ from dagmaster.ports.added_nodes import (
     GroupRecord,
     MemberKind,
     NodeRecord,
+    PlacedNode,
     Reservation,
     StoredBatch,
 )
@@ -154,15 +155,15 @@ class PostgresAddedNodeReader:
         rows = await self._pool.fetch(SQL["pending_batches"], {"job_id": int(job_id)})
         return tuple(row["number"] for row in rows)
 
-    async def find_node(self, number: int) -> tuple[str, NodeRecord] | None:
-        """Return the job and the node of a task that was made in Python, by its own id."""
+    async def find_node(self, number: int) -> PlacedNode | None:
+        """Return a task that was made in Python, with its job and its group, by its own id."""
         if not 0 <= number < MAX_ID:
             return None
         row = await self._pool.row(SQL["find_added_node"], {"id": number})
         if row is None:
             return None
-        job_id, *columns = row
-        return str(job_id), NodeRecord(*columns)
+        job_id, group_id, *columns = row
+        return PlacedNode(str(job_id), NodeRecord(*columns), group_id)
 
 
 class PostgresTaskNodes:

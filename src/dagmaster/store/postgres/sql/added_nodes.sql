@@ -91,8 +91,10 @@ SELECT batch, previous_type, previous_id, next_type, next_id FROM dag_dependenci
 WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
 
 -- name: find_added_node
--- The job and the node of a task that was made in Python, if its batch was accepted or can be.
-SELECT n.job_id, n.id, n.node_id, n.group_name, n.definition::text FROM dag_added_nodes n
+-- The job, the group and the node of a task that was made in Python, if its batch was accepted or can be.
+SELECT n.job_id, (SELECT g.id FROM dag_groups g WHERE g.job_id = n.job_id AND g.name = n.group_name LIMIT 1) AS group_id,
+       n.id, n.node_id, n.group_name, n.definition::text
+FROM dag_added_nodes n
 CROSS JOIN LATERAL (SELECT b.accepted_order FROM dag_node_batches b
                     WHERE b.job_id = n.job_id AND b.number = n.batch LIMIT 1) b
 WHERE n.id = :id
