@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
+from dagmaster.authoring.entrypoint_options import read_options
+from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
 from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
@@ -124,6 +126,9 @@ class GraphItem:
 class Task(GraphItem):
     """One call of a function: `entrypoint` is `module.function`, a function, or a function with `@task`.
 
+    The options of `@task` apply to the name of such a function, too, if its module is imported, or its source is here
+    and they are literals. No module is imported for them.
+
     A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency. Any other value
     is JSON: text is a value and never a template. A task without a `name` is called after its function, with a number.
     """
@@ -148,8 +153,11 @@ class Task(GraphItem):
             self.entrypoint = entrypoint
             self.function: Callable[..., Any] | None = None
             self.kwargs = {} if kwargs is None else kwargs
-            self.queue, self.timeout_seconds, self.allow_failure = queue, timeout_seconds, allow_failure
-            self.retry: dict[str, Any] | None = None
+            declared = _declared_options(entrypoint)
+            self.queue = declared.queue if queue is None else queue
+            self.timeout_seconds = declared.timeout_seconds if timeout_seconds is None else timeout_seconds
+            self.allow_failure = allow_failure
+            self.retry: dict[str, Any] | None = declared.retry
         else:
             options = _read_function(entrypoint)
             self.entrypoint, self.function = options.name, options.function
@@ -320,6 +328,42 @@ def _read_function(callback: Any) -> _Function:
         node_name=options.get("name"),
         constants={} if call is None else call.constants,
     )
+
+
+class _Options(NamedTuple):
+    """What `@task` says of a function that is named by text."""
+
+    queue: str | None = None
+    timeout_seconds: float | None = None
+    retry: dict[str, Any] | None = None
+
+
+_NO_OPTIONS: Final = _Options()
+
+
+def _declared_options(entrypoint: str) -> _Options:
+    function = loaded_function(entrypoint)
+    if function is None:
+        return _options_in_source(entrypoint)
+    mark = mark_of(function)
+    if mark is None or mark.name != entrypoint:
+        return _NO_OPTIONS
+    options = _read_function(function)
+    return _Options(options.queue, options.timeout_seconds, options.retry)
+
+
+@lru_cache(maxsize=1_000)
+def _options_in_source(entrypoint: str) -> _Options:
+    options = read_options(entrypoint)
+    try:
+        check_queue(options.get("queue"), entrypoint)
+        check_timeout(options.get("timeout_seconds"), entrypoint)
+        policy: Any = None if options.get("retry") is None else read_retry(options["retry"], entrypoint)
+    except HandlerInvalid:
+        # The import of the module fails on a worker, which reports it.
+        return _NO_OPTIONS
+    retry = _NO_RETRY if isinstance(policy, str) else policy
+    return _Options(options.get("queue"), options.get("timeout_seconds"), retry)
 
 
 def _check_name(name: str) -> None:

@@ -379,6 +379,53 @@ def test_kwargs_that_json_would_change_or_not_hold_are_rejected(kwargs):
         part(create_task("m.f", kwargs))
 
 
+_STEPS = """
+import dagmaster
+from dagmaster import RetryPolicy, task
+raise RuntimeError("the module must not be imported")
+
+@task(queue="own", retry={"max_attempts": 4}, timeout_seconds=12)
+def literal(): ...
+
+@dagmaster.task(queue="own", retry=RetryPolicy(max_attempts=4))
+def called(): ...
+
+@task(queue="own", retry="none")
+def once(): ...
+
+def plain(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "options"),
+    [
+        ("literal", ("own", {"max_attempts": 4}, 12)),
+        ("called", ("own", None, None)),
+        ("once", ("own", {"max_attempts": 1}, None)),
+        ("plain", (None, None, None)),
+        ("missing", (None, None, None)),
+    ],
+)
+def test_options_of_a_function_that_is_named_are_read_without_an_import(tmp_path, monkeypatch, function, options):
+    (tmp_path / "steps_of_options.py").write_text(_STEPS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = create_task(f"steps_of_options.{function}")
+    assert (made.queue, made.retry, made.timeout_seconds) == options
+
+
+def test_a_named_function_of_an_imported_module_has_the_options_of_its_task_unless_others_are_given():
+    name = create_task(light).entrypoint
+    of_text, of_function = create_task(name), create_task(light)
+    assert (of_text.queue, of_text.retry, of_text.timeout_seconds) == (
+        (of_function.queue, of_function.retry, of_function.timeout_seconds)
+    )
+    assert (of_text.retry or {})["max_attempts"] == 7
+    own = create_task(name, queue="heavy", retry="none", timeout_seconds=1)
+    assert (own.queue, own.retry, own.timeout_seconds) == ("heavy", {"max_attempts": 1}, 1)
+    assert create_task(f"{__name__}.f").queue is None
+
+
 def test_names_of_a_later_batch_differ_although_functions_have_similar_names():
     made = part(*(create_task(name) for name in ("m.f", "m.f_1", "n.f", "m.f.g", "m.f_b2", "m.f", "m.f_1")))
     names = list(made.names(2).values())
