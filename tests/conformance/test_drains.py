@@ -14,7 +14,7 @@ from dagmaster.ports.audit_trail import AuditFilter, ChangeOrigin
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_ledger import DrainRequest, TaskReport
 from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
-from tests.conformance.jobs import Scene, a_task, submitted, wait_for_event
+from tests.conformance.jobs import Played, Scene, a_task, submitted, wait_for_event
 from tests.conformance.stores import MemoryWorld
 
 if TYPE_CHECKING:
@@ -77,6 +77,20 @@ async def test_a_worker_that_drains_claims_nothing_and_still_reports_what_it_hol
     assert await worker.claim_exclusive() is None
     assert [task.node_id for task in await other.claim(5)] == ["b"]
     assert await worker.report([TaskReport(held.task_id, held.token, AttemptStatus.COMPLETED)]) == {held.task_id}
+
+
+async def test_the_worker_that_was_drained_is_named_where_its_queue_waits(world):
+    client, reader = await world.client(), await world.reader()
+    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}}}")
+    worker_id = (await reader.fleet()).workers[0].worker_id
+    (before,) = await reader.backlog(played.job_id)
+    assert await client.drain(worker_id)
+    (after,) = await reader.backlog(played.job_id)
+    assert (before.state.workers, before.state.drained_worker) == (1, None)
+    assert (after.state.workers, after.state.drained_worker) == (0, worker_id)
+    explained = await reader.diagnosis(played.job_id)
+    assert explained is not None
+    assert explained.queues["q"].drained_worker == worker_id
 
 
 async def test_the_heartbeat_brings_the_request_and_the_time_that_is_left(world):

@@ -129,7 +129,14 @@ def service_of(registration: Registration) -> Service:
 
 def unknown_service(service_id: str, lease_seconds: float) -> Service:
     """Return a service whose registration was pruned: it has stopped."""
-    return Service(id=service_id, where=UNKNOWN_PLACE, silent_seconds=0.0, lease_seconds=lease_seconds, is_over=True)
+    return Service(
+        id=service_id,
+        where=UNKNOWN_PLACE,
+        silent_seconds=0.0,
+        lease_seconds=lease_seconds,
+        is_over=True,
+        is_registered=False,
+    )
 
 
 def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> AdvanceFailure | None:

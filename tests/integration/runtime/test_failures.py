@@ -71,7 +71,7 @@ async def test_an_unknown_handler_fails_the_node_at_once_with_the_reason(world: 
     report = await world.run("{name: n, nodes: {a: {handler: only_here}}}")
     error = report.nodes["a"]["error"]
     assert error["kind"] == "unknown_handler"
-    assert f"Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other" in error["message"]
+    assert f"Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other" in error["details"]
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 

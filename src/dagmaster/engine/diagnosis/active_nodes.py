@@ -72,7 +72,7 @@ def explain_stalled_job(context: DiagnosisContext) -> Reason | None:
 
 
 def _no_owner(context: DiagnosisContext, owner: Service | None) -> Reason:
-    died = "" if owner is None else f"its owner {owner.where} died {age(owner.silent_seconds)} ago"
+    died = "" if owner is None else f"its owner {owner.where} {owner.death}"
     data: JsonObject = {"orchestrators": context.orchestrators}
     if owner is not None:
         data |= {"owner": owner.id, "where": owner.where, "silent_seconds": owner.silent_seconds}
@@ -336,7 +336,7 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
         end = "will not be retried, since it was asked to stop" if is_stopping else "will be retried"
         return Reason(
             code=ReasonCode.WORKER_DIED,
-            sentence=f"was held by worker {worker.where}, which died {age(worker.silent_seconds)} ago; it {end}",
+            sentence=f"was held by worker {worker.where}, which {worker.death}; it {end}",
             group_sentence=f"were held by worker {worker.where}, which died; each {end}",
             data={**data, "silent_seconds": worker.silent_seconds},
         )

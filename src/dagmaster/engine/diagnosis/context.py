@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dagmaster.engine.status import in_flight_status
+from dagmaster.text_format import age
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +25,12 @@ class Service:
     lease_seconds: float
     is_over: bool = False
     is_draining: bool = False
+    is_registered: bool = True
+
+    @property
+    def death(self) -> str:
+        """Return when a dead one died: at its last heartbeat. That is not known if its registration was pruned."""
+        return f"died {age(self.silent_seconds)} ago" if self.is_registered else "died long ago"
 
     @property
     def is_dead(self) -> bool:

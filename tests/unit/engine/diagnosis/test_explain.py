@@ -202,6 +202,12 @@ def test_a_task_whose_worker_died():
     assert sentence == "was held by worker h:3, which died 7 s ago; it will not be retried, since it was asked to stop"
 
 
+def test_it_is_not_known_when_a_worker_died_whose_registration_was_pruned():
+    pruned = Service(id="3", where="?", silent_seconds=0.0, lease_seconds=6.0, is_over=True, is_registered=False)
+    _, sentence = reason_of(started(a=""), "a", tasks=at_worker(pruned))
+    assert sentence == "was held by worker ?, which died long ago; it will be retried"
+
+
 def test_a_task_whose_worker_is_silent():
     driver = started(a="")
     silent = Service(id="3", where="h:3", silent_seconds=4.0, lease_seconds=6.0)
