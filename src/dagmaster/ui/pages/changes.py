@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.text_format import format_count
@@ -76,45 +77,52 @@ class NodesChangePage:
     is_cancel: bool
 
 
-_CANCEL_EFFECT: Final = (
-    "What has not started fails at once; running tasks are asked to stop, and fail when they have. "
-    "The workflow's rules for failures say what follows; a retry or a resume runs these nodes again."
-)
-_RETRY_EFFECT: Final = "They run again in one new run, with everything that was skipped because of them."
+class NodesChange(StrEnum):
+    """What can be done with several nodes at once."""
+
+    CANCEL = "cancel"
+    RETRY = "retry"
 
 
-def nodes_cancel_page(job: JobView, selected: Sequence[str], nodes: Sequence[str], *, back: str) -> NodesChangePage:
-    """Return the confirmation to cancel nodes."""
-    return _nodes_change_page(job, selected, nodes, "cancel", "finished or already being cancelled", back)
+_EFFECTS: Final = {
+    NodesChange.CANCEL: "What has not started fails at once; running tasks are asked to stop, and fail when they have. "
+    "The workflow's rules for failures say what follows; a retry or a resume runs these nodes again.",
+    NodesChange.RETRY: "They run again in one new run, with everything that was skipped because of them.",
+}
+_REASONS_AGAINST: Final = {
+    NodesChange.CANCEL: "finished or already being cancelled",
+    NodesChange.RETRY: "neither failed nor cancelled",
+}
 
 
-def nodes_retry_page(job: JobView, selected: Sequence[str], nodes: Sequence[str], *, back: str) -> NodesChangePage:
-    """Return the confirmation to run nodes again."""
-    return _nodes_change_page(job, selected, nodes, "retry", "neither failed nor cancelled", back)
-
-
-def _nodes_change_page(
-    job: JobView, selected: Sequence[str], nodes: Sequence[str], verb: str, why_not: str, back: str
+def nodes_change_page(
+    job: JobView, verb: NodesChange, selected: Sequence[str], nodes: Sequence[str]
 ) -> NodesChangePage:
+    """Return the confirmation to change nodes: `nodes`, those of the selected ones that can be."""
     count = len(nodes)
     named = nodes[0] if count == 1 else format_count(count, "node")
     rest = len(selected) - count
-    is_cancel = verb == "cancel"
+    of_node = selected[0] if len(selected) == 1 else ""
     return NodesChangePage(
         title=f"{verb.capitalize()} {named}" if count else f"Nothing to {verb}",
         verb=f"{verb.capitalize()} {named}",
-        effect=_CANCEL_EFFECT if is_cancel else _RETRY_EFFECT,
+        effect=_EFFECTS[verb],
         job=job_row(job),
         nodes=tuple(nodes),
-        of_node=selected[0] if len(selected) == 1 else "",
+        of_node=of_node,
         left_out=f"{rest:,} of {len(selected):,} selected nodes {'stays' if rest == 1 else 'stay'} as"
-        f" {'it is' if rest == 1 else 'they are'}: {why_not}."
+        f" {'it is' if rest == 1 else 'they are'}: {_REASONS_AGAINST[verb]}."
         if rest
         else "",
         action=job_path(job.job_id, f"{verb}-nodes"),
-        back=back,
-        is_cancel=is_cancel,
+        back=nodes_change_origin(job.job_id, of_node),
+        is_cancel=verb is NodesChange.CANCEL,
     )
+
+
+def nodes_change_origin(job_id: str, of_node: str) -> str:
+    """Return where the change of nodes began: the page of one node, or the map, where several are selected."""
+    return node_path(job_id, of_node) if of_node else job_path(job_id, "map")
 
 
 def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: Sequence[str] = ()) -> PlanPage:

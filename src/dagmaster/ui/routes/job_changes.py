@@ -10,16 +10,17 @@ from starlette.responses import Response
 
 from dagmaster.application.commands.control import MAX_NAMED, cancel_job, cancel_nodes, choose_nodes, retry_nodes
 from dagmaster.application.commands.resume import ResumeRequest, plan_resume, resume_job
+from dagmaster.application.context import Application
 from dagmaster.application.queries.jobs import show_jobs
-from dagmaster.application.views import SubmitResult
+from dagmaster.application.views import CommandResult, SubmitResult
 from dagmaster.http.parameters import MAX_ID, JobId
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice, command_notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
-from dagmaster.ui.pages.changes import cancel_page, nodes_cancel_page, nodes_retry_page, plan_page
+from dagmaster.ui.pages.changes import NodesChange, cancel_page, nodes_change_origin, nodes_change_page, plan_page
 from dagmaster.ui.pages.job_rows import job_path
-from dagmaster.ui.pages.node_rows import node_path
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
@@ -44,44 +45,41 @@ async def cancel(app: App, caller: Caller, job_id: JobId) -> Response:
 @routes.get("/ui/jobs/{job_id}/cancel-nodes", Scope.OPERATE)
 async def confirm_cancel_nodes(request: Request, app: App, job_id: JobId, node_id: SelectedNodes) -> Response:
     """Ask whether nodes are to be cancelled: those of the selected ones that have not finished."""
-    (job,) = await show_jobs(app, [job_id])
-    choices = await choose_nodes(app, job_id, node_id)
-    page = nodes_cancel_page(
-        job, node_id, choices.cancellable, back=_origin(job_id, node_id[0] if len(node_id) == 1 else "")
-    )
-    return render(request, "change_nodes.html", page)
-
-
-@routes.post("/ui/jobs/{job_id}/cancel-nodes", Scope.OPERATE)
-async def cancel_some_nodes(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
-    """Cancel nodes."""
-    node_ids = form.texts("node_id")
-    result = await cancel_nodes(app, job_id, node_ids, sent_by=caller.name)
-    return see_other(_origin(job_id, form.text("of_node", max_length=MAX_ID)), command_notice(result))
+    return await _confirm_change(request, app, job_id, node_id, NodesChange.CANCEL)
 
 
 @routes.get("/ui/jobs/{job_id}/retry-nodes", Scope.OPERATE)
 async def confirm_retry_nodes(request: Request, app: App, job_id: JobId, node_id: SelectedNodes) -> Response:
     """Ask whether nodes are to run again: those of the selected ones that failed or were cancelled."""
-    (job,) = await show_jobs(app, [job_id])
-    choices = await choose_nodes(app, job_id, node_id)
-    page = nodes_retry_page(
-        job, node_id, choices.retriable, back=_origin(job_id, node_id[0] if len(node_id) == 1 else "")
-    )
-    return render(request, "change_nodes.html", page)
+    return await _confirm_change(request, app, job_id, node_id, NodesChange.RETRY)
+
+
+@routes.post("/ui/jobs/{job_id}/cancel-nodes", Scope.OPERATE)
+async def cancel_some_nodes(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
+    """Cancel nodes."""
+    result = await cancel_nodes(app, job_id, form.texts("node_id"), sent_by=caller.name)
+    return _return_to_origin(job_id, form, result)
 
 
 @routes.post("/ui/jobs/{job_id}/retry-nodes", Scope.OPERATE)
 async def retry_some_nodes(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Run nodes again."""
-    node_ids = form.texts("node_id")
-    result = await retry_nodes(app, job_id, node_ids, sent_by=caller.name)
-    return see_other(_origin(job_id, form.text("of_node", max_length=MAX_ID)), command_notice(result))
+    result = await retry_nodes(app, job_id, form.texts("node_id"), sent_by=caller.name)
+    return _return_to_origin(job_id, form, result)
 
 
-def _origin(job_id: str, node_id: str) -> str:
-    """Return where the change of nodes began: the page of one node, or the map, where several are selected."""
-    return node_path(job_id, node_id) if node_id else job_path(job_id, "map")
+async def _confirm_change(
+    request: Request, app: Application, job_id: str, selected: list[str], verb: NodesChange
+) -> Response:
+    (job,) = await show_jobs(app, [job_id])
+    choices = await choose_nodes(app, job_id, selected)
+    nodes = choices.cancellable if verb is NodesChange.CANCEL else choices.retriable
+    return render(request, "change_nodes.html", nodes_change_page(job, verb, selected, nodes))
+
+
+def _return_to_origin(job_id: str, form: Form, result: CommandResult) -> Response:
+    origin = nodes_change_origin(job_id, form.text("of_node", max_length=MAX_ID))
+    return see_other(origin, command_notice(result))
 
 
 @routes.get("/ui/jobs/{job_id}/resume", Scope.OPERATE)
