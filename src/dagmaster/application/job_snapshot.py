@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.node_lookup import describe_action, spec_of
+from dagmaster.application.node_lookup import describe_action, members_of, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
@@ -50,7 +50,7 @@ class JobSnapshot:
         """Count the nodes by status, with children of fan-outs; children without a row are PENDING."""
         counts: dict[str, int] = {}
         for node_id in self.graph.specs:
-            status = self.node(node_id).status.value
+            status = self.status_of(self.node(node_id)).value
             counts[status] = counts.get(status, 0) + 1
             children = self.children_of(node_id)
             for name, count in {} if children is None else children.counts.items():
@@ -63,6 +63,14 @@ class JobSnapshot:
         if children is None:
             return None
         return children_view(self.node(node_id).source_count or 0, children)
+
+    def status_of(self, record: NodeRecord) -> NodeStatus:
+        """Return the status to show: a group is stored as PENDING until all its members have ended."""
+        if record.status is not NodeStatus.PENDING or self.job.is_finished:
+            return record.status
+        rows = (self.nodes.get(node_id) for node_id in members_of(self.graph, record.node_id))
+        has_begun = any(row is not None and row.status is not NodeStatus.PENDING for row in rows)
+        return NodeStatus.RUNNING if has_begun else record.status
 
     def started_at(self, record: NodeRecord) -> float | None:
         """Return when a node started, if it is known: the start in an earlier run is not that of the last run."""
@@ -91,6 +99,7 @@ class JobSnapshot:
             job_id=self.job.id,
             kind=None if spec is None else spec.kind,
             action=None if spec is None else describe_action(spec),
+            status=self.status_of(record),
             is_reused=is_reused,
             message=self.redact(message),
             children=self.children_of(record.node_id),
@@ -186,6 +195,7 @@ def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | No
         shared_losses=record.shared_losses,
         isolation=isolation_after(record.shared_losses),
         is_reused=False,
+        is_cancelling=record.cancel_request is not None,
         parent_node_id=record.parent_node_id,
         fan_out_index=None if record.parent_node_id is None else record.fan_out_index,
         started_at=started_at,

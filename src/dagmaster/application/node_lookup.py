@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import FanOutSpec, Kind, WaitSpec
-from dagmaster.engine.groups import is_group_start
+from dagmaster.engine.groups import all_members, has_members, is_group_start
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
@@ -14,7 +14,7 @@ from dagmaster.ports.read_store import NodeRecord
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph, Spec
@@ -72,6 +72,12 @@ def spec_of(graph: Graph, node_id: str) -> Spec | None:
         return graph.specs.get(node_id)
     fan_out = spec_of(graph, parent[0])
     return fan_out.child if isinstance(fan_out, FanOutSpec) else None
+
+
+def members_of(graph: Graph, node_id: str) -> Iterator[str]:
+    """Return the members of a group at any depth, without the groups among them; none for any other node."""
+    spec = graph.specs.get(node_id)
+    return iter(()) if spec is None or not has_members(spec) else all_members(graph.specs, node_id)
 
 
 def describe_action(spec: Spec) -> str:

@@ -35,6 +35,22 @@ nodes:
   done: {handler: greet, queue: q, params: {name: ada}}
 """
 
+GROUPED = """
+workflow_id: grouped
+version: 1
+nodes:
+  prepare: {type: group}
+  gate: {type: wait, signal: go, group: prepare, next: load}
+  load: {handler: greet, queue: q, params: {name: ada}, group: prepare}
+  publish: {handler: greet, queue: q, params: {name: bob}, depends_on: prepare}
+"""
+STUBBORN = """
+workflow_id: stubborn
+version: 1
+nodes:
+  work: {handler: stubborn}
+"""
+
 
 @handler("crash", queue="q")
 async def crash(text: str) -> dict[str, Any]:
@@ -239,6 +255,56 @@ def test_nodes_are_cancelled_and_retried_after_a_confirmation_that_says_how_many
             assert (await pages.get(f"{path}/cancel-nodes")).status_code == 400
             await pages.log_in(Scope.READ)
             assert "Cancel this node" not in (await pages.get(f"{path}/nodes/gate")).text
+
+    asyncio.run(main())
+
+
+def test_a_node_that_is_being_cancelled_is_not_offered_to_be_cancelled_again():
+    async def main() -> None:
+        started, may_end = asyncio.Event(), asyncio.Event()
+
+        @handler("stubborn", queue="q")
+        async def stubborn() -> dict[str, Any]:
+            started.set()
+            try:
+                await may_end.wait()
+            except asyncio.CancelledError:
+                await may_end.wait()
+                raise
+            return {}
+
+        async with opened_pages(stubborn) as pages:
+            await pages.api.publish(STUBBORN)
+            job_id = await submitted(pages, "stubborn", "RUNNING")
+            await started.wait()
+            path = f"/ui/jobs/{job_id}"
+            assert "Cancel this node" in (await pages.get(f"{path}/nodes/work")).text
+            await pages.post(f"{path}/cancel-nodes", {"node_id": "work", "of_node": "work"})
+            node = (await pages.get(f"{path}/nodes/work")).text
+            assert "Cancel this node" not in node
+            assert "being cancelled</span>" in node
+            assert (await pages.api.get(f"/api/v1/jobs/{job_id}/nodes/work")).json()["is_cancelling"] is True
+            may_end.set()
+            await pages.api.until(job_id, "FAILED")
+            assert (await pages.api.get(f"/api/v1/jobs/{job_id}/nodes/work")).json()["is_cancelling"] is False
+
+    asyncio.run(main())
+
+
+def test_a_group_runs_while_its_members_do():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish(GROUPED)
+            job_id = await submitted(pages, "grouped", "WAITING")
+            page = (await pages.get(f"/ui/jobs/{job_id}/nodes")).text
+            (row,) = re.findall(r'<tr[^>]* data-node="prepare">.*?</tr>', page, re.DOTALL)
+            assert "status-running" in row
+            assert "status-running" in (await pages.get(f"/ui/jobs/{job_id}/nodes/prepare")).text
+            job = (await pages.api.get(f"/api/v1/jobs/{job_id}")).json()
+            assert job["counts"] == {"RUNNING": 1, "WAITING": 1, "PENDING": 2}
+            await pages.post(f"/ui/jobs/{job_id}/signals/go")
+            await pages.api.until(job_id, "COMPLETED")
+            assert (await pages.api.get(f"/api/v1/jobs/{job_id}/nodes/prepare")).json()["status"] == "COMPLETED"
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
 from dagmaster.application.job_lookup import find_job, load_value
 from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_view
-from dagmaster.application.node_lookup import child_of, find_node
+from dagmaster.application.node_lookup import child_of, find_node, members_of
 from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.page import Page
@@ -82,13 +82,14 @@ async def node_detail(
     place = None if record.parent_node_id is None else child_of(node_id)
     values = await app.read.node_values(job.id, node_id, child_of=place)
     children = {} if record.source_count is None else await app.read.child_counts(job.id, [node_id])
+    members = await app.read.nodes(job.id, list(members_of(graph, node_id)))
     is_waiting = not job.is_finished and record.status is NodeStatus.WAITING
     snapshot = JobSnapshot(
         job=job,
         graph=graph,
         redact=redact,
         lease_seconds=app.read.lease_seconds,
-        nodes={node_id: record},
+        nodes={node_id: record, **{member.node_id: member for member in members}},
         children=children,
         waits=await app.read.waits(job.id, [node_id]) if is_waiting else {},
     )

@@ -45,7 +45,8 @@ class NodeView(View):
     handler has been running for a moment. `started_at`: when the handler started. `attempt`: the number of the last
     attempt. `lost_attempts`: how often its worker died while it ran nothing else. `shared_losses`: how often beside
     other tasks, which is not charged; because of these, the last attempt runs with this `isolation`. `message` is that
-    of an approval that waits. `is_reused`: its result comes from another job.
+    of an approval that waits. `is_reused`: its result comes from another job. `is_cancelling`: it was asked to
+    stop, and has not ended. A group is RUNNING from the start of its first member on, until all of them have ended.
     """
 
     job_id: str
@@ -61,6 +62,7 @@ class NodeView(View):
     shared_losses: int
     isolation: Isolation
     is_reused: bool
+    is_cancelling: bool
     parent_node_id: str | None
     fan_out_index: int | None
     started_at: Timestamp | None

@@ -70,6 +70,8 @@ class NodePage:
     retry_href: str
     retry_from_href: str
     cancel_href: str
+    is_cancelling: bool
+    """Whether it, or its job, was asked to stop."""
     approve_path: str
     reject_path: str
     signal: str
@@ -82,15 +84,16 @@ class NodePage:
     title: str
 
 
-def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView], *, job_finished: bool) -> NodePage:
+def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView]) -> NodePage:
     """Return the page of a node. `log`: the end of its log, newest chunk first."""
-    job_id, node_id = node.job_id, node.node_id
+    job_id, node_id, job_finished = node.job_id, node.node_id, why.job.is_finished
     download = f"/api/v1/jobs/{job_id}/nodes/{node_id}"
     is_waiting = node.status is NodeStatus.WAITING and not job_finished
     is_approval = node.kind is Kind.APPROVAL
     waits_for_retry = node.status is NodeStatus.READY and node.wake_at is not None
     can_retry = node.status in _RETRIABLE or waits_for_retry
-    can_cancel = node.status not in TERMINAL_NODE and not job_finished
+    is_open = node.status not in TERMINAL_NODE and not job_finished
+    is_cancelling = is_open and (node.is_cancelling or why.job.is_cancelling)
     signal = (node.action or "").removeprefix("waits for signal ") if node.kind is Kind.WAIT else ""
     has_signal = is_waiting and signal != (node.action or "")
     error = node.error or next((attempt.error for attempt in reversed(node.attempts) if attempt.error), None)
@@ -113,7 +116,10 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView], *,
         handler_version=node.handler_version or "",
         retry_href=node_path(job_id, node_id, "retry") if can_retry else "",
         retry_from_href=with_query(job_path(job_id, "resume"), from_node=node_id) if job_finished else "",
-        cancel_href=with_query(job_path(job_id, "cancel-nodes"), node_id=node_id) if can_cancel else "",
+        cancel_href=with_query(job_path(job_id, "cancel-nodes"), node_id=node_id)
+        if is_open and not is_cancelling
+        else "",
+        is_cancelling=is_cancelling,
         approve_path=node_path(job_id, node_id, "approve") if is_waiting and is_approval else "",
         reject_path=node_path(job_id, node_id, "reject") if is_waiting and is_approval else "",
         signal=signal if has_signal else "",

@@ -43,7 +43,7 @@ async def node(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Re
         why_node(app, job_id, node_id),
         list_log_text(app, job_id, max_characters=MAX_LOG, node_id=node_id, newest_first=True),
     )
-    return render(request, "node.html", node_page(view, why, log.items, job_finished=why.job.is_finished))
+    return render(request, "node.html", node_page(view, why, log.items))
 
 
 @routes.get("/ui/jobs/{job_id}/nodes/{node_id}/retry", Scope.OPERATE)

@@ -87,7 +87,7 @@ export class GraphModel {
     return this.states[i]?.status ?? "PENDING";
   }
 
-  /** Return the status whose look a node has. A group waits for its members: while they run, so does its box. */
+  /** Return the status whose look a node has. The server shows a group as running; no delta says when that begins. */
   shownStatus(i) {
     const status = this.status(i);
     return this.isBox[i] && status === "PENDING" && this.open[i] + this.finished[i] ? "RUNNING" : status;
@@ -174,7 +174,7 @@ export class GraphModel {
   detail(i) {
     const node = this.nodes[i];
     if (isSmall(node)) return "";
-    if (this.isBox[i]) return `group · ${this.shownStatus(i) === this.status(i) ? `${formatNumber(this.members[i])} nodes` : `${formatNumber(this.finished[i])} of ${formatNumber(this.members[i])} finished`}`;
+    if (this.isBox[i]) return `group · ${this.shownStatus(i) === "RUNNING" ? `${formatNumber(this.finished[i])} of ${formatNumber(this.members[i])} finished` : `${formatNumber(this.members[i])} nodes`}`;
     if (node.kind === "task") return node.action;
     const kind = KINDS[node.kind] ?? node.kind;
     return node.action && node.action !== node.kind ? `${kind} · ${node.action}` : kind;
@@ -183,7 +183,7 @@ export class GraphModel {
   /** Return a node in words, for a screen reader. */
   label(i) {
     const state = this.states[i];
-    const parts = [this.ids[i], this.detail(i) || this.nodes[i].kind, statusWord(this.status(i))];
+    const parts = [this.ids[i], this.detail(i) || this.nodes[i].kind, statusWord(this.shownStatus(i))];
     if (state?.counts) parts.push(describeCounts(state.counts));
     if (this.parents[i] >= 0) parts.push(`in group ${this.ids[this.parents[i]]}`);
     parts.push(`${this.before[i].length} before, ${this.after[i].length} after`);
