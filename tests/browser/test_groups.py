@@ -66,6 +66,17 @@ CHECK_NESTING = """async (seeds) => {
         for (let i = 0; i < layout.sizes.length; i += 3) [widths[layout.sizes[i]], heights[layout.sizes[i]]] = [layout.sizes[i + 1], layout.sizes[i + 2]];
         const { x, y } = layout;
         for (const { source, target } of edges) if (y[source] + heights[source] >= y[target]) problems.push(`${seed}: ${source} to ${target} does not point down`);
+        edges.forEach(({ source, target }, e) => {
+            const ways = layout.lanes[e];
+            for (let i = 0; i < ways.length; i += 3) {
+                if (ways[i + 1] > ways[i + 2]) problems.push(`${seed}: ${source} to ${target} goes up`);
+                nodes.forEach((_, v) => {
+                    const isBeside = (end, other) => { for (let p = parents[end]; p >= 0; p = parents[p]) if (isIn(v, p) && !isIn(other, p)) return true; return false; };
+                    if (isBox[v] || v === source || v === target || !(isBeside(source, target) || isBeside(target, source))) return;
+                    if (x[v] < ways[i] && ways[i] < x[v] + widths[v] && y[v] < ways[i + 2] && ways[i + 1] < y[v] + heights[v]) problems.push(`${seed}: ${source} to ${target} runs behind ${v}`);
+                });
+            }
+        });
         for (let a = 0; a < nodes.length; a++) {
             boxes += isBox[a];
             if (!(x[a] >= 0 && x[a] + widths[a] <= layout.width + 1 && y[a] + heights[a] <= layout.height + 1)) problems.push(`${seed}: ${a} is outside`);
@@ -81,7 +92,7 @@ CHECK_NESTING = """async (seeds) => {
 }"""
 
 
-def test_a_box_has_its_members_inside_and_nothing_else_and_no_edge_is_lost(visitor: Visitor):
+def test_a_box_has_its_members_inside_and_nothing_else_and_no_edge_is_lost_or_hidden(visitor: Visitor):
     page = visitor.page("/ui/workflows")
     assert page.evaluate(CHECK_NESTING, list(range(1, 120))) == [[], True]
 

@@ -17,6 +17,8 @@ const MIN_ROW = 24;
 const MIN_ROW_ALONE = 6;
 const UNIT = 340;
 const MIN_END = 12;
+/** The height of a turn to the border of a box: less than the gap between two layers. */
+const TURN = 34;
 const ARROW = 8;
 const ASPECT = 2.4;
 const BOX_WEIGHT = 4;
@@ -45,33 +47,58 @@ export function layoutGraph({ widths, heights, edges, parents }) {
   }
   const x = new Float32Array(widths.length);
   const y = new Float32Array(widths.length);
-  const lanes = Array.from({ length: edges.length / 2 }, () => ({ points: [], from: -Infinity, to: Infinity }));
+  const lanes = Array.from({ length: edges.length / 2 }, () => ({ points: [], first: -1, last: -1 }));
+  // The top and the bottom of the layer that each node is in, and the top and the height of its row.
+  const [tops, bottoms, rows, rowHeights] = [0, 1, 2, 3].map(() => new Float32Array(widths.length));
+  const membersOf = new Map(levels.map(({ box, nodes }) => [box, nodes]));
   // From the outside in: a level is placed when its box is.
   for (const { box, nodes, pairs, edges: numbers } of levels.reverse()) {
     const place = places.get(box);
     const left = box < 0 ? 0 : Math.round(x[box] + (sized.widths[box] - place.width) / 2);
     const top = box < 0 ? 0 : y[box] + BOX_HEAD;
-    nodes.forEach((v, i) => ([x[v], y[v]] = [left + place.x[i], top + place.y[i]]));
+    nodes.forEach((v, i) => {
+      [x[v], y[v], tops[v], bottoms[v]] = [left + place.x[i], top + place.y[i], top + place.tops[i], top + place.bottoms[i]];
+      [rows[v], rowHeights[v]] = [top + place.rowTops[i], place.rowHeights[i]];
+    });
     numbers.forEach((same, i) => {
       const [u, v] = [pairs[2 * i], pairs[2 * i + 1]];
       const points = place.lanes[i].map((value, k) => value + (k % 3 ? top : left));
-      for (const e of same) lanes[e] = { points, from: top + place.bottoms[u], to: top + place.tops[v] };
+      for (const e of same) lanes[e] = { points, first: nodes[u], last: nodes[v] };
     });
   }
   const sizes = levels.filter(({ box }) => box >= 0).flatMap(({ box }) => [box, sized.widths[box], sized.heights[box]]);
   const { width, height } = places.get(-1);
   return { x, y, lanes: lanes.map((lane, e) => withEnds(lane, e)), width, height, sizes };
 
-  /** Beside a box that is higher, or inside of one, an edge goes straight down first, and straight down at last. */
-  function withEnds({ points, from, to }, e) {
+  function withEnds({ points, first, last }, e) {
+    if (first < 0) return points;
     const [s, t] = [edges[2 * e], edges[2 * e + 1]];
-    const bottom = y[s] + sized.heights[s];
-    const top = y[t] - ARROW;
-    return [
-      ...(from - bottom > MIN_END ? [x[s] + sized.widths[s] / 2, bottom, from] : []),
-      ...points,
-      ...(top - to > MIN_END ? [x[t] + sized.widths[t] / 2, to, top] : []),
-    ];
+    const out = waysOut(s, first, y[s] + sized.heights[s], true);
+    const into = waysOut(t, last, y[t] - ARROW, false).reverse();
+    return [...out.flat(), ...points, ...into.flatMap(([at, end, begin]) => [at, begin, end])];
+  }
+
+  /**
+   * Return the ways from a node down, or up, to the end of the layer of `outer`, itself or a box that it is in: x, begin,
+   * end of each. They are straight; where members of a box are in the way, the rest is beside them, at its border.
+   */
+  function waysOut(node, outer, begin, isDown) {
+    const ends = isDown ? bottoms : tops;
+    const ways = [];
+    let at = x[node] + sized.widths[node] / 2;
+    let from = begin;
+    for (let v = node; v !== outer; v = parents[v]) {
+      const end = isDown ? rows[v] + rowHeights[v] : rows[v];
+      const beyond = membersOf.get(parents[v]).filter((member) => (isDown ? rows[member] >= end : rows[member] + rowHeights[member] <= end));
+      if (!beyond.some((member) => Math.abs(x[member] + sized.widths[member] / 2 - at) < sized.widths[member] / 2 + 4)) continue;
+      ways.push([at, from, end]);
+      const [left, right] = [x[parents[v]] + BOX_PADDING / 2, x[parents[v]] + sized.widths[parents[v]] - BOX_PADDING / 2];
+      at = at - left < right - at ? left : right;
+      const gap = Math.min(...beyond.map((member) => (isDown ? rows[member] - end : end - rows[member] - rowHeights[member])));
+      from = end + (isDown ? 1 : -1) * Math.min(gap, TURN);
+    }
+    ways.push([at, from, ends[outer]]);
+    return ways.filter(([, start, end], i) => i || Math.abs(end - start) > MIN_END);
   }
 }
 
@@ -368,7 +395,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
   const x = new Float32Array(count);
   const y = new Float32Array(count);
   const span = [];
-  const [tops, bottoms] = [new Float32Array(count), new Float32Array(count)];
+  const [tops, bottoms, rowTops, rowHeights] = [0, 1, 2, 3].map(() => new Float32Array(count));
   let top = 0;
   let left = Infinity;
   let right = -Infinity;
@@ -381,7 +408,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
         const half = v < count ? widths[v] / 2 : 0;
         left = Math.min(left, center[v] - half);
         right = Math.max(right, center[v] + half);
-        if (v < count) y[v] = Math.round(top + (tall - heights[v]) / 2);
+        if (v < count) [y[v], rowTops[v], rowHeights[v]] = [Math.round(top + (tall - heights[v]) / 2), top, tall];
       }
       top += tall + ROW_GAP;
     }
@@ -400,7 +427,7 @@ function placeDown(graph, rows, center, widths, heights, count, edges) {
     }
     lanes.push(points);
   }
-  return { x, y, lanes, tops, bottoms, width: right - left, height: Math.max(0, top - GAP_Y) };
+  return { x, y, lanes, tops, bottoms, rowTops, rowHeights, width: right - left, height: Math.max(0, top - GAP_Y) };
 }
 
 if (typeof WorkerGlobalScope !== "undefined" && self instanceof WorkerGlobalScope) {
