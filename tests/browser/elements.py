@@ -123,6 +123,34 @@ def a_timeline(rows: list[tuple[Any, ...]], **changes: Any) -> dict[str, Any]:
     }
 
 
+KEEP_TEXTS = """() => {
+    window.texts = [];
+    const { fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+        const { width } = this.measureText(text);
+        const { b, e, f } = this.getTransform();
+        // What is rotated goes down.
+        const [left, top] = b ? [e - 6, f + x] : [e + x, f + y - 5];
+        window.texts.push({ text, left, top, right: left + (b ? 12 : width), bottom: top + (b ? width : 10) });
+        return fillText.call(this, text, x, y, ...rest);
+    };
+}"""
+OVERLAPS = """() => window.texts.flatMap((a, i) => window.texts.slice(i + 1)
+    .filter((b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom)
+    .map((b) => `${a.text} and ${b.text}`))"""
+
+
+def keep_texts(page: Page) -> None:
+    """Keep what is written on canvases from now on, in `texts`."""
+    page.evaluate(KEEP_TEXTS)
+
+
+def overlapping_texts(page: Page) -> list[str]:
+    """Return the texts that overlap in the last picture of the only canvas with texts."""
+    overlaps: list[str] = page.evaluate(OVERLAPS)
+    return overlaps
+
+
 def next_frame(page: Page) -> None:
     """Wait until what was changed is painted."""
     page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
-from tests.browser.elements import mount
+from tests.browser.elements import keep_texts, mount, next_frame, overlapping_texts
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page, Route
@@ -112,6 +112,51 @@ def test_selected_tiles_of_a_running_job_are_cancelled_and_one_runs_again(visito
     page.goto(f"/ui/jobs/{job_id}/nodes/tiles__2")
     expect(page.get_by_label("Why")).to_contain_text("was cancelled by")
     visitor.api.post(f"/api/v1/jobs/{job_id}/cancel").raise_for_status()
+
+
+def test_more_selected_tiles_than_a_link_can_name_are_counted_before_the_click(visitor: Visitor):
+    boxes = ", ".join(f"{{bbox: [{x}, 0, {x + 1}, 1]}}" for x in range(201))
+    text = PLACES.replace("workflow_id: places", "workflow_id: many_places")
+    text = text.replace(text[text.index("source: ") : text.index("    task:")], f"source: [{boxes}]\n")
+    visitor.api.post("/api/v1/workflows", json={"text": text}).raise_for_status()
+    job_id = visitor.api.post("/api/v1/jobs", json={"workflow_id": "many_places"}).json()["job_id"]
+    visitor.until(job_id, "RUNNING")
+    page = visitor.page(f"/ui/jobs/{job_id}/map")
+    expect(page.locator(".map-count")).to_have_text("201 footprints")
+    actions = page.locator("[data-map-actions]")
+    page.get_by_label("Select tiles__0").check()
+    expect(actions.get_by_text("At most 200 nodes at once")).to_be_hidden()
+    page.get_by_label("Select all shown").check()
+    expect(actions.get_by_text("At most 200 nodes at once")).to_be_visible()
+    actions.get_by_role("link", name="Cancel the first 200 of 201").click()
+    expect(page.get_by_role("dialog", name="Cancel 200 nodes")).to_be_visible()
+    visitor.api.post(f"/api/v1/jobs/{job_id}/cancel").raise_for_status()
+
+
+def test_labels_of_degrees_do_not_overlap_on_a_narrow_screen(visitor: Visitor):
+    page = open_map(visitor, a_grid(4, 4, west=-122.0), viewport={"width": 360, "height": 740})
+    keep_texts(page)
+    for _ in range(12):
+        page.evaluate("window.texts = []")
+        page.get_by_role("button", name="Zoom in").click()
+        next_frame(page)
+        assert page.evaluate("window.texts.length") > 1
+        assert overlapping_texts(page) == []
+
+
+def test_states_have_different_colours_where_colours_are_forced(visitor: Visitor):
+    features = a_grid(4, 4)
+    features[9]["properties"]["status"] = "FAILED"
+    page = open_map(visitor, features, forced_colors="active")
+    colours = """() => {
+        const canvas = document.querySelector("job-map canvas");
+        const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+        const isRed = (i) => data[i] > data[i + 1] + 40 && data[i] > data[i + 2] + 40;
+        const isGreen = (i) => data[i + 1] > data[i] + 20 && data[i + 1] > data[i + 2] + 20;
+        const places = [...Array(data.length / 4).keys()].map((i) => 4 * i);
+        return [places.some(isRed), places.some(isGreen)];
+    }"""
+    assert page.evaluate(colours) == [True, True]
 
 
 def test_all_pages_are_shown_and_failed_ones_come_first_in_the_table(visitor: Visitor):

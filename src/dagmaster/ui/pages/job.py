@@ -48,6 +48,8 @@ _ELEMENTS: Final = {"graph": "dag-graph", "timeline": "job-timeline", "logs": "l
 MAX_VALUE: Final = 64 * 1024
 """The most characters of a value that a page shows; the rest can be downloaded."""
 MAX_NODES: Final = 200
+MAX_SELECTED: Final = 200
+"""How many nodes that are selected on the map a link names: addresses must not get too long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class MapBody:
 
     src: str
     rows: tuple[tuple[Link, str, str], ...]
+    max_selected: int
 
 
 def job_head(
@@ -351,6 +354,7 @@ def map_body(job: JobView, footprints: FootprintsView) -> MapBody:
     """Return the footprints of children, some of them as a table."""
     return MapBody(
         src=f"/api/v1/jobs/{job.job_id}/footprints",
+        max_selected=MAX_SELECTED,
         rows=tuple(
             (Link(item.node_id, node_path(job.job_id, item.node_id)), item.status.value, item.error or "")
             for item in footprints.features

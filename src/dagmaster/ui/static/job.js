@@ -8,7 +8,6 @@ import { openDrawer } from "./drawer.js";
 import { connectJob } from "./live.js";
 import { refreshSoon } from "./refresh.js";
 
-const MAX_CHOSEN = 200;
 const summary = document.querySelector("[data-refresh='summary']");
 const base = `/ui/jobs/${summary.dataset.job}`;
 const isOpen = "open" in summary.dataset;
@@ -38,14 +37,22 @@ function offerActions(nodeIds) {
   const bar = document.querySelector("[data-map-actions]");
   if (!bar) return;
   bar.hidden = nodeIds.length === 0;
-  const more = nodeIds.length > MAX_CHOSEN ? `, the first ${MAX_CHOSEN} of them` : "";
-  bar.querySelector("[data-count]").textContent = `${nodeIds.length.toLocaleString()} selected${more}`;
-  for (const link of bar.querySelectorAll("a[data-nodes]")) {
-    link.search = new URLSearchParams(nodeIds.slice(0, MAX_CHOSEN).map((id) => [link.dataset.nodes, id]));
-  }
-  // What is for failed or for open nodes only is offered if one is selected; the dialog says how many it concerns.
-  const states = document.querySelector("job-map").selectedStates;
-  for (const link of bar.querySelectorAll("a[data-states]")) {
-    link.hidden = !link.dataset.states.split(" ").some((state) => states.has(state));
-  }
+  bar.querySelector("[data-count]").textContent = `${nodeIds.length.toLocaleString("en")} selected`;
+  for (const link of bar.querySelectorAll("a[data-nodes]")) limitLink(link, nodeIds, Number(bar.dataset.max));
+  const isLimited = bar.querySelector("a[data-nodes]:not([hidden]) [data-limit]:not(:empty)") !== null;
+  bar.querySelector("[data-limit-note]").hidden = !isLimited;
+}
+
+/**
+ * Name the nodes of a link, and say on it how many these are where it cannot have all.
+ * What is for failed or for open nodes only is offered if one is selected; the dialog says how many it concerns.
+ */
+function limitLink(link, nodeIds, max) {
+  const states = link.dataset.states?.split(" ");
+  const statusOf = document.querySelector("job-map").statusOf;
+  const fitting = states ? nodeIds.filter((id) => states.includes(statusOf(id))) : nodeIds;
+  link.hidden = fitting.length === 0;
+  const named = nodeIds.length > max ? fitting.slice(0, max) : nodeIds;
+  link.search = new URLSearchParams(named.map((id) => [link.dataset.nodes, id]));
+  link.querySelector("[data-limit]").textContent = fitting.length > max ? ` the first ${max} of ${fitting.length.toLocaleString("en")}` : "";
 }

@@ -42,6 +42,8 @@ export function statusTint(status) {
 
 function resolveColor(property) {
   const probe = make("span", { hidden: true });
+  // Forced colours would be one and the same for all; a canvas may have its own.
+  probe.style.forcedColorAdjust = "none";
   probe.style.color = `var(${property})`;
   document.body.append(probe);
   const { color } = getComputedStyle(probe);

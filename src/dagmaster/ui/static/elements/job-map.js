@@ -11,6 +11,8 @@ import { make } from '../dom.js';
 import { statusBadge, statusColor } from '../status.js';
 
 const ROWS = 100;
+/** The height of a label of the grid. */
+const TEXT = 18;
 const REFRESH_MS = 4000;
 const MAX_FEATURES = 50000;
 // Room for the tools above and the legend below.
@@ -107,8 +109,8 @@ class JobMap extends HTMLElement {
   }
 
   get selected() { return [...this.#selected]; }
-  /** The states of the selected nodes, each once. */
-  get selectedStates() { return new Set(this.selected.map((id) => this.#byId.get(id)?.status)); }
+  /** Return the status of a node as the map shows it. */
+  statusOf = (id) => this.#byId.get(id)?.status;
   get #canvas() { return this.querySelector('canvas'); }
 
   #build() {
@@ -421,6 +423,7 @@ class JobMap extends HTMLElement {
   /** One path a state in degrees, made when states change: a frame transforms and fills a few paths, not 5,000. */
   #makePaths() {
     const resolve = make('i', { hidden: true });
+    resolve.style.forcedColorAdjust = 'none';
     this.append(resolve);
     const colorOf = (value) => { resolve.style.color = value; return getComputedStyle(resolve).color; };
     const paths = new Map();
@@ -467,7 +470,7 @@ class JobMap extends HTMLElement {
       context.fill(land);
     }
     toPixels();
-    this.#paintGrid(context, theme, width, height);
+    const labels = this.#paintGrid(context, theme, width, height);
     // Outlines of small tiles would cover their colour.
     const outline = Math.min(0.9, Math.max(0.15, this.#tilePixels(scale) / 20));
     for (const { path, points, color, isDimmed } of states) {
@@ -499,6 +502,7 @@ class JobMap extends HTMLElement {
     toEarth();
     line(marked, theme.text, 2);
     toPixels();
+    paintLabels(context, labels, theme);
     this.#paintDrag(context, theme);
   }
 
@@ -507,6 +511,7 @@ class JobMap extends HTMLElement {
     return first ? (first.box[3] - first.box[1]) * scale : 0;
   }
 
+  /** Paint the lines of degrees; return their labels: text, x, y of each. They do not overlap, nor are they below the tools. */
   #paintGrid(context, theme, width, height) {
     const [[west, north], [east, south]] = [this.#toDegrees(0, 0), this.#toDegrees(width, height)];
     const step = STEPS.find((size) => (east - west) / size >= 4) ?? STEPS.at(-1);
@@ -518,23 +523,28 @@ class JobMap extends HTMLElement {
     context.font = '11px system-ui, sans-serif';
     context.beginPath();
     const labels = [];
+    const room = context.measureText(`${'8'.repeat(digits + 3)}.°W`).width + 8;
+    let free = room;
     for (let degree = Math.ceil(west / step) * step; degree <= east; degree += step) {
       const px = Math.round(width / 2 + (degree - x) * scale * squeeze) + 0.5;
       context.moveTo(px, 0);
       context.lineTo(px, height);
       const named = ((degree + 180) % 360 + 360) % 360 - 180;
+      // The corner belongs to the first degree of latitude.
+      if (px < free || px + room > width) continue;
+      free = px + room;
       labels.push([`${Math.abs(named).toFixed(digits)}°${named % 180 === 0 ? '' : named < 0 ? 'W' : 'E'}`, px + 4, height - 6]);
     }
     for (let degree = Math.ceil(Math.max(south, -90) / step) * step; degree <= Math.min(north, 90); degree += step) {
       const py = Math.round(height / 2 - (degree - y) * scale) + 0.5;
       context.moveTo(0, py);
       context.lineTo(width, py);
+      if (py - TEXT < PAD.top - 8 || height - py < TEXT) continue;
       labels.push([`${Math.abs(degree).toFixed(digits)}°${degree === 0 ? '' : degree < 0 ? 'S' : 'N'}`, 6, py - 4]);
     }
     context.stroke();
     context.globalAlpha = 1;
-    context.fillStyle = theme['text-muted'];
-    labels.forEach(([text, px, py]) => context.fillText(text, px, py));
+    return labels;
   }
 
   #paintDrag(context, theme) {
@@ -552,6 +562,18 @@ class JobMap extends HTMLElement {
     context.setLineDash([5, 4]);
     context.stroke(path);
     context.setLineDash([]);
+  }
+}
+
+/** Write the degrees over the tiles, each with a seam that separates it from their colours. */
+function paintLabels(context, labels, theme) {
+  context.lineWidth = 3;
+  context.lineJoin = 'round';
+  context.strokeStyle = theme['surface-2'];
+  context.fillStyle = theme.text;
+  for (const [text, px, py] of labels) {
+    context.strokeText(text, px, py);
+    context.fillText(text, px, py);
   }
 }
 
