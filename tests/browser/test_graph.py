@@ -204,6 +204,15 @@ def a_child(number: int) -> dict[str, Any]:
     return {"node_id": f"tiles__{number}", "status": "FAILED" if error else "COMPLETED", "attempt": 1, "error": error}
 
 
+def test_the_bar_of_a_fan_out_is_empty_until_a_child_has_finished(visitor: Visitor):
+    page = mount_graph(visitor, a_graph({"tiles": ""}, kinds={"tiles": "fan_out"}))
+    filled = "[...document.querySelectorAll('.dag-node-bar i')].reduce((sum, part) => sum + part.offsetWidth, 0)"
+    set_states(page, tiles={"status": "RUNNING", "counts": {"total": 8, "counts": {"RUNNING": 8}}})
+    assert page.evaluate(filled) == 0
+    set_states(page, tiles={"status": "RUNNING", "counts": {"total": 8, "counts": {"RUNNING": 4, "COMPLETED": 4}}})
+    assert page.evaluate(filled) > 50
+
+
 def test_of_5000_nodes_at_most_300_are_elements_and_a_node_can_be_reached(visitor: Visitor):
     page = mount_graph(visitor, a_large_graph(5000, 80))
     elements = page.locator(".dag-node")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.elements import TIMELINE, a_timeline, axe_violations, mount_timeline, next_frame
+from tests.browser.elements import (
+    TIMELINE,
+    a_timeline,
+    axe_violations,
+    keep_texts,
+    mount_timeline,
+    next_frame,
+    overlapping_texts,
+)
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -80,6 +88,27 @@ def test_idle_time_is_short_and_everything_else_keeps_its_length(visitor: Visito
     at = evaluate(page, [view], f"[0, 10, 3600, 3610].map((time) => {axis}.position(time))")
     assert (at[1] - at[0], at[3] - at[2]) == (pytest.approx(10), pytest.approx(10))
     assert 0 < at[2] - at[1] < 2
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_text_overlaps_another_or_is_cut_off(visitor: Visitor, width: int):
+    rows = [
+        (f"make_large_tiles__{number}", 1, "COMPLETED", "h:1", start, start + 0.1, start + 1.0 + number / 7)
+        for number, start in enumerate([0.0, 1.0, 2.0, 500.0, 501.0, 502.0, 900.0, 902.0, 1500.0])
+    ]
+    view = a_timeline(rows, status="COMPLETED", now_seconds=1600.0, finished_seconds=1502.2)
+    page = mount_timeline(visitor, view, viewport={"width": width, "height": 740})
+    keep_texts(page)
+    for _ in range(4):
+        page.evaluate("window.texts = []")
+        page.get_by_role("button", name="Zoom in").click()
+        next_frame(page)
+        assert overlapping_texts(page) == []
+        room = page.locator("job-timeline canvas").bounding_box()
+        assert room is not None
+        assert page.evaluate("Math.max(...window.texts.map(({ right }) => right))") <= room["width"]
+    names = page.evaluate("window.texts.map(({ text }) => text).filter((text) => text.includes('__'))")
+    assert [name.partition("__")[2] for name in names] == [str(number) for number in range(9)]
 
 
 def test_durations_are_for_people(visitor: Visitor):

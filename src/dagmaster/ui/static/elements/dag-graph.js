@@ -300,7 +300,7 @@ class DagGraph extends HTMLElement {
     counts.title = describeCounts(shown);
     counts.setAttribute("aria-label", `List the children of ${node.node_id}: ${counts.textContent}`);
     bar.replaceChildren(
-      ...["COMPLETED", "FAILED", "RUNNING"].map((name) => {
+      ...["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"].map((name) => {
         const part = make("i", { className: `tone-${statusTone(name)}` });
         part.style.width = `${(100 * (shown.counts[name] ?? 0)) / Math.max(shown.total, 1)}%`;
         return part;

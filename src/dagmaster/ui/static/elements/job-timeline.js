@@ -20,6 +20,8 @@ const MAX_ROWS = 100000;
 const REFRESH_MS = 4000;
 const TICK_MS = 500;
 const MAX_ZOOM = 2000;
+/** The height of the text about idle time. */
+const IDLE_TEXT = 16;
 
 class JobTimeline extends HTMLElement {
   static observedAttributes = ["src"];
@@ -312,7 +314,8 @@ class JobTimeline extends HTMLElement {
       if (this.#by === "worker" && lane.depth && i) return;
       context.font = `${lane.isCritical ? "600 " : ""}12px ${palette.font}`;
       context.fillStyle = lane.isCritical ? palette.text : palette["text-muted"];
-      context.fillText(lane.label, 10 + (this.#by === "node" ? lane.depth * 12 : 0), top(i) + LANE / 2);
+      const x = 10 + (this.#by === "node" ? lane.depth * 12 : 0);
+      context.fillText(shortenMiddle(context, lane.label, left - 10 - x), x, top(i) + LANE / 2);
     });
     context.restore();
   }
@@ -337,10 +340,11 @@ class JobTimeline extends HTMLElement {
         const x = Math.round(this.#x(tick)) + 0.5;
         context.moveTo(x, HEAD - 4);
         context.lineTo(x, height);
-        if (x < free) continue;
         const text = formatTick(tick);
+        const end = x + 3 + context.measureText(text).width;
+        if (x < free || end > width) continue;
         context.fillText(text, x + 3, HEAD / 2);
-        free = x + context.measureText(text).width + 14;
+        free = end + 11;
       }
     }
     context.stroke();
@@ -356,15 +360,18 @@ class JobTimeline extends HTMLElement {
   #drawIdle(context, left, width) {
     const { palette } = this;
     context.font = `11px ${palette.font}`;
+    let free = left;
     for (const [begin, end] of this.#axis.idle) {
       const [x, right] = [this.#x(begin), this.#x(end)];
-      if (x < left || x > width || right - x < 10) continue;
+      const middle = (x + right) / 2;
+      if (middle - IDLE_TEXT / 2 < free || x > width || right - x < 10) continue;
+      free = middle + IDLE_TEXT / 2;
       const text = `${formatDuration(end - begin)} idle`;
       context.save();
-      context.translate((x + right) / 2, HEAD + 8);
+      context.translate(middle, HEAD + 8);
       context.rotate(Math.PI / 2);
       context.fillStyle = palette["surface-2"];
-      context.fillRect(-4, -8, context.measureText(text).width + 8, 16);
+      context.fillRect(-4, -IDLE_TEXT / 2, context.measureText(text).width + 8, IDLE_TEXT);
       context.fillStyle = palette["text-muted"];
       context.fillText(text, 0, 0);
       context.restore();
@@ -403,12 +410,21 @@ class JobTimeline extends HTMLElement {
         context.fillStyle = palette.accent;
         context.fillRect(x, top + LANE - 4, right - x, 2);
       }
-      if (this.#by === "node" && bar === lane.bars.at(-1) && right < width - 30) {
-        context.fillStyle = palette["text-muted"];
-        context.font = `11px ${palette.font}`;
-        context.fillText(formatDuration(bar.end - (bar.row.started ?? bar.begin)), right + 5, top + LANE / 2);
-      }
+      if (this.#by === "node" && bar === lane.bars.at(-1)) this.#drawDuration(context, bar, { begin: this.#x(lane.bars[0].begin), right, top, left, width });
     }
+  }
+
+  /** Write how long a node ran: after its last bar, before its first one if there is no room, or nowhere. */
+  #drawDuration(context, bar, { begin, right, top, left, width }) {
+    const { palette } = this;
+    context.font = `11px ${palette.font}`;
+    const text = formatDuration(bar.end - (bar.row.started ?? bar.begin));
+    const { width: length } = context.measureText(text);
+    const isFree = (from, to) => from >= left && to <= width && !this.#axis.idle.some(([start, end]) => this.#x(start) - IDLE_TEXT / 2 < to && from < this.#x(end) + IDLE_TEXT / 2);
+    const x = [right + 5, begin - length - 5].find((place) => isFree(place, place + length));
+    if (x === undefined) return;
+    context.fillStyle = palette["text-muted"];
+    context.fillText(text, x, top + LANE / 2);
   }
 
   // ── Pointer and keys ──
@@ -504,6 +520,15 @@ class JobTimeline extends HTMLElement {
   #dispatch(nodeId) {
     this.dispatchEvent(new CustomEvent("node-open", { bubbles: true, detail: { nodeId } }));
   }
+}
+
+/** Return a text with as much of its begin as there is room for, and its end: children of a fan-out differ in their numbers. */
+function shortenMiddle(context, text, width) {
+  if (context.measureText(text).width <= width) return text;
+  const [end] = text.match(/(__\d+)?$/);
+  let length = text.length - end.length;
+  while (length > 0 && context.measureText(`${text.slice(0, length)}…${end}`).width > width) length--;
+  return `${text.slice(0, length)}…${end}`;
 }
 
 /** Return a step of 1, 2 or 5 of a unit of time that is not smaller than some seconds. */
