@@ -102,8 +102,8 @@ def cross_site_page(path: str, query: str) -> ForwardPage:
 
 
 def sentence_of(text: str) -> str:
-    """Return a sentence with a capital letter and a full stop."""
-    text = text.strip()
+    """Return a sentence with a capital letter and a full stop, without the backticks of a terminal."""
+    text = text.strip().replace("`", "")
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
