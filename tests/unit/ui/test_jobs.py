@@ -40,8 +40,8 @@ workflow_id: grouped
 version: 1
 nodes:
   prepare: {type: group}
-  gate: {type: wait, signal: go, group: prepare, next: load}
   load: {handler: greet, queue: q, params: {name: ada}, group: prepare}
+  gate: {type: wait, signal: go, group: prepare, next: load}
   publish: {handler: greet, queue: q, params: {name: bob}, depends_on: prepare}
 """
 STUBBORN = """
@@ -291,7 +291,10 @@ def test_a_node_that_is_being_cancelled_is_not_offered_to_be_cancelled_again():
     asyncio.run(main())
 
 
-def test_a_group_runs_while_its_members_do():
+def test_a_group_runs_while_its_members_do(monkeypatch):
+    # The first member that is read has not begun.
+    monkeypatch.setattr("dagmaster.application.queries.nodes.MEMBERS_AT_ONCE", 1)
+
     async def main() -> None:
         async with opened_pages() as pages:
             await pages.api.publish(GROUPED)

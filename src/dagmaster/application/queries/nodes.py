@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, encode_cursor, next_cursor, start_page
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
     from typing import Any
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import AttemptRecord, NodeRecord, TaskRecord
+    from dagmaster.engine.graph import Graph
+    from dagmaster.ports.read_store import AttemptRecord, JobRecord, NodeRecord, TaskRecord
 
 _DETAIL_ATTEMPTS: Final = 100
+MEMBERS_AT_ONCE: Final = 1_000
+"""How many members of a group are read at once."""
 
 
 async def list_nodes(
@@ -82,7 +86,7 @@ async def node_detail(
     place = None if record.parent_node_id is None else child_of(node_id)
     values = await app.read.node_values(job.id, node_id, child_of=place)
     children = {} if record.source_count is None else await app.read.child_counts(job.id, [node_id])
-    members = await app.read.nodes(job.id, list(members_of(graph, node_id)))
+    members = await _begun_members(app, job, graph, record)
     is_waiting = not job.is_finished and record.status is NodeStatus.WAITING
     snapshot = JobSnapshot(
         job=job,
@@ -110,6 +114,18 @@ async def node_detail(
         output=hide(output),
         read_at=job.now,
     )
+
+
+async def _begun_members(app: Application, job: JobRecord, graph: Graph, group: NodeRecord) -> list[NodeRecord]:
+    """Return some members of a group that have begun, if there are any: those of a large one are not all read."""
+    if group.status is not NodeStatus.PENDING or job.is_finished:
+        return []
+    members = members_of(graph, group.node_id)
+    while some := list(islice(members, MEMBERS_AT_ONCE)):
+        rows = await app.read.nodes(job.id, some)
+        if any(row.status is not NodeStatus.PENDING for row in rows):
+            return rows
+    return []
 
 
 async def list_attempts(
