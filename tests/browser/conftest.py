@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tests.unit.http.loopback import Loopback
 
-TRACES = Path(__file__).parents[2] / ".pytest_cache" / "traces"
+FAILURES = Path(__file__).parents[2] / ".pytest_cache" / "browser"
 BROWSERS = ("chromium-headless-shell", "chromium")
 MISSING = f"none of {', '.join(BROWSERS)} on PATH: `make browser` installs one; BROWSER=0 skips"
 FAILED = pytest.StashKey[bool]()
@@ -36,8 +36,9 @@ RUNNING: list[Browser] = []
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of this folder; skip them if that is asked for."""
+    folder = f"{Path(__file__).parent}{os.sep}"
     for item in items:
-        if Path(__file__).parent not in item.path.parents:
+        if not str(item.path).startswith(folder):
             continue
         item.add_marker(pytest.mark.browser)
         item.add_marker(pytest.mark.process)
@@ -94,11 +95,11 @@ def server() -> Iterator[Loopback]:
 
 @pytest.fixture
 def visitor(browser: Browser, server: Loopback, request: pytest.FixtureRequest) -> Iterator[Visitor]:
-    """Return a visitor. A test that fails leaves a trace; one whose browser reports errors fails."""
+    """Return a visitor. A test that fails leaves its last page; one whose browser reports errors fails."""
     visitor = Visitor(browser, server)
     yield visitor
     has_failed = request.node.stash.get(FAILED, False)
-    visitor.close(TRACES / f"{request.node.name}.zip" if has_failed else None)
+    visitor.close(FAILURES / request.node.name if has_failed else None)
     assert has_failed or visitor.problems == [], "the console of the browser has errors"
 
 

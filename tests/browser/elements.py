@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from axe_playwright_python.sync_playwright import Axe
+from axe_playwright_python.base import AXE_SCRIPT
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -175,12 +175,26 @@ def mount(page: Page, tag: str, content: str | None = None, **attributes: str) -
     page.evaluate(_MOUNT_WITH_TEXT, [tag, attributes, content])
 
 
+WCAG: Final = {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+_RUN_AXE = """([selector, rules]) =>
+    axe.run(selector ?? document, { runOnly: rules, resultTypes: ["violations"] }).then((results) => results.violations)"""
+
+
+def run_axe(page: Page, selector: str | None = None, rules: dict[str, Any] = WCAG) -> list[dict[str, Any]]:
+    """Return the violations that axe-core reports for a page, or for one of its elements.
+
+    The script is loaded once per document. Passed checks are neither described nor sent: there are a hundred of them.
+    """
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    violations: list[dict[str, Any]] = page.evaluate(_RUN_AXE, [selector, rules])
+    return violations
+
+
 def axe_violations(page: Page, selector: str) -> list[str]:
     """Return what axe-core finds wrong in an element, by the rules of WCAG 2.2 AA."""
-    tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-    results = Axe().run(page, context=selector, options={"runOnly": {"type": "tag", "values": tags}})
     return [
         f"{violation['id']}: {node['html'][:200]}"
-        for violation in results.response["violations"]
+        for violation in run_axe(page, selector)
         for node in violation["nodes"]
     ]

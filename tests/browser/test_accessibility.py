@@ -5,21 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.ui.site import Site
+from tests.browser.elements import WCAG, run_axe
 from tests.browser.visitor import Visitor
 from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-RULES: dict[str, Any] = {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}}
-COLOURS = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 """The rules that look at colours: all that a dark page can break and a light one does not."""
-AXE = Axe()
 EMPTY = [f"/ui/{name}" for name in ("", "jobs", "workflows", "submit", "nodes", "tasks", "queues", "fleet", "audit")]
 
 
@@ -69,11 +67,10 @@ SCROLLBARS = """() => [
 """All columns of a table are seen, and tabs have no scrollbar beside them."""
 
 
-def violations(page: Page, rules: dict[str, Any] = RULES) -> list[str]:
-    results = AXE.run(page, options=rules).response["violations"]
+def violations(page: Page, rules: dict[str, Any] = WCAG) -> list[str]:
     return [
         f"{page.url} {violation['id']}: {node['target']} {node['failureSummary']}"
-        for violation in results
+        for violation in run_axe(page, rules=rules)
         for node in violation["nodes"]
     ]
 

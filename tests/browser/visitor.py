@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
+from playwright.sync_api import Error as PlaywrightError
 from playwright.sync_api import expect
 
 from dagmaster.http.auth import SESSION_COOKIE
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from tests.unit.http.loopback import Loopback
 
 SECONDS = 20.0
+KEEPS_TRACES: Final = os.environ.get("TRACES") == "1"
+"""Whether a failed test leaves a trace of Playwright, too. Recording the page at each step takes a fifth of all time."""
 COUNT_SOURCES = """
     window.sources = [];
     window.EventSource = class extends EventSource {
@@ -50,8 +55,8 @@ class Visitor:
         context = self._browser.new_context(base_url=self.server.url, **options)
         context.set_default_timeout(SECONDS * 1000)
         self._contexts.append(context)
-        # Without pictures: the snapshots have the page at each step, and pictures of each frame double the time.
-        context.tracing.start(snapshots=True)
+        if KEEPS_TRACES:
+            context.tracing.start(snapshots=True)
         value = key or (self.server.make_key(*scopes) if scopes else self.server.key)
         if key is not None:
             context.add_cookies(
@@ -97,13 +102,26 @@ class Visitor:
         document: dict[str, Any] = answer.json()
         return document
 
-    def close(self, trace: Path | None) -> None:
-        """Close all pages; keep a trace of the last one, if a path is named."""
+    def close(self, failure: Path | None) -> None:
+        """Close all pages; a failure leaves a picture and the HTML of the last one, and its trace if there is one."""
         for number, context in enumerate(reversed(self._contexts)):
-            context.tracing.stop(path=trace if trace is not None and number == 0 else None)
+            keeps = failure if number == 0 else None
+            if KEEPS_TRACES:
+                context.tracing.stop(path=keeps and keeps.with_suffix(".zip"))
+            if keeps is not None:
+                _keep_pages(context, keeps)
             context.close()
         self.api.close()
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error":
             self.problems.append(f"console: {message.text}")
+
+
+def _keep_pages(context: BrowserContext, path: Path) -> None:
+    """Write what the pages of a context show. A page that cannot answer any more is left out."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for page in context.pages:
+        with contextlib.suppress(PlaywrightError):
+            path.with_suffix(".html").write_text(page.content())
+            page.screenshot(path=path.with_suffix(".png"), full_page=True)
