@@ -6,6 +6,7 @@ HYPOTHESIS_PROFILE is `ci`, the default, `quick`, `dev` or `soak`.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -22,6 +23,21 @@ if TYPE_CHECKING:
 # would wait forever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What is imported and collected stays until the end of the run: scanning it for garbage again and again took a third of
+# the CPU time of the collection, in each process of a run (2026-11: 9 instead of 6 s).
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Start the garbage collector. What there is becomes its oldest generation, which it rarely scans.
+
+    It is not left frozen: the compiler counts what is frozen, one by one.
+    """
+    gc.freeze()
+    gc.unfreeze()
+    gc.enable()
+
 
 # A slow machine is not a failure: no deadlines, no health check for slow data.
 SLOW = [HealthCheck.too_slow]
