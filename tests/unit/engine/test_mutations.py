@@ -35,11 +35,23 @@ from tests.unit.engine.random_workflows import Seeded
 from tests.unit.engine.test_engine_properties import live_a_life
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 pytestmark = pytest.mark.slow
 
 SEEDS = range(500)
+NOTICED_BY = {
+    "a signal is taken twice": 436,
+    "a cancelled node stays in the backlog": 339,
+    "timers fire early": 220,
+    "a fan-out that has not started again starts children": 173,
+    "a cancelled child frees a slot that it did not have": 86,
+    "what can never run is added": 76,
+    "an ending job tries again": 75,
+    "a node that is being stopped is cancelled once more": 69,
+    "the first failure decides which of the named nodes are cancelled": 56,
+}
+"""Seeds that are tried first: those that noticed a rare bug before. Any other seed will do, and takes longer to find."""
 STEPS = 40
 ANNOTATIONS = __future__.annotations.compiler_flag
 
@@ -238,7 +250,7 @@ def planted(bug: Bug) -> Iterator[None]:
         function.__code__ = healthy
 
 
-def first_seed_that_goes_wrong(seeds: range = SEEDS) -> int | None:
+def first_seed_that_goes_wrong(seeds: Iterable[int]) -> int | None:
     for seed in seeds:
         try:
             live_a_life(Seeded(seed), steps=STEPS)
@@ -258,7 +270,7 @@ def test_planting_itself_breaks_nothing():
 @pytest.mark.parametrize("bug", BUGS, ids=[bug.says for bug in BUGS])
 def test_a_planted_bug_is_noticed(bug):
     with planted(bug):
-        seed = first_seed_that_goes_wrong()
+        seed = first_seed_that_goes_wrong([NOTICED_BY.get(bug.says, 0), *SEEDS])
     assert seed is not None, f"no check noticed that {bug.says}"
     # It is the bug that was noticed: without it the same history goes well.
     live_a_life(Seeded(seed), steps=STEPS)
