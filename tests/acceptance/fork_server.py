@@ -233,9 +233,11 @@ def _become(request: dict[str, Any], fds: list[int]) -> list[str]:
 
 
 if __name__ == "__main__":
+    # What is imported stays: there is nothing to collect.
+    gc.disable()
     _import_all()
-    gc.collect()
     gc.freeze()
+    gc.enable()
     if _serve(socket.socket(fileno=int(sys.argv[1]))) is not None:
         from dagmaster.cli.main import main
 

@@ -16,7 +16,7 @@ import pytest
 from dagmaster.store.embedded.server import EmbeddedPostgres
 from tests.acceptance.background_process import TIMEOUT_SECONDS, Process
 from tests.acceptance.fork_server import DAGMASTER, ROOT, CommandProcess, run_command
-from tests.server_folders import server_folder
+from tests.server_folders import copy_migrated_cluster, server_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +70,7 @@ class Shell:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")} | {
             "DAGMASTER_DATA_DIR": str(folder / "data"),
             "DAGMASTER_DRAIN_SECONDS": "0.5",
+            "DAGMASTER_PROCESSES": "2",
         }
         self.processes: list[Process] = []
 
@@ -103,6 +104,7 @@ class Shell:
 @pytest.fixture
 def shell() -> Iterator[Shell]:
     with server_folder() as folder:
+        copy_migrated_cluster(folder / "data")
         shell = Shell(folder)
         yield shell
         for process in reversed(shell.processes):

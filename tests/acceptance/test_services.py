@@ -58,6 +58,7 @@ class Sandbox:
             "DAGMASTER_WORKER_LEASE_SECONDS": "3",
             "DAGMASTER_ORCHESTRATOR_LEASE_SECONDS": "4",
             "DAGMASTER_DRAIN_SECONDS": "0.5",
+            "DAGMASTER_PROCESSES": "2",
         }
 
     def start(self, *arguments: str, is_forked: bool = True) -> Process:
