@@ -20,7 +20,7 @@ def play(scenario: Coroutine[None, None, Done]) -> dict[str, int]:
 
 
 def test_owners_and_workers_are_killed_and_nothing_is_lost_or_done_twice():
-    done = play(scenarios.kill_services(5, nodes=5_000, chance=random.Random(1)))
+    done = play(scenarios.kill_services(5, nodes=10_000, chance=random.Random(1)))
     assert done == {"kill orchestrator": 5, "kill worker": 5}
 
 
