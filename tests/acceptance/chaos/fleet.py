@@ -189,6 +189,18 @@ class Fleet:
         await self.wait_for(has_match, "a worker has claimed tasks")
         return chance.choice(matches)
 
+    async def until_executing(self, worker_id: int, *, first: int) -> None:
+        """Wait until a worker executes a child from this index on, behind a gate: one only claimed is not repeated."""
+
+        async def is_executing() -> bool:
+            sql = """SELECT q.job_id::text, q.node_id, q.attempt FROM dag_task_queue q
+                     JOIN dag_node_states n USING (job_id, node_id)
+                     WHERE q.worker_id = $1 AND n.fan_out_index >= $2"""
+            held = {tuple(row) for row in await self.rows(sql, worker_id, first)}
+            return not held.isdisjoint(self.ledger.in_progress())
+
+        await self.wait_for(is_executing, "the worker executes a task")
+
     def kill_server(self) -> None:
         """Kill the postmaster with SIGKILL. Its children exit when they notice."""
         pid = int((self.folder / "data" / "cluster" / "postmaster.pid").read_text().split()[0])

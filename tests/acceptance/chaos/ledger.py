@@ -109,6 +109,12 @@ class Ledger:
             violations += [f"attempt {key[2]} of {key[1]} was started {n} times" for key, n in started.items() if n > 1]
         return violations
 
+    def in_progress(self) -> set[tuple[str, str, int]]:
+        """Return job, node and attempt of every execution that has begun and not ended."""
+        lines = list(self._lines())
+        ended = {(job, node, attempt) for kind, job, node, attempt, _ in lines if kind == "end"}
+        return {(job, node, attempt) for kind, job, node, attempt, _ in lines if kind == "begin"} - ended
+
     def executions(self) -> Counter[str]:
         """Count the nodes that were started, their executions, those after the first, and those in an attempt again."""
         started = Counter((job, node, attempt) for kind, job, node, attempt, _ in self._lines() if kind == "begin")

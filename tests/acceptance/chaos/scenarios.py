@@ -316,6 +316,7 @@ async def stop_worker(times: int, chance: random.Random) -> Done:
             job = await fleet.job(fan_out(300, parallel=100, gates=2))
             await in_portion(fleet, job, 0, of=2, nodes=300, chance=chance)
             worker, worker_id = await fleet.busy_worker(chance)
+            await fleet.until_executing(worker_id, first=150)
             worker.signal(signal.SIGSTOP)
             started = time.monotonic()
             await fleet.until("SELECT stopped_at IS NOT NULL FROM dag_workers WHERE worker_id = $1", worker_id)
