@@ -36,7 +36,7 @@ EPILOG = """\
 parts: memory (at rest, of a live node), idle (CPU, transactions), chain, fan_outs (1,000 to 100,000), jobs (1,000 small
 ones); all of them without PART.
 
-A round starts `dagmaster dev` of one checkout on a new data directory and takes about 40 s. The rounds alternate, and
+A round starts `dagmaster dev` of one checkout on a new data directory and takes about 50 s. The rounds alternate, and
 so does which checkout is first. The ratio is the median of this checkout divided by that of the other one; "worse"
 marks a row that is more than 10 % worse: lower for a rate (tasks/s, jobs/s), higher for everything else.
 

@@ -54,17 +54,17 @@ def measure() -> Iterator[Row]:
 
 
 def measure_round(parts: Sequence[str]) -> Iterator[Row]:
-    """Measure the named parts once, on one new stack, in about 40 s."""
+    """Measure the named parts once, on one new stack, in about 50 s."""
     with folder() as place, Stack(place / "data") as stack:
         if "memory" in parts:
             yield from _memory_at_rest(stack)
         if "idle" in parts:
-            yield from _idle(stack, seconds=5)
+            yield from _idle(stack, seconds=10)
         if "chain" in parts:
             chains = asyncio.run(_chain(stack.dsn, stack.floor_dsn(), warm_up=WARM_UP_CHAINS))
             yield from _chain_rows(chains)
         if "memory" in parts:
-            yield _memory_of_nodes(stack, jobs=20)
+            yield _memory_of_nodes(stack, jobs=60)
         if "fan_outs" in parts:
             yield from _fan_out_round(stack)
         if "jobs" in parts:
