@@ -98,6 +98,10 @@ def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated
             turn_statement.statement(EVERY_PART, has_readers=True, is_watched=True, single=single, events=events)
             for events in (range(turn_statement.MAX_EVENT_VALUES + 1) if single else (0,))
         ]
+        alone += [
+            turn_statement.statement(("jobs", "events"), has_readers=False, single=single, events=events)
+            for events in (range(1, turn_statement.MAX_EVENT_VALUES + 1) if single else ())
+        ]
         prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, *together)
 
 

@@ -151,9 +151,16 @@ def read_json(text: str) -> JsonValue:
 
 
 def check_inputs(
-    document: Document, inputs: Mapping[str, InputModel], wrong: AbstractSet[str] = frozenset()
+    document: Document,
+    inputs: Mapping[str, InputModel],
+    wrong: AbstractSet[str] = frozenset(),
+    *,
+    is_stored: bool = False,
 ) -> list[Problem]:
-    """Check input definitions and their defaults. Those in `wrong` are reported already."""
+    """Check input definitions and their defaults. Those in `wrong` are reported already.
+
+    `is_stored`: not the defaults, which were valid when the definition was published.
+    """
     problems: list[Problem] = []
     for name, model in inputs.items():
         path: Path = ("inputs", name)
@@ -161,7 +168,9 @@ def check_inputs(
             message = "an input's name is made of letters, digits and _, and starts with no digit"
             problems.append(document.problem(message, path, at_key=True))
         elif name not in wrong and len(problems) <= MAX_PROBLEMS:
-            problems += _check_keys(document, model, path) or _check_values(document, model, path)
+            problems += _check_keys(document, model, path) or (
+                [] if is_stored else _check_values(document, model, path)
+            )
     return problems
 
 

@@ -108,7 +108,7 @@ class TaskRunner:
                 " and resume the job"
             )
             message = outcome.error["message"]
-            # The message is a line in lists; `jobs why` shows the details, too.
+            # The message is a line in lists; `jobs why` shows the details instead.
             outcome.error["details"] = (
                 f"{message}. Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has"
                 f" it: {todo}"

@@ -7,15 +7,17 @@ import contextlib
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from dagmaster import Client
 from dagmaster.application.queries.metrics import workflow_metrics
 from dagmaster.application.submission import JobRequest, submit_job
+from dagmaster.application.views import ReasonCode
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
+from dagmaster.cli.commands import jobs_control
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
 from dagmaster.cli.system import LocalSystem, Part
 from dagmaster.errors import PermanentError
@@ -342,6 +344,20 @@ def test_the_only_approval_and_the_only_signal_need_no_name(terminal):
     assert any("waits for signal go" in terminal.remote("jobs", "why", job_id)[1] for _ in range(500))
     assert terminal.remote("jobs", "signal", job_id)[0] == 0
     assert terminal.remote("jobs", "watch", job_id)[0] == 0
+
+
+def test_an_answer_without_a_name_goes_to_the_job_that_was_looked_at(terminal):
+    job_id = submit_waiting(terminal, "asking", "waits for approval")
+
+    with Client(terminal.server.url, terminal.server.key) as client:
+        why = client.why_job(job_id)
+
+    class Looked:
+        async def call(self, *_: Any) -> Any:
+            return why
+
+    answered = asyncio.run(jobs_control._find_only(cast("Any", Looked()), "last", ReasonCode.APPROVAL))
+    assert answered == (job_id, "ask")
 
 
 def test_several_approvals_are_listed(terminal):

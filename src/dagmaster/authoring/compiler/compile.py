@@ -112,7 +112,7 @@ class _Compilation:
         if workflow is None:
             raise WorkflowInvalid(_in_file_order(self.problems))
         self._check_identity(workflow)
-        self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs)
+        self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs, is_stored=self.is_stored)
         if not self.is_stored:
             self.problems += check_ineffective_keys(self.document)
         self._stop_if_too_many(self.problems)
@@ -255,6 +255,7 @@ class _Compilation:
             edges=edges,
             availability=availability,
         )
+        references.is_stored = self.is_stored
         for use, path, node_id, nesting in maker.values.uses:
             references.check(use, path, node_id=node_id, nesting=nesting)
         return references.problems + self._check_unreachable(edges, availability)

@@ -5,6 +5,7 @@ A reference is valid if its target exists, is upstream, has that key, and is cer
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.compiler.edges import MAX_HINTS
@@ -13,7 +14,7 @@ from dagmaster.engine.graph import GateKind, Kind
 from dagmaster.engine.groups import is_group_start
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from dagmaster.authoring.compiler.availability import Availability
     from dagmaster.authoring.compiler.edges import Edges
@@ -56,6 +57,7 @@ class ReferenceChecker:
         # Nodes whose dependencies are unknown: that is reported already.
         self.unresolved = edges.unresolved
         self.availability = availability
+        self.is_stored = False
         self.problems: list[Problem] = []
 
     def check(self, use: PathUse, path: Path, *, node_id: str | None, nesting: int = 0) -> None:
@@ -145,7 +147,8 @@ class ReferenceChecker:
 
     def _has_output_key(self, source: str, rest: list[JsonValue]) -> bool:
         keys = self.output_keys.get(source)
-        if self.kinds.get(source) is Kind.GROUP and rest[0] == "output":
+        # Earlier versions published such references, which are {}: their jobs go on.
+        if self.kinds.get(source) is Kind.GROUP and rest[0] == "output" and not self.is_stored:
             return False
         return rest[0] != "output" or len(rest) < 2 or keys is None or rest[1] in keys  # noqa: PLR2004 - output, key
 
@@ -153,7 +156,8 @@ class ReferenceChecker:
         if self._has_output_key(source, rest):
             return True
         if self.kinds.get(source) is Kind.GROUP:
-            examples = " or ".join(f"nodes.{member}.output" for member in self._members(source)[:_MAX_MEMBERS])
+            members = self._members(source) if self._may_hint() else ()
+            examples = " or ".join(f"nodes.{member}.output" for member in islice(members, _MAX_MEMBERS))
             hint = f"name a node that is in it: {examples}" if examples else "name a node that is in it"
             self._problem(f"{source!r} is a group, and a group has no output", use, path, hint)
             return False
@@ -162,9 +166,10 @@ class ReferenceChecker:
         self._problem(f"the output of {source!r} has no key {rest[1]!r}", use, path, hint)
         return False
 
-    def _members(self, group: str) -> list[str]:
-        inside = [node_id for node_id, one in self.edges.groups.group_of.items() if one == group]
-        return [node_id for node_id in inside if self.kinds.get(node_id) is not Kind.GROUP]
+    def _members(self, group: str) -> Iterator[str]:
+        for node_id, one in self.edges.groups.group_of.items():
+            if one == group and self.kinds.get(node_id) is not Kind.GROUP:
+                yield node_id
 
     def _key(self, rest: list[Any], keys: tuple[str, ...], use: PathUse, path: Path, who: str) -> bool:
         if rest and rest[0] in keys:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
 
 MAX_USER: Final = 64
+_MAX_NAMES: Final = 10
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database."
 
 comment_option = click.option("--comment", default="", metavar="TEXT", help="A comment that is stored with the answer.")
@@ -98,8 +99,8 @@ def approve(
     sent_by = _approver(name, data_dir)
 
     async def answer(system: System) -> CommandResult:
-        node = node_id or await _find_only(system, job_id, ReasonCode.APPROVAL)
-        return await system.call(approve_node, job_id, node, sent_by=sent_by, comment=comment)
+        job, node = (job_id, node_id) if node_id else await _find_only(system, job_id, ReasonCode.APPROVAL)
+        return await system.call(approve_node, job, node, sent_by=sent_by, comment=comment)
 
     return _run(data_dir, answer, as_json=as_json)
 
@@ -125,8 +126,8 @@ def reject(
     sent_by = _approver(name, data_dir)
 
     async def answer(system: System) -> CommandResult:
-        node = node_id or await _find_only(system, job_id, ReasonCode.APPROVAL)
-        return await system.call(reject_node, job_id, node, sent_by=sent_by, comment=comment)
+        job, node = (job_id, node_id) if node_id else await _find_only(system, job_id, ReasonCode.APPROVAL)
+        return await system.call(reject_node, job, node, sent_by=sent_by, comment=comment)
 
     return _run(data_dir, answer, as_json=as_json)
 
@@ -155,8 +156,8 @@ def signal(
     value = None if payload is None else _parse_payload(payload)
 
     async def send(system: System) -> CommandResult:
-        name = signal_name or await _find_only(system, job_id, ReasonCode.SIGNAL)
-        return await system.call(send_signal, job_id, name, value, sent_by=sender())
+        job, name = (job_id, signal_name) if signal_name else await _find_only(system, job_id, ReasonCode.SIGNAL)
+        return await system.call(send_signal, job, name, value, sent_by=sender())
 
     return _run(data_dir, send, as_json=as_json)
 
@@ -215,8 +216,11 @@ def sender(name: str | None = None) -> str:
     return (name or current_user())[:MAX_USER]
 
 
-async def _find_only(system: System, job_id: str, code: ReasonCode) -> str:
-    """Return the only approval, or the only signal, that a job waits for; raise `CommandInvalid` if it is not one."""
+async def _find_only(system: System, job_id: str, code: ReasonCode) -> tuple[str, str]:
+    """Return the job, and the only approval or signal that it waits for; raise `CommandInvalid` if it is not one.
+
+    The job is named by its id: `last` may be another one by the time the answer is sent.
+    """
     from dagmaster.application.diagnosis import why_job
     from dagmaster.errors import CommandInvalid
 
@@ -225,12 +229,13 @@ async def _find_only(system: System, job_id: str, code: ReasonCode) -> str:
     is_signal = code is ReasonCode.SIGNAL
     names = sorted({str(data["signal"]) if is_signal else node_id for node_id, data in waiting.items()})
     if len(names) == 1:
-        return names[0]
+        return why.job.job_id, names[0]
     what = "a signal" if is_signal else "approval"
     if not names:
         raise CommandInvalid(f"no node of job {why.job.job_id} waits for {what}")
     noun = "signals" if is_signal else "approvals"
-    raise CommandInvalid(f"job {why.job.job_id} waits for {len(names):,} {noun}: name one of {', '.join(names)}")
+    listed = ", ".join(names[:_MAX_NAMES]) + (", …" if len(names) > _MAX_NAMES else "")
+    raise CommandInvalid(f"job {why.job.job_id} waits for {len(names):,} {noun}: name one of {listed}")
 
 
 def _approver(name: str | None, data_dir: pathlib.Path | None) -> str:

@@ -164,7 +164,7 @@ def _remedy(queue: str, workers: Sequence[WorkerView]) -> str:
 
 
 def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
-    """Draw the services that died or left something. The others are counted: every `dagmaster run` has two of them."""
+    """Draw the services that died, or left something that waits. Others are counted: each `dagmaster run` has two."""
     listed = [service for service in services if not is_settled(service)]
     yield _title("\nstopped or died within the last hour", len(services))
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -187,7 +187,7 @@ def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iter
     if len(listed) < len(services):
         count = format_count(len(services) - len(listed), "service")
         yield _line(
-            Text(f"{count} stopped and left nothing (each `dagmaster run` has two): --json shows all", style=DIM)
+            Text(f"{count} stopped, and nothing waits for them (each `dagmaster run` has two): --json", style=DIM)
         )
 
 

@@ -100,7 +100,8 @@ def _failed(node: Node, context: DiagnosisContext) -> Reason:
         return _cancelled_alone(node.cancel_request)
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
-    details = error.get("details")
+    # The errors of handlers may have details of their own.
+    details = error.get("details") if kind == "unknown_handler" else None
     message = details if isinstance(details, str) else format_error(error) or "no reason was given"
     data: JsonObject = {"error": error, "attempt": node.attempt or None}
     because: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 MAX_EVENT_VALUES: Final = 2
-"""A turn of a chain has two events. For more of them, arrays: each number is one more statement to prepare."""
+"""A turn of a chain has two events. For more, arrays: each number is one more statement of every kind of turn."""
 
 # The parameters of each part, in the order of its rows.
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -94,7 +94,7 @@ _OUTER_LOOK_UP: Final = re.compile(r"LEFT JOIN LATERAL \(SELECT \* FROM (\w+ \w)
 def statement(
     present: tuple[str, ...], *, has_readers: bool, is_watched: bool = False, single: bool = False, events: int = 0
 ) -> Query:
-    """Combine parts into a statement. A test prepares each.
+    """Combine parts into a statement. A test prepares each part.
 
     With `single`, each part has one row but the events, which have `events` rows, or any number with 0.
     """

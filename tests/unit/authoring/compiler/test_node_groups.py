@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from dagmaster.authoring.compiler.compile import compile_definition
@@ -93,6 +95,16 @@ def test_a_stored_definition_with_groups_compiles_to_the_same_graph():
     )
     again = compile_definition(graph.definition)
     assert (again.content_hash, again.specs) == (graph.content_hash, graph.specs)
+
+
+def test_a_stored_definition_may_have_what_was_valid_when_it_was_published():
+    graph = graph_of(
+        flow(f"a: {{{TASK}, group: g}}\nload: {{{TASK}, depends_on: g, params: {{x: '{{{{ nodes.a.output }}}}'}}}}")
+    )
+    nodes = cast("dict[str, Any]", graph.definition["nodes"])
+    old = {**graph.definition, "nodes": {**nodes, "load": {**nodes["load"], "params": {"x": "{{ nodes.g.output }}"}}}}
+    old["inputs"] = {"day": {"type": "array", "items": {"type": "string", "format": "date"}, "default": ["20260131"]}}
+    assert set(compile_definition(old).specs) == set(graph.specs)
 
 
 def test_every_node_but_a_start_can_be_in_a_group():

@@ -241,7 +241,7 @@ def test_services_that_stopped_and_left_nothing_are_counted_not_listed():
     stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0) for _ in range(2)]
     text = fleet_text(a_worker(), *stopped)
     assert "stopped 39 s ago" not in text
-    assert "2 services stopped and left nothing (each `dagmaster run` has two)" in text
+    assert "2 services stopped, and nothing waits for them (each `dagmaster run` has two)" in text
 
 
 def test_a_queue_that_waits_for_processes_has_a_note():

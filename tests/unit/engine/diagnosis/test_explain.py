@@ -378,6 +378,16 @@ def test_a_task_that_no_worker_claimed_in_time():
     assert sentence == "failed: no worker claimed it from queue default within 30 s (no retries configured)"
 
 
+def test_details_of_a_handler_do_not_replace_its_message():
+    driver = started(a=task())
+    error = {"kind": "corrupt", "message": "tile 7 is corrupt", "details": "see 7.log"}
+    driver.apply(TaskFailed("a", 1, error, permanent=True))
+    assert "tile 7 is corrupt" in reason_of(driver, "a")[1]
+    driver = started(a=task())
+    driver.apply(TaskFailed("a", 1, {**error, "kind": "unknown_handler"}, permanent=True))
+    assert reason_of(driver, "a")[1].startswith("failed: see 7.log")
+
+
 def test_a_handler_that_uses_a_kind_of_the_engine_is_not_mistaken_for_it():
     driver = started(a="", b="", on_failure="continue")
     driver.apply(TaskFailed("a", 1, {"kind": "lost", "message": "I lost my keys"}, permanent=True))
