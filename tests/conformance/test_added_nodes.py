@@ -138,6 +138,27 @@ async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_
     assert await worker.add_batch(again.task_id, again.token, 2, some_rows(world, 2))
 
 
+async def test_the_group_of_a_node_is_not_that_of_a_failed_attempt(world):
+    scene, worker, task = await a_held_task(world)
+    failed, retried = some_rows(world), some_rows(world, 2)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, failed)
+    await scene.write(batches={1: None})
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    await worker.reserve_batch(again.task_id, again.token, KEY)
+    await worker.add_batch(again.task_id, again.token, 2, retried)
+    nodes = (await world.reader()).added_nodes
+    pending = await nodes.find_node(retried.nodes[0].id)
+    assert pending.group_id == retried.groups[0].id, "the group of its own batch"
+    await scene.write(batches={2: 1})
+    later = BatchRows(some_rows(world, 3).nodes)
+    await worker.reserve_batch(again.task_id, again.token, KEY._replace(call_number=1))
+    await worker.add_batch(again.task_id, again.token, 3, later)
+    for node in (*retried.nodes, *later.nodes):
+        assert (await nodes.find_node(node.id)).group_id == retried.groups[0].id
+
+
 async def test_nodes_and_groups_count_in_lists_of_jobs_once_they_are_accepted(world):
     scene, worker, task = await a_held_task(world)
     reader = await world.reader()

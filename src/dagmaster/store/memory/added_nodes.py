@@ -95,14 +95,20 @@ class MemoryAddedNodeReader:
         for job_id, job in self._database.jobs.items():
             pending = await self.pending_batches(job_id)
             batches = stored_batches(job, job.batches)
-            groups = {group.name: group.id for batch in batches for group in batch.groups}
             for batch in batches:
                 if batch.accepted_order is None and batch.number not in pending:
                     continue
                 for node in batch.nodes:
                     if node.id == number:
-                        return PlacedNode(job_id, node, groups.get(node.group or ""))
+                        return PlacedNode(job_id, node, _group_id(batches, batch, node.group))
         return None
+
+
+def _group_id(batches: Sequence[StoredBatch], own: StoredBatch, name: str | None) -> int | None:
+    """Return the id of the group of this name in a batch, else in an accepted one."""
+    accepted = (batch for batch in batches if batch.accepted_order is not None)
+    groups = (group for batch in (own, *accepted) for group in batch.groups)
+    return next((group.id for group in groups if group.name == name), None)
 
 
 def check_ids(database: MemoryDatabase, rows: BatchRows) -> None:

@@ -91,8 +91,15 @@ SELECT batch, previous_type, previous_id, next_type, next_id FROM dag_dependenci
 WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
 
 -- name: find_added_node
--- The job, the group and the node of a task that was made in Python, if its batch was accepted or can be.
-SELECT n.job_id, (SELECT g.id FROM dag_groups g WHERE g.job_id = n.job_id AND g.name = n.group_name LIMIT 1) AS group_id,
+-- The job, the group and the node of a task that was made in Python, if its batch was accepted or can be. The group is
+-- that of its own batch, else one of an accepted batch: attempts that failed may have left others of that name.
+SELECT n.job_id,
+       (SELECT g.id FROM dag_groups g
+        WHERE g.job_id = n.job_id AND g.name = n.group_name
+          AND (g.batch = n.batch OR EXISTS (SELECT FROM dag_node_batches a
+                                            WHERE a.job_id = g.job_id AND a.number = g.batch
+                                              AND a.accepted_order IS NOT NULL))
+        ORDER BY g.batch = n.batch DESC LIMIT 1) AS group_id,
        n.id, n.node_id, n.group_name, n.definition::text
 FROM dag_added_nodes n
 CROSS JOIN LATERAL (SELECT b.accepted_order FROM dag_node_batches b
