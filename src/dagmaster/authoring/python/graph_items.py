@@ -127,7 +127,7 @@ class Task(GraphItem):
     """One call of a function: `entrypoint` is `module.function`, a function, or a function with `@task`.
 
     The options of `@task` apply to the name of such a function, too, if its module is imported, or its source is here
-    and they are literals. No module is imported for them.
+    and all of them are literals: else none applies. No module is imported for them.
 
     A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency. Any other value
     is JSON: text is a value and never a template. A task without a `name` is called after its function, with a number.
@@ -258,7 +258,8 @@ class Group(GraphItem):
 def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | None = None, **options: Any) -> Task:
     """Return a task of a function: its name as `module.function`, the function, or one with `@task`.
 
-    `options`: name, queue, retry, timeout_seconds, allow_failure.
+    `options`: name, queue, retry, timeout_seconds, allow_failure. Of a name, those of `@task` apply if its module is
+    imported, or if its source is here and queue, retry and timeout_seconds are literals: if one is not, none applies.
     """
     return Task(callback, kwargs, **options)
 

@@ -394,6 +394,15 @@ def called(): ...
 def once(): ...
 
 def plain(): ...
+@task(queue="own", retry={[]: 4})
+def unhashable(): ...
+
+@task(queue="own", **OPTIONS)
+def unpacked(): ...
+
+@task(queue="own", description=TEXT)
+def described(): ...
+
 """
 
 
@@ -401,7 +410,10 @@ def plain(): ...
     ("function", "options"),
     [
         ("literal", ("own", {"max_attempts": 4}, 12)),
-        ("called", ("own", None, None)),
+        ("called", (None, None, None)),
+        ("unhashable", (None, None, None)),
+        ("unpacked", (None, None, None)),
+        ("described", ("own", None, None)),
         ("once", ("own", {"max_attempts": 1}, None)),
         ("plain", (None, None, None)),
         ("missing", (None, None, None)),
