@@ -9,9 +9,11 @@ from __future__ import annotations
 import ast
 import inspect
 import io
+import os
 import sys
+from functools import lru_cache
 from importlib.machinery import PathFinder, SourceFileLoader
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.module_names import public_module_name
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+# A folder that cannot be read, a file that is no Python, a package in several places.
+_NO_SOURCE: Final = (ImportError, OSError, SyntaxError, ValueError, KeyError, AttributeError, RecursionError)
 
 
 def loaded_function(name: str) -> Callable[..., Any] | None:
@@ -46,18 +50,45 @@ def find_definition(name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     return None if definition is None else definition[1]
 
 
+def source_version(name: str) -> tuple[int, int] | None:
+    """Return what changes when the file of an entrypoint is edited; None if there is no file."""
+    path = _source_path(name.rpartition(".")[0])
+    if path is None:
+        return None
+    try:
+        status = os.stat(path)  # noqa: PTH116 - each task that is made asks for it
+    except OSError:
+        # The module may be in another place now.
+        _source_path.cache_clear()
+        return None
+    return status.st_mtime_ns, status.st_size
+
+
+@lru_cache(maxsize=1_000)
+def _source_path(module: str) -> str | None:
+    try:
+        loader = _find_loader(module)
+    except _NO_SOURCE:
+        return None
+    return None if loader is None else loader.path
+
+
 def _find(name: str) -> tuple[str, _Function] | None:
     module, _, function = name.rpartition(".")
     try:
         source = _read_module(module)
         return None if source is None else _find_function(source, function)
-    except (ImportError, OSError, SyntaxError, ValueError, KeyError, AttributeError, RecursionError):
-        # A folder that cannot be read, a file that is no Python, a package in several places.
+    except _NO_SOURCE:
         return None
 
 
 def _read_module(name: str) -> str | None:
-    """Return the source of a module; each package on the way is only looked up."""
+    loader = _find_loader(name)
+    return None if loader is None else loader.get_source(name)
+
+
+def _find_loader(name: str) -> SourceFileLoader | None:
+    """Return the loader of the file of a module; each package on the way is only looked up."""
     path: Any = None
     loader: object = None
     parts = name.split(".")
@@ -68,7 +99,7 @@ def _read_module(name: str) -> str | None:
         path, loader = spec.submodule_search_locations, spec.loader
         if path is None and depth < len(parts):
             return None
-    return loader.get_source(name) if isinstance(loader, SourceFileLoader) else None
+    return loader if isinstance(loader, SourceFileLoader) else None
 
 
 def _find_function(source: str, name: str) -> tuple[str, _Function] | None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from dagmaster.authoring.entrypoint_options import read_options
-from dagmaster.authoring.entrypoint_sources import loaded_function
+from dagmaster.authoring.entrypoint_sources import loaded_function, source_version
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
 from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
@@ -345,7 +345,7 @@ _NO_OPTIONS: Final = _Options()
 def _declared_options(entrypoint: str) -> _Options:
     function = loaded_function(entrypoint)
     if function is None:
-        return _options_in_source(entrypoint)
+        return _options_in_source(entrypoint, source_version(entrypoint))
     mark = mark_of(function)
     if mark is None or mark.name != entrypoint:
         return _NO_OPTIONS
@@ -354,7 +354,7 @@ def _declared_options(entrypoint: str) -> _Options:
 
 
 @lru_cache(maxsize=1_000)
-def _options_in_source(entrypoint: str) -> _Options:
+def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> _Options:
     options = read_options(entrypoint)
     try:
         check_queue(options.get("queue"), entrypoint)

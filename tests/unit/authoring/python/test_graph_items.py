@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
 import os
 import time
@@ -393,7 +394,6 @@ def called(): ...
 @task(queue="own", retry="none")
 def once(): ...
 
-def plain(): ...
 @task(queue="own", retry={[]: 4})
 def unhashable(): ...
 
@@ -403,6 +403,7 @@ def unpacked(): ...
 @task(queue="own", description=TEXT)
 def described(): ...
 
+def plain(): ...
 """
 
 
@@ -424,6 +425,25 @@ def test_options_of_a_function_that_is_named_are_read_without_an_import(tmp_path
     monkeypatch.syspath_prepend(str(tmp_path))
     made = create_task(f"steps_of_options.{function}")
     assert (made.queue, made.retry, made.timeout_seconds) == options
+
+
+def test_options_in_a_source_are_read_again_once_the_file_is_edited_or_moved(tmp_path, monkeypatch):
+    first, second = (tmp_path / name for name in ("first", "second"))
+    for folder in (first, second):
+        folder.mkdir()
+        monkeypatch.syspath_prepend(str(folder))
+    source = "from dagmaster import task\n@task(queue={!r})\ndef f(): ...\n"
+    path = second / "steps_of_edits.py"
+    for second_of_edit, queue in enumerate(("small", "large", "larger")):
+        path.write_text(source.format(queue))
+        # The clock of a file system may be too coarse for two edits in a row.
+        os.utime(path, (second_of_edit, second_of_edit))
+        assert create_task("steps_of_edits.f").queue == queue
+    path.rename(first / path.name)
+    importlib.invalidate_caches()
+    assert create_task("steps_of_edits.f").queue == "larger"
+    (first / path.name).write_text(source.format("moved"))
+    assert create_task("steps_of_edits.f").queue == "moved"
 
 
 def test_a_named_function_of_an_imported_module_has_the_options_of_its_task_unless_others_are_given():
