@@ -143,7 +143,7 @@ def requirement_of(schema: Mapping[str, Any]) -> Requirement:
     kind = _TYPES.get(str(schema.get("type"))) or (kind_of(choices[0]) if choices else None)
     if not choices and kind is Kind.NUMBER and bounds:
         choices = tuple(bounds)
-    if kind is Kind.TEXT and schema.get("format") in _PAST:
+    if not choices and kind is Kind.TEXT and schema.get("format") in _PAST:
         choices = (_PAST[schema["format"]],)
     return Requirement(
         kind=kind, certainty=TYPED, choices=choices, only=bool(choices), min_items=int(schema.get("minItems", 0))
