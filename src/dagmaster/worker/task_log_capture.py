@@ -52,7 +52,8 @@ def capture() -> Iterator[None]:
     if is_capturing():
         yield
         return
-    streams, level = (sys.stdout, sys.stderr), root.level
+    numexpr = logging.getLogger("numexpr")
+    streams, level, numexpr_level = (sys.stdout, sys.stderr), root.level, numexpr.level
     proxies = tuple(cast("TextIO", _TaskStream(stream)) for stream in streams)
     listener = _ToTaskLog(LEVEL)
     listener.setFormatter(logging.Formatter(FORMAT))
@@ -70,6 +71,7 @@ def capture() -> Iterator[None]:
         _Capture.listener = None
         root.removeHandler(listener)
         root.setLevel(level)
+        numexpr.setLevel(numexpr_level)
         for other in others:
             other.removeFilter(_is_outside_task)
         # Keep a stream that other code installed meanwhile.

@@ -243,13 +243,17 @@ def test_without_a_capture_nothing_is_captured(capsys):
     assert capsys.readouterr().out == "to the screen\n"
 
 
-def test_a_capture_that_ends_leaves_everything_as_it_was():
+def test_a_capture_that_ends_leaves_everything_as_it_was(monkeypatch):
     root = logging.getLogger()
+    numexpr = logging.getLogger("numexpr")
+    monkeypatch.setattr(numexpr, "level", logging.DEBUG)
     before = sys.stdout, sys.stderr, root.level, list(root.handlers)
     with task_log_capture.capture(), task_log_capture.capture():
         assert task_log_capture.is_capturing()
         assert sys.stdout is not before[0]
         assert root.level == logging.INFO
+        assert numexpr.level == logging.WARNING
+    assert numexpr.level == logging.DEBUG
     assert not task_log_capture.is_capturing()
     assert (sys.stdout, sys.stderr, root.level, list(root.handlers)) == before
 
