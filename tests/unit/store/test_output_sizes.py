@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,6 +53,41 @@ async def test_sizes_are_asked_for_together_and_bounded(tmp_path):
     async with asyncio.timeout(30):
         assert await sum_sizes(blobs, [*names, None]) == sum(range(len(names)))
     assert blobs.most == MAX_CONCURRENT
+
+
+class Slow(LocalBlobs):
+    """Blobs whose sizes take threads until they are released."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.released = threading.Event()
+        self.asked = 0
+        self.is_full = asyncio.Event()
+
+    async def size(self, name: str) -> int:
+        self.asked += 1
+        if self.asked == MAX_CONCURRENT:
+            self.is_full.set()
+        await asyncio.to_thread(self.released.wait)
+        return await super().size(name)
+
+
+@on_loop
+async def test_other_blobs_are_read_while_sizes_are_asked_for(tmp_path):
+    blobs = Slow(tmp_path)
+    names = [f"b{number}" for number in range(20)]
+    for name in names:
+        await blobs.write(name, b"x")
+    # As many threads as the default pool has on one core.
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(5))
+    total = asyncio.ensure_future(sum_sizes(blobs, names))
+    try:
+        async with asyncio.timeout(10):
+            await blobs.is_full.wait()
+            assert await LocalBlobs(tmp_path).read("b0") == b"x"
+    finally:
+        blobs.released.set()
+    assert await total == len(names)
 
 
 @on_loop
