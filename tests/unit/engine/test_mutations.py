@@ -259,6 +259,10 @@ def first_seed_that_goes_wrong(seeds: Iterable[int]) -> int | None:
     return None
 
 
+def test_seeds_that_are_tried_first_are_those_of_bugs():
+    assert NOTICED_BY.keys() <= {bug.says for bug in BUGS}
+
+
 def test_planting_itself_breaks_nothing():
     with ExitStack() as stack:
         for where in dict.fromkeys(bug.where for bug in BUGS):
