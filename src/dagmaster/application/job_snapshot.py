@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.application.node_lookup import describe_action, members_of, spec_of
+from dagmaster.application.node_lookup import describe_action, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
+from dagmaster.engine.groups import begun_groups
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, isolation_after
 from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
@@ -39,6 +40,13 @@ class JobSnapshot:
     commands: tuple[PendingCommand, ...] = ()
     fleet: FleetCounts = _NO_FLEET
     child_jobs: Mapping[str, tuple[str, JobStatus]] = field(default_factory=dict)
+    begun_groups: frozenset[str] = field(init=False, compare=False, repr=False)
+    """The groups with a member that has begun; none in a job that has finished."""
+
+    def __post_init__(self) -> None:
+        rows = () if self.job.is_finished else self.nodes.values()
+        begun = begun_groups(self.graph.specs, ((row.node_id, row.status) for row in rows))
+        object.__setattr__(self, "begun_groups", begun)
 
     def node(self, node_id: str) -> NodeRecord:
         """Return the row of a node; a PENDING one if it has none."""
@@ -66,11 +74,13 @@ class JobSnapshot:
 
     def status_of(self, record: NodeRecord) -> NodeStatus:
         """Return the status to show: a group is stored as PENDING until all its members have ended."""
-        if record.status is not NodeStatus.PENDING or self.job.is_finished:
-            return record.status
-        rows = (self.nodes.get(node_id) for node_id in members_of(self.graph, record.node_id))
-        has_begun = any(row is not None and row.status is not NodeStatus.PENDING for row in rows)
-        return NodeStatus.RUNNING if has_begun else record.status
+        is_running = record.status is NodeStatus.PENDING and record.node_id in self.begun_groups
+        return NodeStatus.RUNNING if is_running else record.status
+
+    def statuses(self) -> dict[str, NodeStatus]:
+        """Return the status to show of each node that has a row, and of each group that is RUNNING."""
+        statuses = dict.fromkeys(self.begun_groups, NodeStatus.RUNNING)
+        return statuses | {node_id: self.status_of(record) for node_id, record in self.nodes.items()}
 
     def started_at(self, record: NodeRecord) -> float | None:
         """Return when a node started, if it is known: the start in an earlier run is not that of the last run."""

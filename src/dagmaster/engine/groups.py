@@ -12,11 +12,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import Gate, GateKind, GroupSpec, Leaf, WaitSpec
+from dagmaster.engine.status import NOT_BEGUN_MEMBER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.graph import Spec, Wiring
+    from dagmaster.engine.status import NodeStatus
 
 START_SUFFIX: Final = "__start"
 
@@ -95,6 +97,20 @@ def groups_of(specs: Mapping[str, Spec], node_id: str) -> Iterator[str]:
     while group is not None:
         yield group
         group = specs[group].group
+
+
+def begun_groups(specs: Mapping[str, Spec], statuses: Iterable[tuple[str, NodeStatus]]) -> frozenset[str]:
+    """Return the groups with a member that has begun, at any depth. It costs the nodes and groups, not their depth."""
+    begun: set[str] = set()
+    for node_id, status in statuses:
+        spec = specs.get(node_id)
+        if spec is None or spec.group is None or status in NOT_BEGUN_MEMBER or isinstance(spec, GroupSpec):
+            continue
+        for group_id in groups_of(specs, node_id):
+            if group_id in begun:
+                break
+            begun.add(group_id)
+    return frozenset(begun)
 
 
 def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:

@@ -78,6 +78,8 @@ def isolation_after(shared_losses: int) -> Isolation:
 
 TERMINAL_NODE = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED, NodeStatus.CANCELLED})
 NOT_STARTED_NODE = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING})
+NOT_BEGUN_MEMBER = frozenset({NodeStatus.PENDING, NodeStatus.READY, NodeStatus.SKIPPED})
+"""The statuses of members with which a group has not begun. It is RUNNING once a member has another one."""
 TERMINAL_JOB = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
 
 

@@ -67,7 +67,7 @@ def snapshot_view(
         pending_commands=tuple(map(command_view, snapshot.commands)),
         nodes=NodeViews(snapshot, children),
         dependencies=dependencies_of(snapshot.graph),
-        statuses={node_id: node.status for node_id, node in snapshot.nodes.items()},
+        statuses=snapshot.statuses(),
         fan_outs=tuple(snapshot.children),
     )
 

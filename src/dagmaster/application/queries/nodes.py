@@ -14,7 +14,7 @@ from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.page import Page
 from dagmaster.engine.groups import is_group_start
-from dagmaster.engine.status import NodeStatus
+from dagmaster.engine.status import NOT_BEGUN_MEMBER, NodeStatus
 from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
 
@@ -123,7 +123,7 @@ async def _begun_members(app: Application, job: JobRecord, graph: Graph, group: 
     members = members_of(graph, group.node_id)
     while some := list(islice(members, MEMBERS_AT_ONCE)):
         rows = await app.read.nodes(job.id, some)
-        if any(row.status is not NodeStatus.PENDING for row in rows):
+        if any(row.status not in NOT_BEGUN_MEMBER for row in rows):
             return rows
     return []
 

@@ -46,7 +46,8 @@ class NodeView(View):
     attempt. `lost_attempts`: how often its worker died while it ran nothing else. `shared_losses`: how often beside
     other tasks, which is not charged; because of these, the last attempt runs with this `isolation`. `message` is that
     of an approval that waits. `is_reused`: its result comes from another job. `is_cancelling`: it was asked to
-    stop, and has not ended. A group is RUNNING from the start of its first member on, until all of them have ended.
+    stop, and has not ended. A group is RUNNING from the start of its first member on, until all of them have ended;
+    lists across nodes show the stored status, PENDING until then.
     """
 
     job_id: str
