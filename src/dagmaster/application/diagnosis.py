@@ -23,7 +23,9 @@ from dagmaster.engine.diagnosis.context import AdvanceFailure, ChildJob, Diagnos
 from dagmaster.engine.diagnosis.explain import THE_JOB, Why, nodes_to_quote
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec
+from dagmaster.engine.groups import begun_groups
 from dagmaster.engine.model import FanOut, Job
+from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import JobNotFound, NodeNotFound
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
-    from dagmaster.engine.status import NodeStatus
     from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
 
 _MAX_DEPTH: Final = 8
@@ -48,6 +49,7 @@ class Explanation:
     record: JobRecord
     why: Why
     redact: JobRedactor
+    begun_groups: frozenset[str]
 
 
 async def why_job(app: Application, job_id: str | None) -> JobWhyView:
@@ -132,7 +134,9 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
         inputs=redact.inputs(record.inputs),
         outputs={node_id: redact(output) for node_id, output in outputs.items()},
     )
-    return Explanation(record=record, why=Why(job, context), redact=redact)
+    nodes = () if record.is_finished else job.nodes.values()
+    begun = begun_groups(graph.specs, ((node.id, node.status) for node in nodes))
+    return Explanation(record=record, why=Why(job, context), redact=redact, begun_groups=begun)
 
 
 def _rebuild(graph: Graph, facts: DiagnosisFacts) -> tuple[Job, str | None]:
@@ -235,7 +239,9 @@ def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
     """Return a node's status as lists display it."""
     why = explanation.why
     task = why.context.tasks.get(node_id)
-    return why.job.nodes[node_id].status if task is None else task.status
+    status = why.job.nodes[node_id].status if task is None else task.status
+    is_running = status is NodeStatus.PENDING and node_id in explanation.begun_groups
+    return NodeStatus.RUNNING if is_running else status
 
 
 # ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────

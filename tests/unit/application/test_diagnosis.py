@@ -65,6 +65,25 @@ def test_a_node_is_explained_link_by_link():
     assert view.to_dict()["node_id"] == "after"
 
 
+def test_a_group_has_the_status_that_other_views_show():
+    nodes = {
+        "outer": {"type": "group"},
+        "inner": {"type": "group", "group": "outer"},
+        "fetch": {"handler": "echo", "queue": "default", "group": "inner"},
+        "after": {"handler": "echo", "queue": "default", "depends_on": "outer"},
+    }
+    definition = {"workflow_id": "flow", "version": 2, "nodes": nodes}
+    app = an_application(FakeReadStore([a_record()], definitions={"x": definition}, facts=in_queue()))
+    view = run(why_job(app, "7"))
+    assert {node_id: view.nodes[node_id].status for node_id in ("outer", "inner", "after")} == {
+        "outer": NodeStatus.RUNNING,
+        "inner": NodeStatus.RUNNING,
+        "after": NodeStatus.PENDING,
+    }
+    chain = {link.node_id: link.status for link in run(why_node(app, "7", "after")).chain}
+    assert (chain["outer"], chain["fetch"]) == (NodeStatus.RUNNING, NodeStatus.DISPATCHED)
+
+
 def test_a_node_that_does_not_exist_is_not_found():
     app = an_application(FakeReadStore([a_record()], facts=in_queue()))
     with pytest.raises(NodeNotFound, match="Did you mean 'fetch'"):
