@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,9 +56,16 @@ class JobSnapshot:
 
     def counts(self) -> dict[str, int]:
         """Count the nodes by status, with children of fan-outs; children without a row are PENDING."""
+        return self._count(self.status_of)
+
+    def stored_counts(self) -> dict[str, int]:
+        """Count the nodes by stored status: a group whose members have begun does no work itself, and is PENDING."""
+        return self._count(lambda record: record.status)
+
+    def _count(self, status_of: Callable[[NodeRecord], NodeStatus]) -> dict[str, int]:
         counts: dict[str, int] = {}
         for node_id in self.graph.specs:
-            status = self.status_of(self.node(node_id)).value
+            status = status_of(self.node(node_id)).value
             counts[status] = counts.get(status, 0) + 1
             children = self.children_of(node_id)
             for name, count in {} if children is None else children.counts.items():

@@ -34,7 +34,7 @@ async def report_progress(app: Application, job_id: str | None) -> JobProgressRe
     snapshot = await load_snapshot(app, record, await app.graphs.of_job(record))
     progress = await job_progress(app, record.id)
     tasks = [] if record.is_finished else await _current_tasks(app, record.id)
-    counts = _node_counts(snapshot.counts())
+    counts = _node_counts(snapshot.stored_counts())
     finished = counts.total - counts.running - counts.pending
     shares = sum((task.progress_percent or 0.0) / 100 for task in tasks)
     done = 1.0 if record.is_finished else min((finished + shares) / max(counts.total, 1), 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dagmaster.application.job_snapshot import JobSnapshot
+from dagmaster.application.progress import report_progress
 from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.nodes import MEMBERS_AT_ONCE, node_detail
 from dagmaster.application.secret_inputs import JobRedactor
@@ -92,6 +93,15 @@ def test_a_member_that_has_begun_is_read_after_many_that_have_not(status):
 def test_the_statuses_of_a_job_are_those_that_a_client_derives_from_its_json():
     view = run(job_detail(an_application(a_store({"fetch": NodeStatus.COMPLETED, "ask": NodeStatus.WAITING})), "7"))
     assert parse_view(JobDetailView, view.to_dict(), read_at=111.0).statuses == view.statuses
+
+
+def test_a_group_is_no_work_in_progress():
+    rows = {"fetch": NodeStatus.COMPLETED, "ask": NodeStatus.WAITING}
+    report = run(report_progress(an_application(a_store(rows)), "7"))
+    assert (report.nodes.completed, report.nodes.running, report.nodes.pending) == (1, 0, 7)
+    assert report.estimate is None
+    report = run(report_progress(an_application(a_store({**rows, "later": RUNNING})), "7"))
+    assert (report.nodes.running, report.estimate is None) == (1, False)
 
 
 class CountedSpecs(dict[str, Any]):
