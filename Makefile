@@ -138,5 +138,6 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@# pip compiles on one core, for 25 s. Some packages contain files that are not valid Python: -qq passes over them.
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib src || true
+	@# What is hardly imported is half of it: it is compiled when it is.
+	@$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|moto|pip|setuptools|mypyc?|onnxruntime)/' $(VENV)/lib src || true
 	@touch $@
