@@ -23,9 +23,8 @@ from dagmaster.engine.diagnosis.context import AdvanceFailure, ChildJob, Diagnos
 from dagmaster.engine.diagnosis.explain import THE_JOB, Why, nodes_to_quote
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import ApprovalSpec
-from dagmaster.engine.groups import begun_groups
+from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.model import FanOut, Job
-from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import JobNotFound, NodeNotFound
 
 if TYPE_CHECKING:
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.diagnosis.explain import Group, Link
     from dagmaster.engine.diagnosis.reasons import Reason
     from dagmaster.engine.graph import Graph
+    from dagmaster.engine.status import NodeStatus
     from dagmaster.ports.read_store import DiagnosisFacts, JobRecord
 
 _MAX_DEPTH: Final = 8
@@ -240,8 +240,7 @@ def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
     why = explanation.why
     task = why.context.tasks.get(node_id)
     status = why.job.nodes[node_id].status if task is None else task.status
-    is_running = status is NodeStatus.PENDING and node_id in explanation.begun_groups
-    return NodeStatus.RUNNING if is_running else status
+    return shown_status(node_id, status, explanation.begun_groups)
 
 
 # ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────

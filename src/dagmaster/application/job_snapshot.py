@@ -10,7 +10,7 @@ from dagmaster.application.node_lookup import describe_action, spec_of
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressView
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
-from dagmaster.engine.groups import begun_groups
+from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, isolation_after
 from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
@@ -80,9 +80,8 @@ class JobSnapshot:
         return children_view(self.node(node_id).source_count or 0, children)
 
     def status_of(self, record: NodeRecord) -> NodeStatus:
-        """Return the status to show: a group is stored as PENDING until all its members have ended."""
-        is_running = record.status is NodeStatus.PENDING and record.node_id in self.begun_groups
-        return NodeStatus.RUNNING if is_running else record.status
+        """Return the status to show."""
+        return shown_status(record.node_id, record.status, self.begun_groups)
 
     def statuses(self) -> dict[str, NodeStatus]:
         """Return the status to show of each node that has a row, and of each group that is RUNNING."""

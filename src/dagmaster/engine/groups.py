@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.engine.graph import Gate, GateKind, GroupSpec, Leaf, WaitSpec
-from dagmaster.engine.status import NOT_BEGUN_MEMBER
+from dagmaster.engine.status import NOT_BEGUN_MEMBER, NodeStatus
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.graph import Spec, Wiring
-    from dagmaster.engine.status import NodeStatus
 
 START_SUFFIX: Final = "__start"
 
@@ -111,6 +110,11 @@ def begun_groups(specs: Mapping[str, Spec], statuses: Iterable[tuple[str, NodeSt
                 break
             begun.add(group_id)
     return frozenset(begun)
+
+
+def shown_status(node_id: str, status: NodeStatus, begun: Collection[str]) -> NodeStatus:
+    """Return the status to show: a group is stored as PENDING until all its members have ended."""
+    return NodeStatus.RUNNING if status is NodeStatus.PENDING and node_id in begun else status
 
 
 def with_leaf(requires: Gate | None, leaf: Leaf | None) -> Gate | None:

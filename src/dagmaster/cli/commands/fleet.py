@@ -34,9 +34,9 @@ def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | Non
     """Show the orchestrators and workers that are alive, and the tasks that wait in the queues.
 
     A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live worker
-    serves is marked. Services that died within the last hour, or stopped and left what nobody has taken over, are
-    listed below. One that died did not release its jobs or tasks: their number, and what became of them, is shown
-    beside it.
+    serves is marked. Services that died within the last hour, or stopped and left what no other one has taken
+    over, are listed below. One that died did not release its jobs or tasks: their number, and what became of them, is
+    shown beside it.
 
     \b
     Examples:
