@@ -7,7 +7,6 @@ no position to resume from: every stream begins with a snapshot.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.application.job_watch import pause_after
 from dagmaster.application.queries.jobs import list_jobs
 from dagmaster.application.stream_messages import EndReason, MessageType, StreamMessage, end, message
+from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
 
@@ -109,9 +109,7 @@ class JobListStreams:
             # A new event for each change: readers that are not back yet do not miss it.
             live.changed.set()
             live.changed = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await live.is_left.wait()
+            await wait_at_most(live.is_left, pause)
 
 
 def _snapshot(jobs: _Jobs) -> StreamMessage:

@@ -20,6 +20,7 @@ from dagmaster.application.job_lookup import SHOWN_BYTES, find_job
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.job_detail import detail_view
 from dagmaster.application.stream_messages import NO_TASKS, EndReason, MessageType, StreamMessage, end, message
+from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
 
@@ -206,9 +207,7 @@ class JobStreams:
         paused = [reader.job.read_again_at for reader in self._due if reader.is_ready]
         until = min([poll_at, *paused])
         if until > now and not self._wakeup.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(until - now):
-                    await self._wakeup.wait()
+            await wait_at_most(self._wakeup, until - now)
 
     async def _read_due(self, deltas: DeltaReader, now: float) -> None:
         """Read once for all readers that are due and ready, and hand over what is new."""

@@ -21,7 +21,7 @@ from dagmaster.application.views.remote_tasks import (
     TaskProgressView,
     TaskResultView,
 )
-from dagmaster.clocks import loop_time
+from dagmaster.clocks import loop_time, wait_at_most
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import LeaseLost, PermanentError, WorkerExpired
 from dagmaster.ports.handler_reports import data_to_store
@@ -174,9 +174,7 @@ class RemoteTasks:
                     # There may be more.
                     wakeup.set()
                 return tasks, answer
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(deadline - loop_time(), self.heartbeat_seconds)):
-                    await wakeup.wait()
+            await wait_at_most(wakeup, min(deadline - loop_time(), self.heartbeat_seconds))
             if not await is_connected():
                 return [], answer
             is_woken = wakeup.is_set()

@@ -9,7 +9,6 @@ cache.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import heapq
 import logging
 from functools import partial
@@ -17,6 +16,7 @@ from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.events import JobStarted
 from dagmaster.engine.status import TERMINAL_JOB
@@ -115,8 +115,7 @@ class Orchestrator:
                 _LOGGER.warning("%s; registering again", error)
                 registered = False
             except (DatabaseUnavailable, StatementFailed) as error:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), backoff.on_failure(error))
+                await wait_at_most(self._stopping, backoff.on_failure(error))
             finally:
                 self._drop_all()
                 self.ready.clear()

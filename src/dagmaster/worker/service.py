@@ -10,7 +10,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.clocks import loop_time
+from dagmaster.clocks import loop_time, wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
@@ -314,11 +314,7 @@ class Worker:
             await self._has_capacity.wait()
 
     async def _sleep(self) -> None:
-        try:
-            # Not wait_for: in Python 3.11 it wraps the coroutine in a task, which costs two more loop iterations.
-            async with asyncio.timeout(self._poll_seconds):
-                await self.source.wakeup.wait()
-        except TimeoutError:
+        if not await wait_at_most(self.source.wakeup, self._poll_seconds):
             # No notification arrived: check every queue.
             self.source.rescan_queues()
 
@@ -392,8 +388,7 @@ class Worker:
                 # The claim loop waits for a slot or for a notification.
                 self._has_capacity.set()
                 self.source.wakeup.set()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.ledger.stops.wait(), self._drain.limit_wait(self._heartbeat_seconds))
+            await wait_at_most(self.ledger.stops, self._drain.limit_wait(self._heartbeat_seconds))
 
     async def _watch_loop(self) -> None:
         """Watch the loop of the async handlers: abandon a handler that blocks it and release the other tasks."""

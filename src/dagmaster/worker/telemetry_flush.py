@@ -7,6 +7,7 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.clocks import wait_at_most
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
 from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.worker.task_log_files import TaskLogFiles
@@ -54,8 +55,7 @@ class TelemetryFlush:
                 has_tasks.clear()
                 await has_tasks.wait()
             await asyncio.sleep(CHECKPOINT_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(is_due.wait(), FLUSH_SECONDS)
+            await wait_at_most(is_due, FLUSH_SECONDS)
             is_due.clear()
             with contextlib.suppress(DatabaseUnavailable):
                 await self.mark_started(running_seconds())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import os
@@ -18,6 +17,7 @@ from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED, INTERRUPTED
 from dagmaster.cli.options import data_dir_option, handlers_option
 from dagmaster.cli.service_supervisor import READY_LINE
+from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
 from dagmaster.telemetry.logs import LogFormat
@@ -304,8 +304,7 @@ async def _retry_until_available(
         try:
             await work()
         except (DatabaseUnavailable, EmbeddedPostgresUnavailable) as error:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopped.wait(), backoff.on_failure(error))
+            await wait_at_most(stopped, backoff.on_failure(error))
         else:
             backoff.on_success()
             return

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from dagmaster.clocks import wait_at_most
+
 
 class MemorySubscription:
     """Waits for notifications of one job."""
@@ -18,10 +20,7 @@ class MemorySubscription:
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Wait for the next wake-up; return whether one came."""
-        try:
-            async with asyncio.timeout(timeout_seconds):
-                await self.notified.wait()
-        except TimeoutError:
+        if not await wait_at_most(self.notified, timeout_seconds):
             return False
         self.notified.clear()
         return True
