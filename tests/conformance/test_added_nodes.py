@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import BatchKey, BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
+from dagmaster.ports.added_nodes import (
+    ADDED_AT_ONCE,
+    BatchKey,
+    BatchRows,
+    DependencyRecord,
+    GroupRecord,
+    MemberKind,
+    NodeRecord,
+)
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.store.result_notifications import fits_notification
 from dagmaster.worker.report_delivery import mark_rejected
 from tests.conformance.jobs import Scene, a_job, a_turn
 
@@ -79,6 +89,17 @@ async def test_nodes_that_are_added_at_once_are_a_command_to_the_owner(world):
     (command,) = await scene.orchestrator.read_commands(10)
     assert (command.kind, command.body["batch"], command.body["node"]) == ("add_nodes", 1, "a")
     assert command.sent_by == "task a"
+
+
+async def test_the_result_of_a_task_that_added_nodes_at_once_says_so(world):
+    scene, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("{}"))
+    assert not fits_notification([replace(report, added_at_once=True)]), "its owner has to read the row"
+    assert await worker.report([report]) == {task.task_id}
+    (result,) = await scene.orchestrator.read_results(10)
+    assert result.batches == str(ADDED_AT_ONCE)
 
 
 async def test_a_call_that_is_repeated_by_a_later_attempt_reserves_the_same_batch(world):
@@ -193,7 +214,7 @@ async def test_nodes_with_an_id_of_others_are_rejected_and_the_report_is_accepte
     mark_rejected(report, task, StatementFailed("in use"))
     assert await worker.report([report]) == {task.task_id}
     (result,) = await scene.orchestrator.read_results(10)
-    assert (result.status, result.batches) == ("FAILED", None)
+    assert (result.status, result.batches) == ("FAILED", str(ADDED_AT_ONCE))
 
 
 async def test_a_rejection_leaves_an_accepted_batch_as_it_is(world):

@@ -297,7 +297,7 @@ def _child_job_finished(step: Step, event: ChildJobFinished) -> None:
 
 
 def _nodes_added(step: Step, event: NodesAdded) -> None:
-    if step.job.ending:
+    if step.job.ending and event.node is None:
         step.ignore("the job is ending; no nodes are added")
         return
     try:
@@ -312,7 +312,7 @@ def _add_nodes(step: Step, batch: NodeBatch) -> None:
     growth = grow_job(job, batch)
     step.out.append(AddNodes(batch.numbers, tuple(node.id for node in growth.new)))
     if job.ending:
-        # Only with the success of a task, which is not run again: a resume runs the nodes that it added.
+        # Only by a task, which may succeed and is not run again then: a resume runs the nodes that it added.
         for node in growth.new:
             end_before_start(step, node)
         return

@@ -149,9 +149,13 @@ class ChildJobFinished:
 
 @dataclass(slots=True)
 class NodesAdded:
-    """A batch of nodes was added to the job, by a running task or from outside."""
+    """A batch of nodes was added to the job: by a running task, or from outside if `node` is None.
+
+    A task adds it before its report, so no job that the task is part of is finished.
+    """
 
     batch: NodeBatch
+    node: str | None = None
 
 
 @dataclass(slots=True)

@@ -29,17 +29,19 @@ from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import CommandRejected
 from dagmaster.orchestrator.audit_log import attempt_trail
+from dagmaster.ports.added_nodes import ADDED_AT_ONCE
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.telemetry.logs import MAX_IDS
 from dagmaster.text_format import format_list, format_rfc3339
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Container, Iterable, Mapping
 
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.model import Job
     from dagmaster.json_types import JsonObject, JsonValue
+    from dagmaster.orchestrator.owned_job import OwnedJob
     from dagmaster.ports.json_text import JsonText
     from dagmaster.ports.turn_records import Command, TaskResult
 
@@ -88,7 +90,9 @@ class PendingEvents:
         self.results.append(result.id)
         event = result_event(result)
         if result.batches is not None and isinstance(event, TaskSucceeded):
-            self.batches[len(self.events)] = [int(number) for number in result.batches.split(",")]
+            numbers = [number for number in map(int, result.batches.split(",")) if number != ADDED_AT_ONCE]
+            if numbers:
+                self.batches[len(self.events)] = numbers
         trail = attempt_trail(result)
         if trail:
             self.trails[len(self.events)] = trail
@@ -144,6 +148,41 @@ class PendingEvents:
         self.events.append(event)
 
 
+def add_results(
+    pending: dict[str, PendingEvents],
+    stored: Iterable[TaskResult],
+    notified: Iterable[TaskResult],
+    jobs: Mapping[str, OwnedJob],
+) -> None:
+    """Add the results of owned jobs."""
+    for result in stored:
+        if result.job_id in jobs:
+            job_events = pending.get(result.job_id)
+            if job_events is None:
+                job_events = pending[result.job_id] = PendingEvents()
+            job_events.add_result(result)
+    for result in notified:
+        owned = jobs.get(result.job_id)
+        if owned is not None and result.node_id in owned.job.nodes:
+            pending.setdefault(result.job_id, PendingEvents()).add_notified(result)
+
+
+def add_commands(pending: dict[str, PendingEvents], commands: Iterable[Command], jobs: Mapping[str, OwnedJob]) -> None:
+    """Add the commands to owned jobs."""
+    for command in commands:
+        owned = jobs.get(command.job_id)
+        if owned is not None:
+            pending.setdefault(command.job_id, PendingEvents()).add_command(command, owned.job)
+
+
+def may_follow_batch(results: Iterable[TaskResult]) -> bool:
+    """Return whether an attempt among these may have added nodes at once: its commands were sent before its result.
+
+    A lost attempt has no report that says so.
+    """
+    return any(result.batches is not None or result.status is AttemptStatus.LOST for result in results)
+
+
 def result_event(result: TaskResult) -> EngineEvent:
     """Return the event of a reported result."""
     node, attempt = result.node_id, result.attempt
@@ -177,7 +216,7 @@ def command_event(job: Job, command: Command) -> EngineEvent:
             return ResumeRequested(tuple(_existing_node(job, node) for node in body.get("nodes", ())))
         case CommandKind.ADD_NODES:
             # Its rows are read before the turn.
-            return NodesAdded(NodeBatch((int(body["batch"]),), ()))
+            return NodesAdded(NodeBatch((int(body["batch"]),), ()), body.get("node"))
         case CommandKind.CHILD_FINISHED:
             return ChildJobFinished(
                 body["node"], body["attempt"], JobStatus(body["status"]), body.get("result"), body.get("error")

@@ -40,10 +40,6 @@ class ResultReader:
         self._delivered.clear()
         self._delivered_before.clear()
 
-    def is_due(self, waiting: Collection[str]) -> bool:
-        """Return whether there are results to read or notified ones."""
-        return "results" in waiting or bool(self._store.notified_results)
-
     async def read(self, waiting: Collection[str], quarantined: Collection[str]) -> list[TaskResult]:
         """Return the stored results, if it is time to read."""
         if "results" not in waiting:
@@ -57,6 +53,8 @@ class ResultReader:
     def take_notified(self) -> list[TaskResult]:
         """Return the notified results that were not delivered yet."""
         inbox = self._store.notified_results
+        if not inbox:
+            return []
         old, older = self._delivered, self._delivered_before
         new = {result.id: result for result in inbox if result.id not in old and result.id not in older}
         inbox.clear()

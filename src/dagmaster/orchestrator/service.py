@@ -26,12 +26,13 @@ from dagmaster.orchestrator.audit_log import to_audit_events
 from dagmaster.orchestrator.child_jobs import ChildJobs
 from dagmaster.orchestrator.drain import Drain
 from dagmaster.orchestrator.graph_cache import GraphCache
-from dagmaster.orchestrator.inbox import PendingEvents
+from dagmaster.orchestrator.inbox import PendingEvents, add_commands, add_results, may_follow_batch
 from dagmaster.orchestrator.owned_job import OwnedJob
 from dagmaster.orchestrator.poll_schedule import PollSchedule, Timing
 from dagmaster.orchestrator.result_reader import PREFETCH_THRESHOLD, ResultReader
 from dagmaster.orchestrator.turn import TurnResult, recover, run_turn
 from dagmaster.orchestrator.turn_commit import redact_secret_inputs, to_commit
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -196,19 +197,15 @@ class Orchestrator:
             if await self._drain.release_jobs(self.jobs or self._quarantined):
                 self._drop_all()
             claimed = "jobs" in waiting and await self._claim(pending)
-            full = False
-            if self._results.is_due(waiting):
-                full = await self._collect_results(waiting, pending)
-            if "commands" in waiting or claimed:
-                await self._collect_commands(pending)
+            more = await self._collect_reported(waiting | {"commands"} if claimed else waiting, pending)
             self._collect_timers(pending)
             if self._to_reload:
                 await self._reload(pending)
             if pending:
                 turn, pending = pending, {}
                 await self._run_turns(turn)
-                if full:
-                    self._wake("results")
+                for kind in more:
+                    self._wake(kind)
                 # Yield to the periodic tasks, and to handlers and displays in the same process.
                 await asyncio.sleep(0)
             if not self.store.wakeup.is_set():
@@ -399,27 +396,26 @@ class Orchestrator:
         self._quarantined[job_id] = (until, type(error).__name__)
         heapq.heappush(self._timers, (until, job_id, ""))
 
-    async def _collect_results(self, waiting: set[str], pending: dict[str, PendingEvents]) -> bool:
-        stored = await self._results.read(waiting, self._quarantined)
-        for result in stored:
-            if result.job_id in self.jobs:
-                job_events = pending.get(result.job_id)
-                if job_events is None:
-                    job_events = pending[result.job_id] = PendingEvents()
-                job_events.add_result(result)
-        notified = self._results.take_notified()
-        for result in notified:
-            owned = self.jobs.get(result.job_id)
-            if owned is not None and result.node_id in owned.job.nodes:
-                pending.setdefault(result.job_id, PendingEvents()).add_notified(result)
-        self.counters["results"] += len(stored) + len(notified)
-        return len(stored) >= PREFETCH_THRESHOLD
+    async def _collect_reported(self, waiting: set[str], pending: dict[str, PendingEvents]) -> list[str]:
+        """Add results and commands to the pending events; return the kinds of which there may be more.
 
-    async def _collect_commands(self, pending: dict[str, PendingEvents]) -> None:
-        for command in await self.store.read_commands(MAX_COMMANDS, self._quarantined):
-            owned = self.jobs.get(command.job_id)
-            if owned is not None:
-                pending.setdefault(command.job_id, PendingEvents()).add_command(command, owned.job)
+        What a task added at once is part of its job before its result counts. The command was sent before the result,
+        so it is there if it is read after the result.
+        """
+        more, commands = [], []
+        stored = await self._results.read(waiting, self._quarantined)
+        if len(stored) >= PREFETCH_THRESHOLD:
+            more.append("results")
+        is_after_batch = may_follow_batch(stored)
+        if is_after_batch or "commands" in waiting:
+            commands = await self.store.read_commands(None if is_after_batch else MAX_COMMANDS, self._quarantined)
+            more += ["commands"] if len(commands) == MAX_COMMANDS else []
+        notified = self._results.take_notified()
+        self.counters["results"] += len(stored) + len(notified)
+        add_commands(pending, [command for command in commands if command.kind == CommandKind.ADD_NODES], self.jobs)
+        add_results(pending, stored, notified, self.jobs)
+        add_commands(pending, [command for command in commands if command.kind != CommandKind.ADD_NODES], self.jobs)
+        return more
 
     def _collect_timers(self, pending: dict[str, PendingEvents]) -> None:
         now = self.store.clock.now()

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from dagmaster.json_types import JsonObject
+
+ADDED_AT_ONCE: Final = 0
+"""Stands among the batches of a task for one that it added at once: a command was sent before the task's result."""
 
 
 class MemberKind(StrEnum):

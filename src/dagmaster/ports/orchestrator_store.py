@@ -67,7 +67,7 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read task results of owned jobs, but not of quarantined ones. They stay until a turn commits them."""
 
-    async def read_commands(self, limit: int, quarantined: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
         """Read commands to owned jobs, but not to quarantined ones. They stay until a turn commits them."""
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:

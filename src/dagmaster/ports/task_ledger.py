@@ -40,6 +40,8 @@ class TaskReport:
     """Whether the attempt saved checkpoints: they are stored with its progress, and read with the result."""
     added_rows: Callable[[int], BatchRows] | None = None
     """Nodes that the attempt added to its job, by the number of their batch: they are stored with the report."""
+    added_at_once: bool = False
+    """Whether the attempt added nodes at once: the row of the result says that commands have to be read before it."""
     running_seconds: float | None = None
     """How long its handler ran; None if it never started."""
     returns_to_queue: bool = False

@@ -37,7 +37,7 @@ class TaskResult:
     checkpoints: str | None = None
     """The progress of an attempt that saved checkpoints, as JSON: the last `checkpoints`, the `checkpoint_count`."""
     batches: str | None = None
-    """The numbers of the batches of nodes that the attempt added, with commas."""
+    """The numbers of the batches of nodes that the attempt added, with commas; `ADDED_AT_ONCE` for each at once."""
 
     @property
     def content(self) -> tuple[Any, ...]:

@@ -70,18 +70,12 @@ def _check_batches(job: StoredJob) -> None:
         if batch.key is not None and batch.key[:2] in calls:
             violate(f"job {job.new.id}: call {batch.key[1]} of {batch.key[0]} added nodes twice")
         if batch.is_rejected:
-            # A later attempt may make the call again.
-            continue
+            violate(f"job {job.new.id}: batch {batch.number}, which was added at once by {batch.key}, was rejected")
         if batch.key is not None:
             calls.add(batch.key[:2])
         if batch.accepted_order is None:
             violate(f"job {job.new.id} completed without batch {batch.number}, which was stored")
-    added = {
-        record.node_id
-        for batch in written
-        if not batch.is_rejected
-        for record in (batch.rows.nodes if batch.rows else ())
-    }
+    added = {record.node_id for batch in written for record in (batch.rows.nodes if batch.rows else ())}
     for node_id in added - job.nodes.keys():
         violate(f"job {job.new.id} completed, and node {node_id}, which was added, never ran")
 

@@ -40,7 +40,9 @@ ATTEMPT_STATUSES: Final = {status.value: status for status in AttemptStatus}
 def fits_notification(reports: Sequence[TaskReport]) -> bool:
     """Return whether reports are small enough for a notification, and have nothing that only the table has."""
     is_small = len(reports) <= MAX_REPORTS and sum(map(_size, reports)) <= MAX_CHARACTERS
-    return is_small and not any(report.has_checkpoints or report.added_rows is not None for report in reports)
+    return is_small and not any(
+        report.has_checkpoints or report.added_at_once or report.added_rows is not None for report in reports
+    )
 
 
 def _size(report: TaskReport) -> int:

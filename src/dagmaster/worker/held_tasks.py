@@ -32,6 +32,8 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         self._has_processes = processes is not None
         self.process_bound: frozenset[str] = frozenset()
         """The handlers that run in processes."""
+        self.growing: set[str] = set()
+        """Those that added nodes at once to their job."""
         self.observer: TaskMetrics | None = None
 
     @property
@@ -74,6 +76,7 @@ class HeldTasks(dict[str, "ClaimedTask"]):
     def remove(self, report: TaskReport) -> ClaimedTask | None:
         """Drop a task that was reported; return it, if it was held."""
         task = self.pop(report.task_id, None)
+        self.growing.discard(report.task_id)
         if task is not None:
             count = PrefetchBudget.release if report.status == _RELEASED else PrefetchBudget.finish
             count(self._budget)

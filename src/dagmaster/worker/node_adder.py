@@ -68,6 +68,7 @@ class NodeAdder:
         if reserved is None:
             raise NodesRejected("the task is not held by this worker any more")
         if not reserved.is_written:
+            self._held.growing.add(task.task_id)
             rows = part.to_rows(reserved.number)
             await self._journal.add_batch(task.task_id, token, reserved.number, rows)
         # Also after a lost answer: the rows of the batch say which ids count.

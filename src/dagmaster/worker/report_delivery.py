@@ -87,6 +87,7 @@ class ReportDelivery:
                 for report in reports:
                     held = self._held.get(report.task_id)
                     report.token = report.token if held is None else held.token
+                    report.added_at_once = report.task_id in self._held.growing
                 if self._flush.is_due():
                     await self._flush.run_once({report.task_id for report in reports})
                 accepted = await deliver_reports(self._ledger, reports)

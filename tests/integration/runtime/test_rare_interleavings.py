@@ -11,10 +11,14 @@ import pytest
 
 from dagmaster import HandlerContext
 from dagmaster.application.submission import Submission
+from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import DatabaseUnavailable, StatementFailed, SubmissionRejected
 from dagmaster.orchestrator import service
+from dagmaster.orchestrator.poll_schedule import PollSchedule
+from dagmaster.ports.added_nodes import MemberKind
+from dagmaster.snowflakes import TASK_IDS
 from tests.integration.runtime.runtime_world import Gate, read
 
 if TYPE_CHECKING:
@@ -284,3 +288,37 @@ async def test_many_submits_of_one_key_at_once_are_one_job(world: World):
     assert len(jobs) == 1
     await world.start()
     assert (await world.finished(jobs.pop())).status == "COMPLETED"
+
+
+async def test_what_a_task_adds_at_once_is_read_before_its_result_although_the_notification_was_lost(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    @handler("grow", queue="q")
+    async def grow(ctx: HandlerContext) -> dict[str, Any]:
+        # `b` waits for it. It would start with the success of this task.
+        new = TaskPart(TASK_IDS.new(), "extra", {"handler": "echo", "queue": "q"}, "extra")
+        edge = (MemberKind.TASK, new.id, MemberKind.TASK, 1)
+        await asyncio.wrap_future(ctx.add_nodes_at_once(GraphPart([new], [], [edge], {1: "b"})))
+        return {}
+
+    due = PollSchedule.due
+    monkeypatch.setattr(PollSchedule, "due", lambda schedule: due(schedule) - {"commands"})
+    world.handlers.append(grow)
+    report = await world.run("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    assert report.status == "COMPLETED"
+    assert {node: report.nodes[node]["status"] for node in ("extra", "b")} == {"extra": "COMPLETED", "b": "COMPLETED"}
+
+
+async def test_commands_beyond_those_of_one_read_wait_for_no_poll(world: World, monkeypatch: pytest.MonkeyPatch):
+    init = PollSchedule.__init__
+    monkeypatch.setattr(PollSchedule, "__init__", lambda schedule, store, _: init(schedule, store, 3600.0))
+    monkeypatch.setattr(service, "MAX_COMMANDS", 1)
+    nodes = ", ".join(f"n{number}: {{type: approval, message: '?'}}" for number in range(6))
+    job_id = await world.submit(f"{{name: asks, nodes: {{{nodes}}}}}")
+    owner = await world.orchestrator()
+    await world.until("SELECT count(*) = 6 FROM dag_node_states WHERE job_id = $1 AND status = 'WAITING'", int(job_id))
+    await world.stop(owner)
+    for number in range(6):
+        await world.send(job_id, "approve", node=f"n{number}")
+    await world.orchestrator()
+    assert (await world.finished(job_id)).status == "COMPLETED"

@@ -230,7 +230,7 @@ class Proof:
             ev.ResolutionFailed(None, "outputs", "missing"),
         ]
         batch = None if self.is_over else self.batch(chance)
-        options += [] if batch is None else [ev.NodesAdded(batch)] * 3
+        options += [] if batch is None else [ev.NodesAdded(batch), ev.NodesAdded(batch, node.id), ev.NodesAdded(batch)]
         if not is_dormant(node):
             options.append(ev.ValuesLoaded(node.id, self.driver.scope(node.id)))
         options.append(ev.ResolutionFailed(node.id, "params", "missing"))

@@ -301,7 +301,7 @@ class Reference:
     # ── Nodes that are added ──
 
     def on_nodes_added(self, event: ev.NodesAdded) -> None:
-        if self.ending or not self.add(event.batch):
+        if (self.ending and event.node is None) or not self.add(event.batch):
             self.ignore()
 
     def add(self, batch: NodeBatch) -> bool:

@@ -283,6 +283,20 @@ def test_nodes_that_a_task_adds_while_its_job_is_cancelled_are_cancelled():
     assert (driver.status("b"), driver.job.status) == ("CANCELLED", "CANCELLED")
 
 
+def test_nodes_that_a_running_task_adds_at_once_to_a_cancelled_job_run_after_a_resume():
+    driver = a_started_job(a="")
+    driver.cancel()
+    added = batch(b="a")
+    assert "the job is ending" in refusal(driver, b="a")
+    added.node = "a"
+    driver.apply(added)
+    assert driver.status("b") == "CANCELLED"
+    # It did not notice the cancel. A resume does not run it again.
+    driver.succeed("a")
+    driver.resume()
+    assert driver.statuses() == {"a": "COMPLETED", "b": "DISPATCHED"}
+
+
 def test_a_resume_runs_added_nodes_that_failed():
     driver = a_started_job(clean=group(), a=member("clean"), load="clean")
     succeed_with(driver, "a", b=member("clean"))

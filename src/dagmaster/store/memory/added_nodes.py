@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import PlacedNode, Reservation, StoredBatch
+from dagmaster.ports.added_nodes import ADDED_AT_ONCE, PlacedNode, Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.task_ids import id_in_use
 
@@ -154,6 +154,7 @@ class MemoryTaskNodes:
             check_ids(database, rows)
         if not write(database.jobs[task.job_id], number, rows):
             return False
+        task.batches = (*task.batches, ADDED_AT_ONCE)
         body = json.dumps({"batch": number, "node": task.node_id})
         database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
         return True

@@ -202,7 +202,7 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         results = [stored.result for _, stored in sorted(self._database.results.items())]
         return [result for result in results if result.job_id in job_ids and result.id > after][:limit]
 
-    async def read_commands(self, limit: int, quarantined: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
         """Read commands to owned jobs, but not to quarantined ones."""
         job_ids = {job.new.id for job in self._owned()} - set(quarantined)
         commands = [command for _, command in sorted(self._database.inbox.items())]

@@ -9,6 +9,7 @@ from asyncpg.exceptions import UniqueViolationError
 
 from dagmaster.errors import DatabaseUnavailable, NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import (
+    ADDED_AT_ONCE,
     DependencyRecord,
     GroupRecord,
     MemberKind,
@@ -188,7 +189,8 @@ class PostgresTaskNodes:
             sent = await self._journal.copy_in_transaction(
                 [(SQL["mark_written"], params)],
                 copies_of(job_id, number, rows),
-                [(SQL["send_task_batch"], params)],
+                # In one transaction: whoever sees the result of the task sees the command, too.
+                [(SQL["send_task_batch"], params), (SQL["stage_batch"], {**params, "number": ADDED_AT_ONCE})],
                 is_flushed=True,
             )
         return bool(sent)

@@ -186,7 +186,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined)), "after": after}
         return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], params)]
 
-    async def read_commands(self, limit: int, quarantined: Collection[str] = ()) -> list[Command]:
+    async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
         """Read commands to owned jobs, but not to quarantined ones."""
         params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined))}
         return [_command(row) for row in await self._reads.fetch(_SQL["read_commands"], params)]

@@ -53,7 +53,7 @@ SELECT id, 1, clock(), clock(), 1 FROM dag_jobs WHERE id = :job_id
 RETURNING number
 
 -- name: stage_batch
--- A batch is accepted with the success of the task that added it.
+-- A batch is accepted with the success of the task that added it. Number 0 stands for one that is accepted by a command.
 UPDATE dag_task_queue SET batches = array_append(coalesce(batches, '{}'), :number::integer)
 WHERE task_id = :task_id AND lease_token = :token
 RETURNING task_id
