@@ -68,15 +68,17 @@ def _are_successful(nodes: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(2_027, id="a resume that arrives while its job finishes is not left behind"),
-        pytest.param(11_725, id="a task of an attempt after the one that completed in the same turn is stopped"),
+        pytest.param(43, id="a resume that arrives while its job finishes is not left behind"),
+        pytest.param(1_765, id="a task of an attempt after the one that completed in the same turn is stopped"),
     ],
 )
 def test_a_resume_right_after_a_cancel(seed: int) -> None:
+    # A change of timing changes the schedules of all seeds: break what these guard (`PollSchedule.on_finish`, `to_commit`)
+    # and look for others.
     assert simulate(seed, restarted()).violation is None
 
 
-def test_nodes_that_were_rejected_by_a_cancel_are_added_after_a_resume() -> None:
+def test_nodes_that_are_added_while_a_job_is_cancelled_run_after_a_resume() -> None:
     assert simulate(14_685, commanded(14_685)).violation is None
 
 

@@ -85,7 +85,8 @@ class SimulatedLoop:
         self._ready: list[Host] = []
         self.hosts: list[Host] = []
         self._calls = 0
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._next_removal = 50
         self.problems: list[str] = []
 
     # ── Time and callbacks ──
@@ -200,7 +201,7 @@ class SimulatedLoop:
         set_running_loop(self._loop)
         try:
             for _ in range(20):
-                left = [task for task in self.tasks if not task.done()]
+                left = [task for task in self._tasks if not task.done()]
                 if not left:
                     return
                 for task in left:
@@ -226,8 +227,10 @@ class SimulatedLoop:
     ) -> asyncio.Task[Any]:
         """Create a task of this loop. It is referenced until it is done: tasks of dead hosts must not be collected."""
         task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        if len(self._tasks) >= self._next_removal:
+            self._tasks = [task for task in self._tasks if not task.done()]
+            self._next_removal = 2 * len(self._tasks) + 50
+        self._tasks.append(task)
         return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import pickle
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.clocks import SystemClock
@@ -326,10 +327,11 @@ class RemoteStore:
         self.store = store
         self.oracle = oracle
         self._network = network
+        self._class: Any = type(store)
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.store, name)
-        if not callable(attribute) or not asyncio.iscoroutinefunction(attribute):
+        if not _is_operation(self._class, name):
             return attribute
 
         async def call(*args: Any, **options: Any) -> Any:
@@ -337,6 +339,11 @@ class RemoteStore:
 
         self.__dict__[name] = call
         return call
+
+
+@cache
+def _is_operation(store_class: type, name: str) -> bool:
+    return asyncio.iscoroutinefunction(getattr(store_class, name, None))
 
 
 def _snapshot(store: Any) -> Any:

@@ -47,9 +47,10 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS: Final = 3.0
 WORKER_LEASE_SECONDS: Final = 3.0
-POLL_SECONDS: Final = 2.5
-SCAN_SECONDS: Final = 2.0
-"""Nine of ten operations of a schedule are polls and scans that find nothing: at 1 s, a third more (2026-11)."""
+POLL_SECONDS: Final = 4.0
+SCAN_SECONDS: Final = 4.0
+"""Most operations of a schedule are polls and scans that find nothing: a fifth more of them at half of this (2026-11).
+"""
 
 STORM_SECONDS: Final = 25.0
 CALM_SECONDS: Final = 600.0
@@ -242,7 +243,7 @@ class World:
                 end = self._last_timer() + seconds
                 if self._loop.time() >= end:
                     return False
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
         return True
 
     def _last_timer(self) -> float:
