@@ -70,10 +70,6 @@ nodes:
 """
 
 
-def output(node: str) -> ValueKey:
-    return ValueKey(ValueKind.OUTPUT, node)
-
-
 # ── Rows ──
 
 
@@ -108,12 +104,11 @@ async def test_the_values_of_a_job_are_loaded_by_kind(world):
     await played.work({"outer__0__0": "A", "outer__0__1": {"x": 1}, "outer__1__0": None})
     outer, inner = ValueKey(ValueKind.OUTPUTS, "outer"), ValueKey(ValueKind.OUTPUTS, "outer__0")
     items, cells = ValueKey(ValueKind.ITEMS, "outer"), ValueKey(ValueKind.ITEMS, "outer__1")
-    missing = {output("last"), output("nope"), ValueKey(ValueKind.ITEMS, "plan")}
-    keys = {output("plan"), output("outer__1__0"), outer, inner, items, cells, *missing}
+    outputs = await played.orchestrator.load_outputs(played.job_id, {"plan", "outer__1__0", "last", "nope"})
+    assert outputs == {"plan": {"rows": [["a", "b"], ["c"]]}, "outer__1__0": None}
+    keys = {outer, inner, items, cells, ValueKey(ValueKind.ITEMS, "plan")}
     result = await played.orchestrator.load(played.job_id, keys)
     assert result == {
-        output("plan"): {"rows": [["a", "b"], ["c"]]},
-        output("outer__1__0"): None,
         outer: [["A", {"x": 1}], [None]],
         inner: ["A", {"x": 1}],
         items: [["a", "b"], ["c"]],
@@ -208,12 +203,12 @@ async def test_an_open_node_has_no_output_any_more(world):
     )
     await played.work({"a": 1})
     await played.work({"b": PermanentError("no")})
-    assert await reopened(played) == {output("a"): 1}
+    assert await reopened(played) == {"a": 1}
     await played.turn(ResumeRequested(("a",)))
     await played.check_rows()
-    assert await played.orchestrator.load(played.job_id, [output("a"), output("b")]) == {}
+    assert await played.orchestrator.load_outputs(played.job_id, ["a", "b"]) == {}
     await played.work({"a": 2})
-    assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): 2}
+    assert await played.orchestrator.load_outputs(played.job_id, ["a"]) == {"a": 2}
 
 
 async def test_a_node_that_completed_and_is_opened_again_starts_without_its_checkpoint(world):
@@ -240,13 +235,13 @@ async def test_a_node_that_completed_and_is_opened_again_starts_without_its_chec
     assert (other.node_id, json.loads(other.checkpoint or "null")["phase"]) == ("b", "half")
 
 
-async def reopened(played: Played) -> dict[ValueKey, object]:
+async def reopened(played: Played) -> dict[str, object]:
     """Own the job again, which is over."""
     client = await played.world.client()
     await client.send(played.job_id, CommandKind.RESUME, {}, "")
     (claimed,) = await played.orchestrator.claim(10)
     played.held.epoch, played.held.event_seq = claimed.epoch, claimed.event_seq
-    return dict(await played.orchestrator.load(played.job_id, [output("a"), output("b")]))
+    return dict(await played.orchestrator.load_outputs(played.job_id, ["a", "b"]))
 
 
 async def test_an_output_that_is_a_blob_is_read_from_it(world):
@@ -260,7 +255,7 @@ async def test_an_output_that_is_a_blob_is_read_from_it(world):
         [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(ref="a/blob"))]
     )
     await played.gather()
-    assert await played.orchestrator.load(played.job_id, [output("a")]) == {output("a"): large}
+    assert await played.orchestrator.load_outputs(played.job_id, ["a"]) == {"a": large}
     assert await played.orchestrator.resolve_value(JsonText(ref="a/blob")) == large
     assert await played.orchestrator.blob_bytes(played.job_id, ["a", "b", "none"]) == len(large) + 2
     reported = [JsonText(ref="a/blob"), JsonText("[1]"), JsonText(ref="gone")]

@@ -372,8 +372,8 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
     """Read what a turn reads, and what a resume reads."""
     store: Any = played.orchestrator
     nodes = [f"f__{index}" for index in range(BATCH)]
-    keys = {ValueKey(ValueKind.OUTPUTS, "f"), ValueKey(ValueKind.ITEMS, "f")}
-    await store.load(played.job_id, keys | {ValueKey(ValueKind.OUTPUT, node) for node in nodes})
+    await store.load(played.job_id, {ValueKey(ValueKind.OUTPUTS, "f"), ValueKey(ValueKind.ITEMS, "f")})
+    await store.load_outputs(played.job_id, nodes)
     assert await store.blob_bytes(played.job_id, nodes) == 0
     await world._admin.execute("UPDATE dag_node_states SET fingerprint = 'x' WHERE job_id = $1", int(played.job_id))
     source = await store.load_source_job(played.job_id)

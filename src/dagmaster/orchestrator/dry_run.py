@@ -100,17 +100,19 @@ class _DryRunValues:
         self._outputs.update(turn.outputs)
         self._sources.update(turn.sources)
 
+    async def load_outputs(self, _job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Return the outputs that exist."""
+        return {node_id: await self._output(node_id) for node_id in node_ids if node_id in self._outputs}
+
     async def load(self, _job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Return the values that exist."""
+        """Return the values of fan-outs that exist."""
         values: dict[ValueKey, JsonValue] = {}
         for key in keys:
             if key.kind is ValueKind.ITEMS:
                 if key.node in self._sources:
                     values[key] = self._sources[key.node]
-            elif key.kind is ValueKind.OUTPUTS:
+            else:
                 values[key] = await self._child_outputs(key.node)
-            elif key.node in self._outputs:
-                values[key] = await self._output(key.node)
         return values
 
     async def resolve_value(self, value: JsonText) -> Any:

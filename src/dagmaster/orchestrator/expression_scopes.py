@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.node_values import ValueKey, ValueKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from dagmaster.json_types import JsonObject, JsonValue
 
     Ref = tuple[str | int, ...]
-
-
-# Looked up: a node that collects 100,000 results refers to each.
-_KINDS: Final[dict[str | int, ValueKind]] = {kind.value: kind for kind in (ValueKind.OUTPUT, ValueKind.OUTPUTS)}
 
 
 class ExpressionScopes:
@@ -27,34 +23,31 @@ class ExpressionScopes:
         self.job = job
         self.inputs = inputs
         self.env = env
+        self.outputs: dict[str, Any] = {}
+        """The loaded outputs of nodes."""
         self.loaded: dict[ValueKey, Any] = {}
+        """The loaded values of fan-outs."""
         self._shared: dict[tuple[str | None, tuple[Ref, ...]], JsonObject] = {}
 
-    def missing_keys(self, node: Node | None, refs: Iterable[Ref]) -> Iterator[ValueKey]:
-        """Yield the keys of the values that these references need and that are not loaded yet."""
-        loaded = self.loaded
+    @staticmethod
+    def add_needed(node: Node | None, refs: Iterable[Ref], outputs: set[str], keys: set[ValueKey]) -> None:
+        """Add the nodes whose output these references need, and the keys of other values."""
         for ref in refs:
-            key: ValueKey | None
-            if ref[0] == "nodes" and ref[2] == "output":
-                # Without a call: a node that collects 100,000 results refers to each.
-                key = ValueKey(ValueKind.OUTPUT, str(ref[1]))
-            else:
-                key = self._key(node, ref)
-            if key is not None and key not in loaded:
-                yield key
-
-    def _key(self, node: Node | None, ref: Ref) -> ValueKey | None:
-        root = ref[0]
-        if root == "nodes":
-            kind = _KINDS.get(ref[2])
-            return None if kind is None else ValueKey(kind, str(ref[1]))
-        if root == "upstream" and ref[1] == "output" and node is not None:
-            source = node.top.upstream
-            return None if source is None else ValueKey(ValueKind.OUTPUT, source)
-        if root in ("item", "outer") and ref[-1] == "item" and node is not None:
-            child = _ancestor(node, len(ref) - 1)
-            return None if child.parent is None else ValueKey(ValueKind.ITEMS, child.parent.id)
-        return None
+            root = ref[0]
+            if root == "nodes":
+                if ref[2] == "output":
+                    outputs.add(ref[1])  # type: ignore[arg-type]
+                elif ref[2] == "outputs":
+                    keys.add(ValueKey(ValueKind.OUTPUTS, str(ref[1])))
+            elif node is None:
+                continue
+            elif root == "upstream" and ref[1] == "output":
+                if node.top.upstream is not None:
+                    outputs.add(node.top.upstream)
+            elif root in ("item", "outer") and ref[-1] == "item":
+                child = _ancestor(node, len(ref) - 1)
+                if child.parent is not None:
+                    keys.add(ValueKey(ValueKind.ITEMS, child.parent.id))
 
     def scope(self, node: Node | None, refs: tuple[Ref, ...]) -> JsonObject:
         """Return the scope of these references. Missing values are left out: the expression reports them."""
@@ -69,22 +62,25 @@ class ExpressionScopes:
 
     def clear(self) -> None:
         """Drop every value: they are valid for one turn."""
+        self.outputs.clear()
         self.loaded.clear()
         self._shared.clear()
 
     def _share(self, top: Node | None, refs: tuple[Ref, ...]) -> JsonObject:
         scope: dict[str, Any] = {"inputs": self.inputs, "env": self.env, "job": {"id": self.job.id}}
-        nodes: dict[str, JsonObject] = {}
-        states, loaded = self.job.nodes, self.loaded
+        nodes: dict[str, dict[str, Any]] = {}
+        states, outputs = self.job.nodes, self.outputs
         for ref in refs:
-            if ref[0] == "nodes" and ref[2] == "output":
-                name = str(ref[1])
-                key, into = ValueKey(ValueKind.OUTPUT, name), nodes.setdefault(name, {})
-                if key in loaded and states[name].status is NodeStatus.COMPLETED:
-                    into["output"] = loaded[key]
-            elif ref[0] == "nodes":
-                name, field = str(ref[1]), str(ref[2])
-                self._put(nodes.setdefault(name, {}), self.job.nodes[name], field)
+            if ref[0] == "nodes":
+                name: str = ref[1]  # type: ignore[assignment]
+                into = nodes.get(name)
+                if into is None:
+                    into = nodes[name] = {}
+                if ref[2] != "output":
+                    self._put(into, states[name], str(ref[2]))
+                # Without a call: a node that collects 100,000 results refers to each.
+                elif name in outputs and states[name].status is NodeStatus.COMPLETED:
+                    into["output"] = outputs[name]
             elif ref[0] == "upstream" and top is not None and top.upstream is not None:
                 self._put(scope.setdefault("upstream", {}), self.job.nodes[top.upstream], str(ref[1]))
         if nodes:
@@ -98,10 +94,13 @@ class ExpressionScopes:
             into["error"] = node.error
         elif field == "failed":
             into["failed"] = failed_children(node)
-        elif node.status is NodeStatus.COMPLETED:
-            key = ValueKey(_KINDS[field], node.id)
-            if key in self.loaded:
-                into[field] = self.loaded[key]
+        elif node.status is not NodeStatus.COMPLETED:
+            return
+        elif field == "output":
+            if node.id in self.outputs:
+                into[field] = self.outputs[node.id]
+        elif (key := ValueKey(ValueKind.OUTPUTS, node.id)) in self.loaded:
+            into[field] = self.loaded[key]
 
     def _of_child(self, node: Node, refs: tuple[Ref, ...]) -> JsonObject:
         scope: dict[str, Any] = {}

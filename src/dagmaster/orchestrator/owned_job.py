@@ -131,8 +131,12 @@ class CachedValues:
         self._owned = owned
         self._store = store
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Return the outputs that exist."""
+        return await self._store.load_outputs(job_id, node_ids)
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Return the values that exist."""
+        """Return the values of fan-outs that exist."""
         sources = self._owned.sources
         values: dict[ValueKey, JsonValue] = {
             key: sources[key.node] for key in keys if key.kind is ValueKind.ITEMS and key.node in sources

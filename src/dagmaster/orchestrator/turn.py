@@ -305,22 +305,27 @@ class _Turn:
         return loadable
 
     async def _load(self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]) -> None:
-        nodes = self.job.nodes
-        keys = {
-            key
-            for need in needs
-            for key in self.scopes.missing_keys(None if need.node is None else nodes[need.node], need.refs)
-        }
+        nodes, scopes, values = self.job.nodes, self.scopes, self.values
+        outputs: set[str] = set()
+        keys: set[ValueKey] = set()
+        for need in needs:
+            scopes.add_needed(None if need.node is None else nodes[need.node], need.refs, outputs, keys)
         for decision in unresolved:
-            keys.update(self.scopes.missing_keys(nodes[decision.node], _template(decision).refs))
+            scopes.add_needed(nodes[decision.node], _template(decision).refs, outputs, keys)
+        outputs = {node_id for node_id in outputs if node_id not in scopes.outputs}
+        keys = {key for key in keys if key not in scopes.loaded}
         # Outputs of this turn are not stored yet.
-        fresh = {ValueKind.OUTPUT: self.result.outputs, ValueKind.ITEMS: self.result.sources, ValueKind.OUTPUTS: {}}
-        unstored = [key for key in keys if key.node in fresh[key.kind]]
-        self.scopes.loaded.update({key: await self._resolve_value(fresh[key.kind][key.node]) for key in unstored})
-        missing = keys.difference(unstored)
-        if missing:
-            self.scopes.loaded.update(await self.values.load(self.job.id, missing))
-        await self._add_fresh_outputs(missing)
+        fresh = outputs & self.result.outputs.keys()
+        scopes.outputs.update({node_id: await self._resolve_value(self.result.outputs[node_id]) for node_id in fresh})
+        outputs -= fresh
+        if outputs:
+            scopes.outputs.update(await values.load_outputs(self.job.id, outputs))
+        sources = {key: self.result.sources[key.node] for key in keys if _is_fresh_source(key, self.result)}
+        scopes.loaded.update(sources)
+        keys -= sources.keys()
+        if keys:
+            scopes.loaded.update(await values.load(self.job.id, keys))
+        await self._add_fresh_outputs(keys)
 
     async def _add_fresh_outputs(self, keys: Iterable[ValueKey]) -> None:
         """Add the outputs of children that completed in this turn to the outputs of fan-outs."""
@@ -367,6 +372,10 @@ class _Turn:
             self._start(request)
         else:
             self.reusable[node.id] = (source, request)
+
+
+def _is_fresh_source(key: ValueKey, result: TurnResult) -> bool:
+    return key.kind is ValueKind.ITEMS and key.node in result.sources
 
 
 def _find_reusable(reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:

@@ -15,16 +15,12 @@ if TYPE_CHECKING:
 class ValueKind(StrEnum):
     """The kinds of values."""
 
-    OUTPUT = "output"
     OUTPUTS = "outputs"
     ITEMS = "items"
 
-    # That of the text: an enum is hashed in Python, and each key of 100,000 values is hashed several times.
-    __hash__ = str.__hash__
-
 
 class ValueKey(NamedTuple):
-    """One value: the output of a node, the outputs of a fan-out's children, or the items of its frozen source."""
+    """A value of a fan-out: the outputs of its children, or the items of its frozen source."""
 
     kind: ValueKind
     node: str
@@ -33,8 +29,11 @@ class ValueKey(NamedTuple):
 class Values(Protocol):
     """Loads many values of a job at once."""
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Return the stored outputs of completed nodes by node; missing ones are left out."""
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Return the stored values; missing ones are left out.
+        """Return the stored values of fan-outs; missing ones are left out.
 
         Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
         lists of lists.

@@ -76,8 +76,11 @@ class OrchestratorStore(ReusableResults, Protocol):
         The others are unchanged: they are not owned any more, or a notified result of them is not stored.
         """
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Load outputs: see `ports.node_values.Values`."""
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Load values: see `ports.node_values.Values`."""
+        """Load values of fan-outs."""
 
     async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
         """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""

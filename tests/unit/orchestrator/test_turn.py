@@ -25,6 +25,10 @@ class Desk:
         self.store.add(self.job)
         self.loads: list[set[Any]] = []
 
+    async def load_outputs(self, job_id: str, node_ids: Any) -> Any:
+        self.loads.append(set(node_ids))
+        return await self.store.load_outputs(job_id, node_ids)
+
     async def load(self, job_id: str, keys: Any) -> Any:
         self.loads.append(set(keys))
         return await self.store.load(job_id, keys)

@@ -63,14 +63,17 @@ class TurnRows:
         stored = self.jobs[job_id]
         return Job.rebuild(stored.graph, stored.row, stored.nodes.values())
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, Any]:
+        """Return the outputs that are there."""
+        outputs = self.jobs[job_id].outputs
+        return {node_id: outputs[node_id] for node_id in node_ids if node_id in outputs}
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, Any]:
-        """Return the values that are there."""
+        """Return the values of fan-outs that are there."""
         stored = self.jobs[job_id]
         values: dict[ValueKey, Any] = {}
         for key in keys:
-            if key.kind is ValueKind.OUTPUT and key.node in stored.outputs:
-                values[key] = stored.outputs[key.node]
-            elif key.kind is ValueKind.ITEMS and key.node in stored.sources:
+            if key.kind is ValueKind.ITEMS and key.node in stored.sources:
                 values[key] = stored.sources[key.node]
             elif key.kind is ValueKind.OUTPUTS:
                 values[key] = self._outputs(stored, key.node)

@@ -214,20 +214,26 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     # ── Values ──
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Load the outputs of completed nodes."""
+        stored = self._database.jobs[job_id].nodes
+        nodes = [stored[node_id] for node_id in node_ids if node_id in stored]
+        return {
+            node.row.id: None if node.output is None else await self.resolve_value(node.output)
+            for node in nodes
+            if node.row.status is NodeStatus.COMPLETED
+        }
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Load values."""
+        """Load values of fan-outs."""
         job = self._database.jobs[job_id]
         values: dict[ValueKey, Any] = {}
         for key in keys:
             node = job.nodes.get(key.node)
             if key.kind is ValueKind.OUTPUTS:
                 values[key] = await self._outputs(job, key.node)
-            elif node is None:
-                continue
-            elif key.kind is ValueKind.ITEMS and node.source is not None:
+            elif node is not None and node.source is not None:
                 values[key] = json.loads(node.source)
-            elif key.kind is ValueKind.OUTPUT and node.row.status is NodeStatus.COMPLETED:
-                values[key] = None if node.output is None else await self.resolve_value(node.output)
         return values
 
     async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:

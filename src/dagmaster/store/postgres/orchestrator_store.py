@@ -201,16 +201,18 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     # ── Values ──
 
+    async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
+        """Load the outputs of completed nodes."""
+        rows = await self._turns.fetch(_SQL["load_outputs"], {"job_id": int(job_id), "node_ids": list(node_ids)})
+        return {
+            node_id: read_json(output) if ref is None else await self.resolve_value(JsonText(output, ref))
+            for node_id, output, ref in rows
+        }
+
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
-        """Load values, with one statement for each kind."""
+        """Load values of fan-outs."""
         values: dict[ValueKey, Any] = {}
         number = int(job_id)
-        outputs = [key.node for key in keys if key.kind is ValueKind.OUTPUT]
-        if outputs:
-            rows = await self._turns.fetch(_SQL["load_outputs"], {"job_id": number, "node_ids": outputs})
-            for node_id, output, ref in rows:
-                value = read_json(output) if ref is None else await self.resolve_value(JsonText(output, ref))
-                values[ValueKey(ValueKind.OUTPUT, node_id)] = value
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
             for row in await self._turns.fetch(_SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}):
