@@ -20,6 +20,7 @@ from dagmaster.ports.added_nodes import (
 )
 from dagmaster.ports.json_text import JsonText
 from dagmaster.ports.task_ledger import TaskReport
+from dagmaster.store.postgres import added_nodes
 from dagmaster.store.result_notifications import fits_notification
 from dagmaster.worker.report_delivery import mark_rejected
 from tests.conformance.jobs import Scene, a_job, a_turn
@@ -144,6 +145,19 @@ async def test_an_accepted_batch_is_loaded_with_its_job_in_the_order_of_acceptan
     (claimed,) = await scene.orchestrator.load_owned([scene.job_id])
     assert [(batch.number, batch.accepted_order) for batch in claimed.batches] == [(2, 1), (1, 2)]
     assert [node.node_id for node in claimed.batches[1].nodes] == ["n1_0", "n1_1"]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 100])
+async def test_the_nodes_of_many_batches_are_read_in_parts(world, limit, monkeypatch):
+    monkeypatch.setattr(added_nodes, "_NODES_AT_ONCE", limit)
+    scene, worker, task = await a_held_task(world)
+    batches = {}
+    for number in (1, 2, 3):
+        await worker.reserve_batch(task.task_id, task.token, KEY._replace(call_number=number))
+        batches[number] = some_rows(world, number)
+        await worker.add_batch(task.task_id, task.token, number, batches[number])
+    loaded = await scene.orchestrator.load_batches(scene.job_id, [1, 3])
+    assert {batch.number: list(batch.nodes) for batch in loaded} == {n: list(batches[n].nodes) for n in (1, 3)}
 
 
 async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_repeats_it(world):

