@@ -345,6 +345,11 @@ async def a_context(url: str | None = None, key: str | None = None) -> AsyncIter
         await own.close()
 
 
+def lasting(context: OrchContext) -> OrchContext | None:
+    """Return the context if it is the one around this code; None if it was made for one call."""
+    return context if context is current_orch_context() else None
+
+
 async def create_job(
     name: str, entry: Any, *, idempotency_key: str | None = None, url: str | None = None, key: str | None = None
 ) -> Job:

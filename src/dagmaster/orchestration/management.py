@@ -16,7 +16,7 @@ from dagmaster.authoring.python.graph_items import Task
 from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.orchestration.backends import current_user
-from dagmaster.orchestration.context import a_context
+from dagmaster.orchestration.context import a_context, lasting
 from dagmaster.orchestration.job import Job, to_datetime
 from dagmaster.ports.read_records import JobFilter
 from dagmaster.text_format import format_error
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dagmaster.application.views.graph_tasks import GraphTaskView
-    from dagmaster.orchestration.backends import Backend
+    from dagmaster.orchestration.context import OrchContext
 
 TaskStatus = NodeStatus
 """The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED, FAILED, …"""
@@ -63,7 +63,7 @@ class TaskInfo:
 async def get_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Return a job; raise `JobNotFound`."""
     async with a_context(url, key) as context:
-        return await _read(context.backend, job_id)
+        return await _read(context, job_id)
 
 
 async def list_jobs(
@@ -78,21 +78,21 @@ async def list_jobs(
     statuses = frozenset() if status is None else frozenset({JobStatus(status)})
     async with a_context(url, key) as context:
         page = await context.backend.call(job_queries.list_jobs, JobFilter(statuses=statuses, name=name), limit=limit)
-    return [Job(int(view.job_id), view.name).update(view) for view in page.items]
+        return [Job(int(view.job_id), view.name, lasting(context)).update(view) for view in page.items]
 
 
 async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop. Return the job as it is then."""
     async with a_context(url, key) as context:
         await context.backend.call(control.cancel_job, str(job_id), sent_by=current_user())
-        return await _read(context.backend, job_id)
+        return await _read(context, job_id)
 
 
 async def retry_failed_tasks(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Run again what failed in a finished job, was cancelled, or was skipped because of it."""
     async with a_context(url, key) as context:
         await context.backend.call(resume_job, str(job_id), ResumeRequest(sent_by=current_user()))
-        return await _read(context.backend, job_id)
+        return await _read(context, job_id)
 
 
 async def get_task(task_id: int | str, *, url: str | None = None, key: str | None = None) -> TaskInfo:
@@ -119,9 +119,9 @@ async def add_task_to_job(
         return await context.add(task, int(job_id))
 
 
-async def _read(backend: Backend, job_id: int | str) -> Job:
-    view, result = await backend.read_job(str(job_id))
-    return Job(int(view.job_id), view.name).update(view, result)
+async def _read(context: OrchContext, job_id: int | str) -> Job:
+    view, result = await context.backend.read_job(str(job_id))
+    return Job(int(view.job_id), view.name, lasting(context)).update(view, result)
 
 
 def _task_info(view: GraphTaskView) -> TaskInfo:

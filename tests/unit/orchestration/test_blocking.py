@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import dagmaster
 from dagmaster import Group, JobStatus, blocking, create_task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dagmaster import Job
 
 
 def double(x: int) -> int:
@@ -35,6 +41,33 @@ def test_a_notebook_with_a_running_loop_runs_a_graph():
         return run_it()
 
     assert asyncio.run(cell()) == 42
+
+
+def fail_first(path: str) -> str:
+    if not Path(path).exists():
+        Path(path).touch()
+        raise ValueError("boom")
+    return "done"
+
+
+def test_a_job_that_is_retried_runs_in_the_same_memory(tmp_path: Path):
+    with blocking.OrchContext(in_memory=True):
+        once = create_task(fail_first, {"path": str(tmp_path / "once")}, retry=1)
+        job = blocking.run_job_test(blocking.create_job("b", once))
+        assert job.status is JobStatus.FAILED
+        retried = blocking.run_job_test(blocking.retry_failed_tasks(job.id))
+        assert (retried.status, retried.result) == (JobStatus.COMPLETED, "done")
+
+
+@pytest.mark.parametrize(
+    "read",
+    [blocking.get_job, lambda _: blocking.list_jobs()[0], blocking.cancel_job],
+    ids=["get_job", "list_jobs", "cancel_job"],
+)
+def test_a_job_that_is_read_again_runs_in_the_same_memory(read: Callable[[int], Job]):
+    with blocking.OrchContext(in_memory=True):
+        job = blocking.create_job("b", create_task(double, {"x": 1}))
+        assert blocking.run_job_test(read(job.id)).is_finished
 
 
 @pytest.mark.parametrize("name", sorted(set(blocking.__all__) - {"OrchContext", "run_job_test"}))
