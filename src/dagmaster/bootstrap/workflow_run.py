@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dagmaster.authoring.handler_mocks import with_mocks
+from dagmaster.authoring.python.running_task import has_running_loop
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
@@ -95,11 +96,7 @@ def _failure(view: JobDetailView, note: str) -> str:
 
 def run_blocking(work: Coroutine[Any, Any, R]) -> R:
     """Run a coroutine to its end, also where a loop is running, which is blocked meanwhile."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    return _run_on_thread(work)
+    return _run_on_thread(work) if has_running_loop() else asyncio.run(work)
 
 
 def _run_on_thread(work: Coroutine[Any, Any, R]) -> R:

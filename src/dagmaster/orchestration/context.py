@@ -305,7 +305,10 @@ def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
     try:
         yield
     except NodesRejected:
-        collect(items, **options).part.check()
+        try:
+            collect(items, **options).part.check()
+        except NodesRejected as reason:
+            raise reason from None
         raise
 
 

@@ -96,8 +96,9 @@ def test_a_result_that_is_not_json_fails_and_names_the_task_and_the_type():
     def flow():
         return broken()
 
-    with pytest.raises(JobFailed, match=r"flow is FAILED.*broken.*type object"):
+    with pytest.raises(JobFailed, match=r"flow is FAILED.*broken.*type object") as error:
         flow.run()
+    assert error.value.__context__ is None
 
 
 def test_async_plain_and_generator_functions_are_tasks():

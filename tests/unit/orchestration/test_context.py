@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -187,6 +188,7 @@ async def test_a_cycle_through_groups_is_spelled_with_what_was_written(context: 
     assert str(error.value).startswith("cycle: ")
     assert "_held" not in str(error.value)
     assert "a is in the group first, which depends on second" in str(error.value)
+    assert "".join(traceback.format_exception(error.value)).count("Traceback") == 1
     job = await context.create_job("open", create_task(give))
     with pytest.raises(NodesRejected) as error:
         await context.apply([first, second], job.id)

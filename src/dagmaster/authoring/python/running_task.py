@@ -99,7 +99,7 @@ class RunningTask:
         collected = self._collect(items)
         future = self._context.add_nodes_at_once(collected.part)
         applied = Applied(items, future, lambda answer: _mark_added(collected, self.job_id, answer))
-        if not _has_running_loop():
+        if not has_running_loop():
             applied.wait()
         return applied
 
@@ -171,7 +171,8 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
     collected.mark_applied(job_id, names)
 
 
-def _has_running_loop() -> bool:
+def has_running_loop() -> bool:
+    """Return whether an event loop runs in this thread. What follows is not in the handler of an exception."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
