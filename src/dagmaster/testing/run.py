@@ -14,8 +14,9 @@ from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
-from dagmaster.local.runner import Answers, LocalRunner
+from dagmaster.local.runner import LocalRunner
 from dagmaster.store.memory.database import MemoryDatabase
+from dagmaster.testing.approval_answers import read_answers
 from dagmaster.testing.clock import FakeClock
 from dagmaster.testing.job_report import load_report
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagmaster.engine.graph import Graph
+    from dagmaster.local.runner import Answers
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.handler_services import WorkerServices
     from dagmaster.testing.job_report import JobReport
@@ -34,7 +36,7 @@ def run_workflow(
     *,
     handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str = (),
     children: Sequence[Graph] = (),
-    answers: Answers | None = None,
+    answers: Answers | Mapping[str, bool] | None = None,
     clock: Clock | None = None,
     secrets: Mapping[str, str] | None = None,
     services: WorkerServices | None = None,
@@ -44,8 +46,9 @@ def run_workflow(
     `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
     handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
     test may replace a built-in handler with a double. `children` are the workflows that child jobs need, `secrets`
-    the values of `secrets.NAME`. Without a clock, waits and retry delays take no time. Handlers that ask for storage, a
-    catalog or tables get those of `services`: see `local_services`.
+    the values of `secrets.NAME`. `answers` has True or False for each approval that is answered, as `{"ok": True}`, or
+    is an object with `async def approval(request)`. Without a clock, waits and retry delays take no time. Handlers that
+    ask for storage, a catalog or tables get those of `services`: see `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
     event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
@@ -76,7 +79,7 @@ def run_workflow(
         services=services,
         shares_loop=True,
     )
-    runner = LocalRunner(local, answers=answers, is_alone=True)
+    runner = LocalRunner(local, answers=read_answers(answers), is_alone=True)
     return asyncio.run(_run(runner, database, workflow, inputs or {}, children))
 
 

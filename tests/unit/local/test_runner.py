@@ -243,6 +243,21 @@ def test_an_approval_is_answered_by_the_caller(yes):
         assert report.nodes["ok"]["error"]["message"] == "rejected by ada: because"
 
 
+@pytest.mark.parametrize(("approvers", "person"), [("", "tester"), (", approvers: [ada, bob]", "ada")])
+def test_a_mapping_answers_approvals_by_their_nodes(approvers, person):
+    text = f"{{name: n, nodes: {{ok: {{type: approval{approvers}}}, other: {{type: approval}}}}}}"
+    report = run(text, answers={"ok": True, "other": False})
+    assert report.nodes["ok"]["output"]["approved_by"] == person
+    assert report.nodes["other"]["error"]["message"] == "rejected by tester"
+    assert "other waits for an approval" in run(text, answers={"ok": True}).note
+
+
+@pytest.mark.parametrize("answers", [{"ok": "yes"}, [True], True])
+def test_answers_that_cannot_answer_are_a_type_error(answers):
+    with pytest.raises(TypeError, match=r'as \{"ok": True\}, or an object with `async def approval'):
+        run("{name: n, nodes: {ok: {type: approval}}}", answers=answers)
+
+
 CHILD = "{workflow_id: child, inputs: {x: {type: integer, required: true}}, nodes: {a: {handler: give, params: {y: '{{ inputs.x * 2 }}'}}}}"
 
 
