@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dagmaster.application.submission import MAX_SUBMITTER, JobSubmitter, Submission
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
-from dagmaster.engine.graph import Graph
+from dagmaster.engine.graph import ApprovalSpec, Graph, WaitSpec
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.local.turn_updates import TurnUpdate
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.engine.model import Job
+    from dagmaster.engine.model import Job, Node
     from dagmaster.local.idle_clock import IdleClock
     from dagmaster.orchestrator.service import Orchestrator
     from dagmaster.orchestrator.turn import TurnResult
@@ -262,9 +262,8 @@ class LocalRunner:
             self._fail(RuntimeError(f"job {self.job_id} could not be advanced ({reasons}); the log has the traceback"))
         elif self.is_alone and not has_timer and not self.note:
             jobs = [owned.job for owned in orchestrator.jobs.values()]
-            nodes = [node.id for job in jobs for node in job.nodes.values() if node.status is NodeStatus.WAITING]
-            waiting = f"{', '.join(nodes)} {'waits' if len(nodes) == 1 else 'wait'}"
-            self.note = f"the job cannot continue: {waiting} for an approval or a signal that this run cannot receive"
+            nodes = [node for job in jobs for node in job.nodes.values() if node.status is NodeStatus.WAITING]
+            self.note = _why_stuck(nodes)
             self.cancel()
 
     def _fail(self, error: BaseException) -> None:
@@ -298,6 +297,20 @@ class LocalRunner:
         if self._orchestrator is not None:
             # An approval that stays open may leave nothing that can move the job.
             self._orchestrator.store.wakeup.set()
+
+
+def _why_stuck(nodes: Sequence[Node]) -> str:
+    """Return what waiting nodes wait for, and how a run receives it."""
+    waiting = f"{', '.join(node.id for node in nodes)} {'waits' if len(nodes) == 1 else 'wait'}"
+    approvals = [node.id for node in nodes if isinstance(node.spec, ApprovalSpec)]
+    signals = [node.spec.signal for node in nodes if isinstance(node.spec, WaitSpec) and node.spec.signal]
+    options = [*(f"--approve {name}" for name in approvals), *(f"--signal {name}" for name in signals)]
+    note = f"the job cannot continue: {waiting} for an approval or a signal that this run cannot receive"
+    if options:
+        note += f"; `dagmaster run {' '.join(options)}` sends {'it' if len(options) == 1 else 'them'}"
+    if approvals:
+        note += f", run_workflow(…, answers={dict.fromkeys(approvals, True)}) of dagmaster.testing approves"
+    return note
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def test_an_approval_that_nobody_can_give_ends_the_run():
     def flow():
         approval("sure?", name="sure")
 
-    with pytest.raises(JobFailed, match="sure waits for an approval"):
+    with pytest.raises(JobFailed, match=r"sure waits for an approval.*`dagmaster run --approve sure`"):
         flow.run()
 
 

@@ -456,7 +456,19 @@ def test_a_failed_nested_fan_out_is_null_among_the_outputs():
 def test_a_wait_for_a_signal_that_nobody_sends_ends_with_the_reason():
     report = run("{name: n, nodes: {w: {type: wait, signal: go}}}")
     assert report.status == "CANCELLED"
-    assert report.note == "the job cannot continue: w waits for an approval or a signal that this run cannot receive"
+    assert report.note == (
+        "the job cannot continue: w waits for an approval or a signal that this run cannot receive;"
+        " `dagmaster run --signal go` sends it"
+    )
+
+
+def test_an_approval_that_nobody_gives_ends_with_the_ways_to_give_it():
+    note = run("{name: n, nodes: {a: {type: approval}, b: {type: approval}, w: {type: wait, signal: go}}}").note
+    assert note == (
+        "the job cannot continue: a, b, w wait for an approval or a signal that this run cannot receive;"
+        " `dagmaster run --approve a --approve b --signal go` sends them,"
+        " run_workflow(…, answers={'a': True, 'b': True}) of dagmaster.testing approves"
+    )
 
 
 def test_a_checkpoint_is_given_to_the_next_attempt():
