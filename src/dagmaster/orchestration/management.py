@@ -12,7 +12,7 @@ from dagmaster.application.commands import control
 from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
-from dagmaster.authoring.python.graph_items import Task
+from dagmaster.authoring.python.graph_items import create_task
 from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.orchestration.backends import current_user
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views.graph_tasks import GraphTaskView
     from dagmaster.orchestration.context import OrchContext
+    from dagmaster.authoring.python.graph_items import Task
+    from dagmaster.engine.status import JobStatus
 
 TaskStatus = NodeStatus
 """The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED, FAILED, …"""
@@ -111,7 +113,7 @@ async def add_task_to_job(
     **options: Any,
 ) -> Task:
     """Add a task to a job that has not finished, and return it. `options`: those of `Task`."""
-    task = Task(entrypoint, kwargs, **options)
+    task = create_task(entrypoint, kwargs, **options)
     running = get_running_task()
     if running is not None and running.job_id == int(job_id):
         return await running.apply(task, at_once=True)

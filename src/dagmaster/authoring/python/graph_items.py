@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.python.tasks import Retry
 
 ItemKind: TypeAlias = Literal["task", "group"]
+_TASK_OPTIONS: Final = frozenset({"name", "queue", "retry", "timeout_seconds", "allow_failure"})
 _NO_RETRY: Final = {"max_attempts": 1}
 # Names that were checked: 100,000 tasks of one function need one check.
 _CHECKED: Final[set[str]] = set()
@@ -261,6 +262,13 @@ def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | 
     `options`: name, queue, retry, timeout_seconds, allow_failure. Of a name, those of `@task` apply if its module is
     imported, or if its source is here and queue, retry and timeout_seconds are literals: if one is not, none applies.
     """
+    if not options.keys() <= _TASK_OPTIONS:
+        unknown = {name: value for name, value in options.items() if name not in _TASK_OPTIONS}
+        arguments, shown = {**(kwargs or {}), **unknown}, getattr(callback, "__name__", repr(callback))
+        raise TypeError(
+            f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of the"
+            f" function go into the mapping: create_task({shown}, {arguments!r:.100})"
+        )
     return Task(callback, kwargs, **options)
 
 

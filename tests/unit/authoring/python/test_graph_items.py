@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import importlib
+import inspect
 import json
 import os
 import time
@@ -114,6 +115,22 @@ def test_a_dependency_that_is_written_twice_is_one():
     a >> b
     b.depends_on(a, [a])
     assert len(part(a, b).dependencies) == 1
+
+
+def test_an_argument_of_the_function_among_the_options_is_a_type_error_that_says_where_it_goes():
+    with pytest.raises(TypeError) as error:
+        create_task(light, {"y": 1}, x=3, queue="own")
+    assert str(error.value) == (
+        "x: not an option of a task (allow_failure, name, queue, retry, timeout_seconds)."
+        " Arguments of the function go into the mapping: create_task(light, {'y': 1, 'x': 3})"
+    )
+
+
+def test_create_task_takes_every_option_of_a_task():
+    options = {one.name for one in inspect.signature(Task).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    given: dict[str, Any] = {"name": "n", "queue": "own", "retry": 2, "timeout_seconds": 5, "allow_failure": True}
+    assert options == given.keys()
+    create_task("m.f", **given)
 
 
 @pytest.mark.parametrize("wrong", [5, "m.f", None, {"a": 1}])
