@@ -37,7 +37,7 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
             "name the workflow, too; versions of different workflows have nothing in common", field="version"
         )
     return JobFilter(
-        statuses=frozenset(map(_parse_status, statuses)),
+        statuses=frozenset(map(parse_status, statuses)),
         workflow_id=workflow_id,
         version=_parse_version(version),
         name=name,
@@ -54,7 +54,8 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
     )
 
 
-def _parse_status(text: str) -> JobStatus:
+def parse_status(text: str) -> JobStatus:
+    """Return the status of a job with this name, in any case; raise `QueryInvalid` with the names that exist."""
     try:
         return JobStatus(text.upper())
     except ValueError as error:

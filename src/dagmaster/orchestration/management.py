@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.commands import control
 from dagmaster.application.commands.resume import ResumeRequest, resume_job
+from dagmaster.application.job_filters import parse_status
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.authoring.python.graph_items import create_task
 from dagmaster.authoring.python.running_task import get_running_task
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import NodeStatus
 from dagmaster.orchestration.backends import current_user
 from dagmaster.orchestration.context import a_context, lasting
 from dagmaster.orchestration.job import Job, to_datetime
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dagmaster.application.views.graph_tasks import GraphTaskView
-    from dagmaster.orchestration.context import OrchContext
     from dagmaster.authoring.python.graph_items import Task
     from dagmaster.engine.status import JobStatus
+    from dagmaster.orchestration.context import OrchContext
 
 TaskStatus = NodeStatus
 """The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED, FAILED, …"""
@@ -76,10 +77,10 @@ async def list_jobs(
     url: str | None = None,
     key: str | None = None,
 ) -> list[Job]:
-    """Return the newest jobs with this status, newest first, without their results."""
-    statuses = frozenset() if status is None else frozenset({JobStatus(status)})
+    """Return the newest jobs with this status ("failed", or a `JobStatus`), newest first, without their results."""
+    jobs = JobFilter(statuses=frozenset() if status is None else frozenset({parse_status(status)}), name=name)
     async with a_context(url, key) as context:
-        page = await context.backend.call(job_queries.list_jobs, JobFilter(statuses=statuses, name=name), limit=limit)
+        page = await context.backend.call(job_queries.list_jobs, jobs, limit=limit)
         return [Job(int(view.job_id), view.name, lasting(context)).update(view) for view in page.items]
 
 

@@ -35,7 +35,7 @@ from dagmaster import (
 )
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import graph_items
-from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected, WorkerExpired
+from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected, QueryInvalid, WorkerExpired
 from dagmaster.orchestration.workers import _worker_info
 
 if TYPE_CHECKING:
@@ -286,7 +286,10 @@ async def test_jobs_and_tasks_are_managed(context: OrchContext):
     assert (info.status, info.job_id, info.node_id, info.kwargs) == (TaskStatus.PENDING, job.id, "added", {"value": 5})
     assert (info.created_at, info.log_path) == (added.created_at, None)
     assert [one.id for one in await list_jobs(JobStatus.PENDING)] == [job.id]
+    assert [one.id for one in await list_jobs("pending")] == [job.id]
     assert await list_jobs("FAILED") == []
+    with pytest.raises(QueryInvalid, match=r"'fialed' is not a status of a job: .*completed, failed"):
+        await list_jobs("fialed")
     other = await create_job("other", give)
     assert [one.id for one in await list_jobs()] == [other.id, job.id]
     assert [one.id for one in await list_jobs(limit=1)] == [other.id]
