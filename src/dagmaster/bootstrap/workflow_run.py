@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from dagmaster.authoring.entrypoint_sources import loaded_function
+from dagmaster.authoring.handler_decorator import mark_of
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.running_task import has_running_loop
 from dagmaster.authoring.python.workflow_inputs import to_inputs
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from dagmaster.settings import Settings
 
 R = TypeVar("R")
+_MISSING_HINT: Final = (
+    "import the module that has it as a @task before the run, or name the module in DAGMASTER_HANDLERS"
+)
 
 
 def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
@@ -69,13 +74,21 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
 
 
 def _registry(workflow: Workflow[..., Any], settings: Settings) -> Registry:
-    """Return the tasks of the workflow; if it names other handlers, the known ones, too."""
+    """Return the tasks of the workflow; if it names others, those of imported modules and the known handlers, too."""
     from dagmaster.bootstrap import find_handlers
 
     tasks = workflow.handlers(settings.python_queue or settings.default_queue or DEFAULT_QUEUE)
     names = {name for member in workflow.family() for name in _handlers_in(member.document.data.get("nodes"))}
+    for name in names:
+        function = None if name in tasks else loaded_function(name)
+        mark = mark_of(function)
+        # Only what its author made a task: a file may not name any function that this process imported.
+        if function is not None and mark is not None and mark.name == name:
+            tasks.register(function)
     is_whole = all(name in tasks for name in names)
-    return with_mocks(tasks if is_whole else tasks.overlay(find_handlers(settings=settings)))
+    registry = with_mocks(tasks if is_whole else tasks.overlay(find_handlers(settings=settings)))
+    registry.missing_hint = _MISSING_HINT
+    return registry
 
 
 def _handlers_in(data: Any) -> Iterator[str]:

@@ -209,6 +209,33 @@ def test_registered_handlers_are_called_by_name_and_return_mappings():
     assert flow.run() == {"echoed_params": {"a": 1}}
 
 
+@task
+def halve(x: float) -> float:
+    return x / 2
+
+
+def quarter(x: float) -> float:
+    return x / 4
+
+
+def test_a_file_runs_with_the_tasks_of_imported_modules(tmp_path: Path):
+    @workflow
+    def flow(x: float):
+        return halve(x)
+
+    file = tmp_path / "flow.yaml"
+    file.write_text(flow.to_yaml(), encoding="utf-8")
+    assert dagmaster.load_workflow(file).run(x=3) == {"result": 1.5}
+
+
+@pytest.mark.parametrize("name", [f"{__name__}.quarter", "os.getcwd", "not_imported.at_all"])
+def test_a_file_cannot_name_a_function_that_is_no_task_and_the_hint_says_what_to_do(name: str, tmp_path: Path):
+    file = tmp_path / "flow.yaml"
+    file.write_text(f"{{name: flow, nodes: {{a: {{handler: {name}, queue: light}}}}}}", encoding="utf-8")
+    with pytest.raises(dagmaster.WorkflowInvalid, match=r"(?s)unknown handler.*import the module.*DAGMASTER_HANDLERS"):
+        dagmaster.load_workflow(file).run()
+
+
 def test_run_works_inside_a_running_loop_and_has_an_async_twin():
     @workflow
     def flow():
