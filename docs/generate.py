@@ -165,7 +165,7 @@ def _python() -> str:
     """Return the names that workflows in Python are written with."""
     text = (
         GENERATED
-        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\n[How they are used](../tutorial/python.md).\n"
+        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\nFunctions about graphs, jobs and workers that are `async` are in `dagmaster.blocking`, too, to be called without `await`.\n[How they are used](../tutorial/python.md).\n"
     )
     for name in PYTHON_NAMES:
         thing = TaskFunction if name == "TaskFunction" else getattr(dagmaster, name)
@@ -174,8 +174,11 @@ def _python() -> str:
         )
         text += f"\n## {name}\n\n" + (f"{inspect.cleandoc(thing.__doc__ or '')}\n\n" if isinstance(thing, type) else "")
         for method in methods:
-            label = name if method is thing else f"{name}.{method.__name__}"
-            text += f"```\n{_signature(label, method)}\n```\n\n{inspect.cleandoc(method.__doc__ or '')}\n\n"
+            is_call = method is thing or method.__name__ == "__init__"
+            label = ("async " if inspect.iscoroutinefunction(method) else "") + name
+            text += f"```\n{_signature(label if is_call else f'{label}.{method.__name__}', method)}\n```\n\n"
+            # What a class takes is explained by the class.
+            text += "" if method.__name__ == "__init__" else f"{inspect.cleandoc(method.__doc__ or '')}\n\n"
         text = text.rstrip("\n") + "\n"
     return text
 
@@ -205,8 +208,21 @@ PYTHON_NAMES = (
         "TaskFunction",
         "Workflow",
     ),
+    # Graphs in code.
+    *("create_task", "Task", "Group", "create_result_collector", "map_values", "draw", "get_current_context"),
+    *("OrchContext", "create_job", "add_task_to_job", "run_job_test", "run_job_test_async"),
+    *("get_job", "list_jobs", "cancel_job", "retry_failed_tasks", "get_task", "Job", "TaskInfo"),
+    *("register_worker", "worker_heartbeat", "deregister_worker", "list_workers", "WorkerInfo", "health_check"),
+    *("mock_handler", "entrypoint_of", "code_fingerprint", "registry_for"),
 )
 PYTHON_METHODS = {
+    "Task": ("__init__", "depends_on"),
+    "Group": ("__init__", "add", "depends_on"),
+    "OrchContext": ("__init__", "create_job", "apply"),
+    "Job": ("watch",),
+    "TaskInfo": ("__init__",),
+    "WorkerInfo": ("__init__",),
+    "mock_handler": ("__init__",),
     "Future": ("default", "after"),
     "TaskFunction": ("map", "expand", "partial", "with_options", "submit"),
     "Workflow": ("run", "run_async", "to_yaml", "with_options", "compile"),
@@ -224,7 +240,7 @@ def _signature(label: str, function: Any) -> str:
         default = "" if one.default is one.empty else f" = {one.default!r}"
         if one.name != "self":
             parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
-    returned = f" -> {signature.return_annotation}"
+    returned = "" if function.__name__ == "__init__" else f" -> {signature.return_annotation}"
     line = f"{label}({', '.join(parts)}){returned}"
     return line if len(line) <= 110 else f"{label}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from dagmaster import blocking
 from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.bootstrap import find_handlers
 
@@ -134,3 +135,9 @@ def test_no_file_of_the_source_is_two_rooms_in_one():
         if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 450
     }
     assert large == {}
+
+
+def test_the_reference_of_python_has_every_call_about_graphs_and_jobs():
+    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    sections = set(re.findall(r"(?m)^## (.+)$", text))
+    assert {*blocking.__all__, "create_task", "Group", "map_values"} <= sections
