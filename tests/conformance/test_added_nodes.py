@@ -231,6 +231,24 @@ async def test_nodes_with_an_id_of_others_are_rejected_and_the_report_is_accepte
     assert (result.status, result.batches) == ("FAILED", str(ADDED_AT_ONCE))
 
 
+async def test_a_task_learns_the_decision_about_its_batch_and_ids_of_a_rejected_one_are_free(world):
+    scene, worker, task = await a_held_task(world)
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    rows = some_rows(world)
+    await worker.add_batch(task.task_id, task.token, 1, rows)
+    assert await worker.is_accepted(task.task_id, task.token, 1) is None
+    await scene.write(batches={1: None})
+    assert await worker.is_accepted(task.task_id, task.token, 1) is False
+    assert await worker.reserve_batch(task.task_id, task.token, KEY) == (2, False)
+    assert await worker.add_batch(task.task_id, task.token, 2, rows), "the same ids"
+    await scene.write(batches={2: 1})
+    assert await worker.is_accepted(task.task_id, task.token, 2) is True
+    assert await worker.is_accepted(task.task_id, task.token + 1, 2) is None
+    (batch,) = await scene.orchestrator.load_batches(scene.job_id)
+    assert (list(batch.nodes), list(batch.groups)) == (list(rows.nodes), list(rows.groups))
+    assert list(batch.dependencies) == list(rows.dependencies)
+
+
 async def test_a_rejection_leaves_an_accepted_batch_as_it_is(world):
     scene, worker, task = await a_held_task(world)
     await worker.reserve_batch(task.task_id, task.token, KEY)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
 from dagmaster.engine.decisions import ChargeLoss
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.turn_records import Command, TaskResult
 
 _LOGGER = logging.getLogger("dagmaster.orchestrator")
+_UNREPORTED: Final = (AttemptStatus.LOST, AttemptStatus.RELEASED)
 
 
 class PendingEvents:
@@ -178,9 +179,9 @@ def add_commands(pending: dict[str, PendingEvents], commands: Iterable[Command],
 def may_follow_batch(results: Iterable[TaskResult]) -> bool:
     """Return whether an attempt among these may have added nodes at once: its commands were sent before its result.
 
-    A lost attempt has no report that says so.
+    The results of lost attempts, and of some that were released, do not say so.
     """
-    return any(result.batches is not None or result.status is AttemptStatus.LOST for result in results)
+    return any(result.batches is not None or result.status in _UNREPORTED for result in results)
 
 
 def result_event(result: TaskResult) -> EngineEvent:

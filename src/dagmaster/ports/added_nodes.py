@@ -91,7 +91,10 @@ class UnstoredNodes(Protocol):
 
 
 class BatchKey(NamedTuple):
-    """Identifies one call that adds nodes at once: a repetition by a later attempt adds nothing."""
+    """Identifies one call that adds nodes at once: a repetition by a later attempt adds nothing.
+
+    `call_number` counts the calls of an attempt with the same content: others may come in another order next time.
+    """
 
     node_id: str
     call_number: int
@@ -113,6 +116,9 @@ class TaskNodes(Protocol):
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
         """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
+
+    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
+        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

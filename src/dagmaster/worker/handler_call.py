@@ -70,6 +70,8 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
             value = await (
                 produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context, spec)
             )
+            if context.running_task is not None:
+                await context.running_task.finish_calls()
         # A coroutine that is asked to stop is cancelled: it always notices.
         return _cancelled_outcome() if context.cancelled else _with_nodes(outcome_of(value, spec), context)
     except BaseException as error:  # noqa: BLE001 - as above

@@ -12,6 +12,7 @@ from dagmaster.engine.status import AttemptStatus
 from dagmaster.worker.prefetch import PrefetchBudget
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterable
 
     from dagmaster.ports.task_ledger import TaskReport
@@ -32,8 +33,8 @@ class HeldTasks(dict[str, "ClaimedTask"]):
         self._has_processes = processes is not None
         self.process_bound: frozenset[str] = frozenset()
         """The handlers that run in processes."""
-        self.growing: set[str] = set()
-        """Those that added nodes at once to their job."""
+        self.growing: dict[str, Counter[str]] = {}
+        """Those that added nodes at once to their job: how often, by a digest of the nodes."""
         self.observer: TaskMetrics | None = None
 
     @property
@@ -76,7 +77,7 @@ class HeldTasks(dict[str, "ClaimedTask"]):
     def remove(self, report: TaskReport) -> ClaimedTask | None:
         """Drop a task that was reported; return it, if it was held."""
         task = self.pop(report.task_id, None)
-        self.growing.discard(report.task_id)
+        self.growing.pop(report.task_id, None)
         if task is not None:
             count = PrefetchBudget.release if report.status == _RELEASED else PrefetchBudget.finish
             count(self._budget)

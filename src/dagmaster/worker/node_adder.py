@@ -1,16 +1,19 @@
 """Nodes that running tasks add to their job at once: stored by the worker, accepted by the owner of the job.
 
-A later attempt that makes the same call adds nothing, and gets the same ids: see `BatchKey`.
+A call returns when the owner has accepted them: the task learns of a rejection. A later attempt that makes the same
+call adds nothing, and gets the same ids: see `BatchKey`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections import Counter
+from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, NodesRejected
 from dagmaster.ports.added_nodes import BatchKey
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_messages import TaskMessage
     from dagmaster.worker.held_tasks import HeldTasks
     from dagmaster.worker.process_protocol import AddNodesRequest
+
+
+_FIRST_SECONDS: Final = 0.01
+_LAST_SECONDS: Final = 0.5
+"""The pauses between two looks at whether the owner has decided: about as long as a turn, then longer."""
 
 
 class NodeAdder:
@@ -48,7 +56,7 @@ class NodeAdder:
     async def _add(self, task: TaskMessage, call: int, body: JsonObject) -> JsonObject:
         try:
             part = GraphPart.from_json(body)
-            key = BatchKey(task.node_id, call, part.digest())
+            key = self._key(task, part.digest())
             # A name that cannot be used is rejected before anything is stored.
             part.to_rows(1)
             while True:
@@ -61,18 +69,39 @@ class NodeAdder:
         except DagmasterError as error:
             return {"call": call, "error": str(error)}
 
+    def _key(self, task: TaskMessage, digest: str) -> BatchKey:
+        calls = self._held.growing.setdefault(task.task_id, Counter())
+        calls[digest] += 1
+        return BatchKey(task.node_id, calls[digest] - 1, digest)
+
     async def _store(self, task: TaskMessage, key: BatchKey, part: GraphPart) -> JsonObject:
         held = self._held.get(task.task_id)
         token = (task.lease_token or 0) if held is None else held.token
         reserved = await self._journal.reserve_batch(task.task_id, token, key)
         if reserved is None:
             raise NodesRejected("the task is not held by this worker any more")
+        number = reserved.number
         if not reserved.is_written:
-            self._held.growing.add(task.task_id)
-            rows = part.to_rows(reserved.number)
-            await self._journal.add_batch(task.task_id, token, reserved.number, rows)
+            await self._journal.add_batch(task.task_id, token, number, part.to_rows(number))
+        await self._until_accepted(task, token, number, part)
         # Also after a lost answer: the rows of the batch say which ids count.
-        nodes = await self._journal.batch_nodes(task.task_id, token, reserved.number)
+        nodes = await self._journal.batch_nodes(task.task_id, token, number)
         if len(nodes) != len(part.tasks):
             raise NodesRejected("the task is not held by this worker any more")
         return {"nodes": [[node.id, node.node_id] for node in nodes]}
+
+    async def _until_accepted(self, task: TaskMessage, token: int, number: int, part: GraphPart) -> None:
+        """Wait for the decision of the owner; raise `NodesRejected` if it rejects the nodes."""
+        seconds = _FIRST_SECONDS
+        while (is_accepted := await self._journal.is_accepted(task.task_id, token, number)) is None:
+            if task.task_id not in self._held:
+                raise NodesRejected("the task is not held by this worker any more")
+            await asyncio.sleep(seconds)
+            seconds = min(2 * seconds, _LAST_SECONDS)
+        if not is_accepted:
+            names = part.names(number)
+            raise NodesRejected(
+                f"{format_list([names[one.id] for one in part.tasks])} cannot be added to job {task.job_id}: a name is"
+                " in use, a node that would have to wait has started, or one to wait for has failed;"
+                f" `dagmaster jobs events {task.job_id}` says which"
+            )

@@ -293,18 +293,26 @@ async def test_many_submits_of_one_key_at_once_are_one_job(world: World):
 async def test_what_a_task_adds_at_once_is_read_before_its_result_although_the_notification_was_lost(
     world: World, monkeypatch: pytest.MonkeyPatch
 ):
+    gate = Gate()
+
     @handler("grow", queue="q")
     async def grow(ctx: HandlerContext) -> dict[str, Any]:
         # `b` waits for it. It would start with the success of this task.
         new = TaskPart(TASK_IDS.new(), "extra", {"handler": "echo", "queue": "q"}, "extra")
         edge = (MemberKind.TASK, new.id, MemberKind.TASK, 1)
-        await asyncio.wrap_future(ctx.add_nodes_at_once(GraphPart([new], [], [edge], {1: "b"})))
+        ctx.add_nodes_at_once(GraphPart([new], [], [edge], {1: "b"}))
+        # It does not wait until they are accepted.
+        await gate.wait()
         return {}
 
     due = PollSchedule.due
     monkeypatch.setattr(PollSchedule, "due", lambda schedule: due(schedule) - {"commands"})
     world.handlers.append(grow)
-    report = await world.run("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    await world.start()
+    job_id = await world.submit("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    await world.until("SELECT true FROM dag_inbox WHERE job_id = $1", int(job_id))
+    gate.open()
+    report = await world.finished(job_id)
     assert report.status == "COMPLETED"
     assert {node: report.nodes[node]["status"] for node in ("extra", "b")} == {"extra": "COMPLETED", "b": "COMPLETED"}
 

@@ -78,6 +78,43 @@ async def add_by_name() -> None:
     _fail_sometimes()
 
 
+async def add_in_another_order() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    # As answers of a network come: the second attempt makes the same calls in another order.
+    for number in (0, 1, 1, 2) if context.attempt == 1 else (2, 1, 0, 1):
+        await context.apply(create_task(note, {"value": number}), at_once=True)
+    _fail_sometimes()
+
+
+async def add_what_needs_what_is_added_later() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await context.apply(create_task(note, {"value": "apart"}))
+    parts = map_values(square, range(3))
+    await add_task_to_job(context.job_id, note, {"value": parts})
+    _fail_sometimes()
+
+
+async def add_without_waiting() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    context.apply(create_task(note, {"value": "not awaited"}), at_once=True)
+
+
+async def add_a_name_in_use() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await context.apply(create_task(note, {"value": 1}, name="same"), at_once=True)
+    other = create_task(note, {"value": 2}, name="same")
+    try:
+        await context.apply(other, at_once=True)
+    except NodesRejected as error:
+        SEEN.append(str(error))
+    other.name = "renamed"
+    await context.apply(other, at_once=True)
+
+
 async def add_into_a_group() -> None:
     group = Group("more", [create_task(note, {"value": number}) for number in range(3)])
     last = create_task(note, {"value": "after the group"})
@@ -149,6 +186,35 @@ async def test_a_running_task_adds_to_its_own_job_by_name_once_for_all_attempts(
     FAILURES[0] = 2
     assert (await run(add_by_name)).status == "COMPLETED"
     assert SEEN == ["by name"]
+
+
+@in_memory
+async def test_calls_at_once_may_come_in_another_order_in_a_later_attempt():
+    FAILURES[0] = 1
+    assert (await run(add_in_another_order)).status == "COMPLETED"
+    assert sorted(SEEN) == [0, 1, 1, 2]
+
+
+@in_memory
+async def test_a_call_at_once_takes_along_what_was_to_be_added_with_the_success():
+    FAILURES[0] = 1
+    assert (await run(add_what_needs_what_is_added_later)).status == "COMPLETED"
+    assert sorted(SEEN, key=str) == [[[0, 1, 4]], "apart"]
+
+
+@in_memory
+async def test_a_task_does_not_end_before_a_call_that_it_does_not_wait_for():
+    assert (await run(add_without_waiting)).status == "COMPLETED"
+    assert SEEN == ["not awaited"]
+
+
+@in_memory
+async def test_a_task_learns_that_what_it_adds_at_once_is_rejected_and_can_add_it_again():
+    job = await run(add_a_name_in_use)
+    assert job.status == "COMPLETED"
+    (error,) = [seen for seen in SEEN if isinstance(seen, str)]
+    assert error.startswith(f"same cannot be added to job {job.id}: a name is in use, ")
+    assert sorted(seen for seen in SEEN if isinstance(seen, int)) == [1, 2]
 
 
 @in_memory

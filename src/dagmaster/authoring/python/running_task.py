@@ -30,22 +30,25 @@ CHUNK: Final = 10_000
 class Applied(Generic[T]):
     """Items that were applied. `await` returns them; a plain function need not wait."""
 
-    __slots__ = ("_finish", "_future", "items")
+    __slots__ = ("_finish", "_future", "is_awaited", "items")
 
     def __init__(self, items: T, future: Future[JsonObject] | None, finish: Callable[[JsonObject], None]) -> None:
         self.items = items
         self._future = future
         self._finish = finish
+        self.is_awaited = False
 
     def __await__(self) -> Generator[Any, None, T]:
-        """Wait until the items are stored, and return them."""
+        """Wait until the items are accepted, and return them."""
+        self.is_awaited = True
         if self._future is not None:
             answer = yield from asyncio.wrap_future(self._future).__await__()
             self._finish(answer)
         return self.items
 
     def wait(self) -> T:
-        """Block until the items are stored, and return them."""
+        """Block until the items are accepted, and return them."""
+        self.is_awaited = True
         if self._future is not None:
             self._finish(self._future.result())
         return self.items
@@ -57,6 +60,7 @@ class RunningTask:
     def __init__(self, context: HandlerContext) -> None:
         self._context = context
         self._staged: list[GraphItem] = []
+        self._calls: list[Applied[Any]] = []
 
     @property
     def job_id(self) -> int:
@@ -98,10 +102,24 @@ class RunningTask:
     def _apply_now(self, items: T) -> Applied[T]:
         collected = self._collect(items)
         future = self._context.add_nodes_at_once(collected.part)
-        applied = Applied(items, future, lambda answer: _mark_added(collected, self.job_id, answer))
+        applied = Applied(items, future, lambda answer: self._on_added(collected, answer))
+        self._calls.append(applied)
         if not has_running_loop():
             applied.wait()
         return applied
+
+    def _on_added(self, collected: Collected, answer: JsonObject) -> None:
+        _mark_added(collected, self.job_id, answer)
+        if self._staged:
+            # What was to be added with the success, and belongs to these items, is part of the job now.
+            part = self._collect(self._staged).part
+            self._context.added = part if part.tasks or part.groups or part.dependencies else None
+
+    async def finish_calls(self) -> None:
+        """Wait for the calls at once that the task did not wait for: it must not end before them."""
+        for applied in self._calls:
+            if not applied.is_awaited:
+                await applied
 
 
 def get_running_task() -> RunningTask | None:

@@ -55,6 +55,9 @@ def decide_batches(job: StoredJob, orders: Mapping[int, int | None]) -> None:
         batch = job.batches[number]
         if batch.accepted_order is None:
             batch.accepted_order, batch.is_rejected = order, order is None
+            if batch.is_rejected:
+                # Their ids can be used again.
+                batch.rows = StoredBatch([], [], [], number)
 
 
 def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
@@ -158,6 +161,14 @@ class MemoryTaskNodes:
         body = json.dumps({"batch": number, "node": task.node_id})
         database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
         return True
+
+    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
+        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
+        task = self._database.claimed_task(task_id, token)
+        if task is None:
+            return None
+        batch = self._database.jobs[task.job_id].batches[number]
+        return None if batch.accepted_order is None and not batch.is_rejected else not batch.is_rejected
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

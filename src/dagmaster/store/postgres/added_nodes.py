@@ -211,11 +211,17 @@ class PostgresTaskNodes:
             sent = await self._journal.copy_in_transaction(
                 [(SQL["mark_written"], params)],
                 copies_of(job_id, number, rows),
-                # In one transaction: whoever sees the result of the task sees the command, too.
+                # In one transaction: an owner that sees the result of the task sees the command, too.
                 [(SQL["send_task_batch"], params), (SQL["stage_batch"], {**params, "number": ADDED_AT_ONCE})],
                 is_flushed=True,
             )
         return bool(sent)
+
+    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
+        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
+        params = {"task_id": int(task_id), "token": token, "number": number}
+        row = await self._journal.row(SQL["batch_decision"], params)
+        return None if row is None else row["is_accepted"]
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

@@ -172,7 +172,8 @@ nodes_changed AS (
 )
 
 -- name: batches
--- Accept batches of added nodes. A rejected one, without an order, gives up its key: the same call of a later attempt adds its nodes.
+-- Accept batches of added nodes. A rejected one, without an order, gives up its key and its rows: the same call of a later
+-- attempt adds its nodes, and their ids can be used again.
 batches_decided AS (
     UPDATE dag_node_batches b
     SET accepted_order = n.accepted_order,
@@ -184,6 +185,19 @@ batches_decided AS (
     CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_batches f
                         WHERE f.job_id = n.job_id AND f.number = n.number LIMIT 1) f
     WHERE b.ctid = f.row_id AND b.accepted_order IS NULL AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
+    RETURNING b.job_id, b.number, b.accepted_order
+),
+rejected_nodes AS (
+    DELETE FROM dag_added_nodes a USING batches_decided d
+    WHERE d.accepted_order IS NULL AND a.job_id = d.job_id AND a.batch = d.number
+),
+rejected_groups AS (
+    DELETE FROM dag_groups g USING batches_decided d
+    WHERE d.accepted_order IS NULL AND g.job_id = d.job_id AND g.batch = d.number
+),
+rejected_dependencies AS (
+    DELETE FROM dag_dependencies e USING batches_decided d
+    WHERE d.accepted_order IS NULL AND e.job_id = d.job_id AND e.batch = d.number
 )
 
 -- name: tasks
