@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -42,7 +43,15 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     """Run a workflow as `run` does, on the running loop."""
     from dagmaster.application.queries.job_detail import job_detail
     from dagmaster.application.views import JobStatus
-    from dagmaster.bootstrap import allowed_env, blob_directory, default_limits, handler_services_config, secret
+    from dagmaster.authoring.python.process_functions import ProcessRegistry
+    from dagmaster.bootstrap import (
+        allowed_env,
+        blob_directory,
+        default_limits,
+        find_handlers,
+        handler_services_config,
+        secret,
+    )
     from dagmaster.local.memory_services import memory_services
     from dagmaster.local.runner import LocalRunner
     from dagmaster.settings import load_settings
@@ -51,8 +60,10 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     settings = load_settings()
     registry = _registry(workflow, settings)
     graph, *children = [member.compile(registry).graph for member in workflow.family()]
+    # A running task may add tasks of any function of this process; the nodes of the workflow are checked above.
+    added = ProcessRegistry(functools.partial(find_handlers, settings=settings))
     services = memory_services(
-        registry,
+        registry.overlay(added),
         secrets=secret,
         services=LazyServices(handler_services_config(settings, blob_directory(settings))),
         concurrency=settings.concurrency,

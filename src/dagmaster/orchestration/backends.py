@@ -195,10 +195,11 @@ async def open_backend(url: str | None = None, key: str | None = None) -> AsyncI
 
 def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     """Return a database in memory, whose jobs `run_job_test` runs."""
+    from dagmaster.authoring.python.process_functions import ProcessRegistry
+    from dagmaster.bootstrap import find_handlers
     from dagmaster.local.memory_services import memory_services
-    from dagmaster.orchestration.process_functions import ProcessRegistry
 
-    services = memory_services(ProcessRegistry(), clock=clock, shares_loop=True)
+    services = memory_services(ProcessRegistry(find_handlers), clock=clock, shares_loop=True)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
 
 

@@ -7,10 +7,10 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.handler_mocks import active_mock, with_mocks
+from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.bootstrap.workflow_run import run_blocking
 from dagmaster.errors import CommandRejected, HandlerInvalid, HandlerNotFound
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
-from dagmaster.orchestration.process_functions import ProcessRegistry
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,7 +79,7 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
     if memory is not None and memory.services is not None:
         yield memory.services
         return
-    from dagmaster.bootstrap import blob_directory, open_database, stored_services
+    from dagmaster.bootstrap import blob_directory, find_handlers, open_database, stored_services
     from dagmaster.orchestration.backends import entered
     from dagmaster.settings import load_settings
 
@@ -90,7 +90,7 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
             config,
             settings,
             modules=(),
-            registry=with_mocks(ProcessRegistry()),
+            registry=with_mocks(ProcessRegistry(find_handlers)),
             concurrency=None,
             blob_dir=blob_directory(settings),
             in_process=True,
@@ -101,7 +101,9 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
 
 async def _check_functions(app: Application, job: Job) -> None:
     """Raise before anything starts if this process has not the function of a task."""
-    registry, checked, added = ProcessRegistry(), set(), app.read.added_nodes
+    from dagmaster.bootstrap import find_handlers
+
+    registry, checked, added = ProcessRegistry(find_handlers), set(), app.read.added_nodes
     numbers = (*await added.accepted_batches(str(job.id)), *await added.pending_batches(str(job.id)))
     for batch in await added.load_batches(str(job.id), numbers) if numbers else ():
         for node in batch.nodes:

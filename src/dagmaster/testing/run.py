@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.authoring.compiler.compile import compile_file, compile_text
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.handler_registry import Registry, discover
+from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
 from dagmaster.handlers import SHIPPED_HANDLERS
@@ -72,7 +73,8 @@ def run_workflow(
     clock = clock or FakeClock()
     database = MemoryDatabase(clock)
     local = memory_services(
-        registry,
+        # A running task may add tasks of functions that the workflow does not call.
+        registry.overlay(ProcessRegistry(_known_handlers)),
         database=database,
         clock=clock,
         secrets=dict(secrets or {}).get,

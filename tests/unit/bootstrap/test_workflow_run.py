@@ -21,6 +21,8 @@ from dagmaster import (
     Progress,
     any_of,
     approval,
+    create_task,
+    get_current_context,
     handler,
     handler_task,
     task,
@@ -234,6 +236,32 @@ def test_a_file_cannot_name_a_function_that_is_no_task_and_the_hint_says_what_to
     file.write_text(f"{{name: flow, nodes: {{a: {{handler: {name}, queue: light}}}}}}", encoding="utf-8")
     with pytest.raises(dagmaster.WorkflowInvalid, match=r"(?s)unknown handler.*import the module.*DAGMASTER_HANDLERS"):
         dagmaster.load_workflow(file).run()
+
+
+ADDED: list[int] = []
+
+
+@task
+def leaf(x: int) -> None:
+    ADDED.append(x)
+
+
+@task
+def grow(x: int, *, by_name: bool) -> int:
+    get_current_context().apply(create_task(f"{__name__}.leaf" if by_name else leaf, {"x": x}))
+    return x
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_running_task_adds_tasks_of_a_function_that_the_workflow_does_not_call(by_name: bool):
+    @workflow
+    def growing(n: int):
+        return grow(n, by_name=by_name)
+
+    ADDED.clear()
+    assert growing.run(n=1) == 1
+    assert run_workflow(growing, {"n": 2}).status == "COMPLETED"
+    assert ADDED == [1, 2]
 
 
 def test_run_works_inside_a_running_loop_and_has_an_async_twin():

@@ -15,17 +15,24 @@ from dagmaster.authoring.python.graph_items import FUNCTIONS
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dagmaster.authoring.handler_registry import HandlerSpec
 
 
 class ProcessRegistry(Registry):
-    """Finds functions when tasks name them: a running task may add tasks of others."""
+    """Finds functions when tasks name them: a running task may add tasks of others.
+
+    `find_known` returns the handlers that are known without an import by name; it is called when one is missing.
+    """
+
+    def __init__(self, find_known: Callable[[], Registry]) -> None:
+        super().__init__()
+        self._find_known = find_known
 
     @cached_property
     def _known(self) -> Registry:
-        from dagmaster.bootstrap import find_handlers
-
-        return find_handlers()
+        return self._find_known()
 
     def find(self, name: str, **_options: Any) -> HandlerSpec | None:
         """Return the function with this name, or None."""
