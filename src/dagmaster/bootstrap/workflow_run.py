@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -124,13 +125,14 @@ def run_blocking(work: Coroutine[Any, Any, R]) -> R:
 
 
 def _run_on_thread(work: Coroutine[Any, Any, R]) -> R:
-    """Run on a loop of its own: the loop of this thread is running, and is blocked meanwhile."""
+    """Run on a loop of its own, in the context of the caller: the loop of this thread is running, and is blocked."""
+    context = contextvars.copy_context()
     outcome: list[R] = []
     failures: list[BaseException] = []
 
     def target() -> None:
         try:
-            outcome.append(asyncio.run(work))
+            outcome.append(context.run(asyncio.run, work))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread of the caller
             failures.append(error)
 

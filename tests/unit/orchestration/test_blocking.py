@@ -43,6 +43,20 @@ def test_a_notebook_with_a_running_loop_runs_a_graph():
     assert asyncio.run(cell()) == 42
 
 
+async def read_own_job() -> str:
+    job = await dagmaster.get_job(dagmaster.get_current_context().job_id or 0)
+    return str(job.status)
+
+
+def test_a_task_reads_its_job_in_the_memory_of_a_run_inside_a_loop():
+    async def cell() -> Any:
+        with blocking.OrchContext(in_memory=True):
+            job = blocking.run_job_test(blocking.create_job("reading", create_task(read_own_job, retry="none")))
+            return job.result
+
+    assert asyncio.run(cell()) == "RUNNING"
+
+
 def fail_first(path: str) -> str:
     if not Path(path).exists():
         Path(path).touch()
