@@ -15,6 +15,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
+from dagmaster.authoring.python.running_task import get_running_task, has_running_loop
 from dagmaster.bootstrap.workflow_run import run_blocking
 from dagmaster.orchestration import context as contexts
 from dagmaster.orchestration import management, workers
@@ -80,6 +81,26 @@ def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     return call
 
 
+def _checked(add: Callable[P, T]) -> Callable[P, T]:
+    """Return a call that raises where a task would wait for the services of its own run on their loop: forever."""
+
+    @functools.wraps(add)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        running = get_running_task() if has_running_loop() else None
+        job_id: Any = args[0] if args else kwargs.get("job_id")
+        if running is not None and str(running.job_id) == str(job_id):
+            from dagmaster.local.runner import is_service_loop
+
+            if is_service_loop():
+                raise RuntimeError(
+                    "blocking.add_task_to_job in an async task of a run in this process would wait forever: it blocks"
+                    " the event loop that has to answer. Await it: `await dagmaster.add_task_to_job(…)`"
+                )
+        return add(*args, **kwargs)
+
+    return call
+
+
 class OrchContext:
     """`dagmaster.OrchContext` as an ordinary context manager, with the same arguments."""
 
@@ -117,7 +138,7 @@ list_jobs = _blocking(management.list_jobs)
 cancel_job = _blocking(management.cancel_job)
 retry_failed_tasks = _blocking(management.retry_failed_tasks)
 get_task = _blocking(management.get_task)
-add_task_to_job = _blocking(management.add_task_to_job)
+add_task_to_job = _checked(_blocking(management.add_task_to_job))
 register_worker = _blocking(workers.register_worker)
 worker_heartbeat = _blocking(workers.worker_heartbeat)
 deregister_worker = _blocking(workers.deregister_worker)

@@ -57,6 +57,23 @@ def test_a_task_reads_its_job_in_the_memory_of_a_run_inside_a_loop():
     assert asyncio.run(cell()) == "RUNNING"
 
 
+async def add_without_await() -> None:
+    blocking.add_task_to_job(dagmaster.get_current_context().job_id or 0, double, {"x": 1})
+
+
+def add_from_a_plain_function() -> None:
+    blocking.add_task_to_job(dagmaster.get_current_context().job_id or 0, double, {"x": 1})
+
+
+def test_a_blocking_call_that_waits_for_the_loop_that_it_blocks_says_to_await():
+    with blocking.OrchContext(in_memory=True):
+        job = blocking.run_job_test(blocking.create_job("adding", create_task(add_without_await, retry="none")))
+        assert job.status is JobStatus.FAILED
+        assert "Await it: `await dagmaster.add_task_to_job(…)`" in (job.error or "")
+        plain = blocking.create_job("plain", create_task(add_from_a_plain_function, retry="none"))
+        assert blocking.run_job_test(plain).status is JobStatus.COMPLETED
+
+
 def fail_first(path: str) -> str:
     if not Path(path).exists():
         Path(path).touch()
