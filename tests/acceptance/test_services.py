@@ -319,6 +319,34 @@ def test_a_password_is_not_logged(new_sandbox: Sandbox):
     )
 
 
+READERS = """
+import dagmaster
+
+async def read(job_id):
+    return str((await dagmaster.get_job(job_id)).status)
+
+def read_in_a_process(job_id):
+    return str(dagmaster.blocking.get_job(job_id).status)
+"""
+
+
+def test_tasks_of_a_worker_read_the_database_of_its_data_dir(sandbox: Sandbox):
+    readers = sandbox.write(READERS, "readers.py")
+    params = "retry: none, queue: light, params: {job_id: '{{ job.id }}'}"
+    flow = sandbox.write(
+        f"{{name: reading, nodes: {{a: {{handler: readers.read, {params}}},"
+        f" b: {{handler: readers.read_in_a_process, {params}}}}}, outputs: {{a: '{{{{ nodes.a.output }}}}',"
+        f" b: '{{{{ nodes.b.output }}}}'}}}}"
+    )
+    here = f"--data-dir={sandbox.folder / 'data'}"
+    sandbox.env["DAGMASTER_DATA_DIR"] = str(sandbox.folder / "other")
+    sandbox.start("orchestrator", here)
+    sandbox.start("worker", "--queue=light", f"--handlers={readers}", here)
+    done = sandbox.run("submit", flow, f"--handlers={readers}", "--wait", "--json", here)
+    assert json.loads(done.stdout)["result"] == {"a": "RUNNING", "b": "RUNNING"}, done.stdout
+    assert not (sandbox.folder / "other").exists()
+
+
 def test_a_workflow_can_be_published_on_a_new_data_directory(new_sandbox: Sandbox):
     flow = new_sandbox.write("{name: flow, nodes: {a: {handler: echo, queue: light}}}")
     done = new_sandbox.run("workflows", "push", flow)

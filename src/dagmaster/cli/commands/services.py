@@ -148,6 +148,7 @@ def worker(
     if not queues:
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for all queues")
     served = () if "*" in queues else queues
+    _pass_to_tasks(data_dir)
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
         worker = make_worker(
@@ -308,3 +309,11 @@ async def _retry_until_available(
         else:
             backoff.on_success()
             return
+
+
+def _pass_to_tasks(data_dir: pathlib.Path | None) -> None:
+    """Make the database of --data-dir that of `get_job` and others in tasks, also in child processes."""
+    if data_dir is not None:
+        for name in ("DAGMASTER_URL", "DAGMASTER_DATABASE_URL"):
+            os.environ.pop(name, None)
+        os.environ["DAGMASTER_DATA_DIR"] = str(data_dir.absolute())
