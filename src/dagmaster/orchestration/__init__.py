@@ -1,1 +1,75 @@
-"""Graphs of Python code: contexts that store them, jobs, management. The objects are in `authoring/python`."""
+"""Graphs of Python code: contexts that store them, jobs, management. The objects are in `authoring/python`.
+
+Its public names are those of `dagmaster`, and are imported when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
+    from dagmaster.orchestration.job import Job
+    from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
+    from dagmaster.orchestration.management import (
+        TaskInfo,
+        TaskStatus,
+        add_task_to_job,
+        cancel_job,
+        get_job,
+        get_task,
+        list_jobs,
+        retry_failed_tasks,
+    )
+    from dagmaster.orchestration.workers import (
+        Health,
+        WorkerInfo,
+        WorkerStatus,
+        deregister_worker,
+        health_check,
+        list_workers,
+        register_worker,
+        worker_heartbeat,
+    )
+
+__all__ = [
+    "Context",
+    "Health",
+    "Job",
+    "OrchContext",
+    "TaskInfo",
+    "TaskStatus",
+    "WorkerInfo",
+    "WorkerStatus",
+    "add_task_to_job",
+    "cancel_job",
+    "create_job",
+    "deregister_worker",
+    "get_current_context",
+    "get_job",
+    "get_task",
+    "health_check",
+    "list_jobs",
+    "list_workers",
+    "register_worker",
+    "retry_failed_tasks",
+    "run_job_test",
+    "run_job_test_async",
+    "worker_heartbeat",
+]
+
+_MODULES: Final = ("context", "job", "local_runs", "management", "workers")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in _MODULES:
+            names = vars(importlib.import_module(f"dagmaster.orchestration.{module}"))
+            if name in names:
+                return names[name]
+    raise AttributeError(f"module 'dagmaster.orchestration' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -107,3 +107,14 @@ def test_a_blocking_call_has_the_arguments_of_the_asynchronous_one(name: str):
     assert inspect.iscoroutinefunction(asynchronous)
     assert not inspect.iscoroutinefunction(here)
     assert inspect.signature(here) == inspect.signature(asynchronous)
+
+
+def test_the_package_has_the_public_names_of_its_modules():
+    from dagmaster import orchestration
+
+    modules = {name: getattr(getattr(dagmaster, name), "__module__", "") for name in dagmaster.__all__}
+    names = {name for name, module in modules.items() if module.startswith(orchestration.__name__)}
+    assert set(orchestration.__all__) == names | {"TaskStatus"}
+    assert all(getattr(orchestration, name) is getattr(dagmaster, name) for name in orchestration.__all__)
+    with pytest.raises(AttributeError, match="nope"):
+        _ = orchestration.nope
