@@ -353,6 +353,12 @@ def test_a_workflow_can_be_published_on_a_new_data_directory(new_sandbox: Sandbo
     assert (done.returncode, done.stdout) == (0, "published  flow v1\n"), done.stderr
 
 
+def test_lists_of_a_new_data_directory_are_empty(new_sandbox: Sandbox):
+    done = new_sandbox.run("jobs", "list")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert "no jobs yet. Submit one" in done.stderr
+
+
 def test_a_schema_of_another_version_is_rejected_with_the_remedy(on_server: Sandbox):
     sandbox = on_server
     # Not compatible with this code.

@@ -16,6 +16,7 @@ import click
 
 from dagmaster.cli.errors import command_errors
 from dagmaster.cli.options import current_user
+from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
@@ -129,8 +130,21 @@ class DatabaseSession:
 
         # Not returned by the task: asyncio.run formats its result when it resets the signal handler, for a second if
         # that is a view of 100,000 nodes (CPython 3.11).
-        asyncio.run(run())
+        try:
+            asyncio.run(run())
+        except SchemaVersionMismatch:
+            if not self.config.is_embedded or part is Part.DATABASE:
+                raise
+            # Tried only now: a check before every command would cost one more connection.
+            self._migrate()
+            asyncio.run(run())
         return results[0]
+
+    def _migrate(self) -> None:
+        """Create or upgrade the tables; raise if this code is too old for them."""
+        from dagmaster.bootstrap import ensure_schema
+
+        asyncio.run(ensure_schema(self.config, migrate=True))
 
     @contextlib.asynccontextmanager
     async def _opened(self, part: Part, *, migrate: bool) -> AsyncIterator[Any]:
