@@ -49,19 +49,25 @@ def run(scene: str) -> dict[str, Any]:
 
 def run_and_kill_worker(scene: str, tile_size: int) -> dict[str, Any]:
     """Run an orchestrator and two workers; kill one worker as soon as it processes tiles."""
+    require_no_orchestrator()
     # A separate directory: existing tiles would not be written again.
     blob_dir = os.environ["DAGMASTER_BLOB_DIR"] = tempfile.mkdtemp(prefix="dagmaster-chaos-")
     print_heading(f"export DAGMASTER_BLOB_DIR={blob_dir}")
-    with services("orchestrator", "worker --queue *", "worker --queue *") as (_, victim, _):
+    with services("orchestrator", "worker --queue *", "worker --queue *") as processes:
+        victim = processes[1]
         run_cli("workflows", "push", str(WORKFLOW))
         job = json.loads(
             run_cli("submit", "raster_tiled", "-i", f"href={scene}", "-i", f"tile_size={tile_size}", "--json")
         )["job_id"]
         print_heading(f"submitted job {job}; a worker will be killed while it writes tiles")
-        wait_until(lambda: any(Path(blob_dir, "silver").rglob("*.tif")))
-        victim.kill()
-        print(f"  kill -9 {victim.pid}, one of the workers")
-        run_cli("jobs", "watch", job, may_fail=True)
+        watch = subprocess.Popen(
+            [*DAGMASTER, "jobs", "watch", job], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        processes.append(watch)
+        if wait_for_tile(Path(blob_dir, "silver"), watch):
+            victim.kill()
+            print(f"  kill -9 {victim.pid}, one of the workers")
+        watch.wait()
         subprocess.run([*DAGMASTER, "jobs", "show", job], cwd=ROOT, check=False)
         print_heading("what happened, from the events of the job")
         lost = [line for line in run_cli("jobs", "events", job).splitlines() if "AttemptLost" in line]
@@ -70,6 +76,23 @@ def run_and_kill_worker(scene: str, tile_size: int) -> dict[str, Any]:
         if not lost:
             print("  no attempt was lost: the worker had no task at that moment. Try again")
         return load_result(job)
+
+
+def require_no_orchestrator() -> None:
+    """Exit if an orchestrator is alive: its workers would execute tasks of the job, with another blob directory."""
+    alive = [one for one in json.loads(run_cli("fleet", "--json"))["orchestrators"] if one["is_alive"]]
+    if alive:
+        raise SystemExit(
+            f"an orchestrator (process {alive[0]['pid']} on {alive[0]['host']}) runs on the same database, as"
+            " `dagmaster dev` starts one: it would share the job. Stop it, or name an empty directory for this demo:"
+            " export DAGMASTER_DATA_DIR=…"
+        )
+
+
+def wait_for_tile(folder: Path, watch: subprocess.Popen[bytes]) -> bool:
+    """Wait for the first tile in a folder; return whether it was written before `jobs watch` ended."""
+    wait_until(lambda: any(folder.rglob("*.tif")) or watch.poll() is not None)
+    return watch.poll() is None
 
 
 def check(result: dict[str, Any]) -> int:
@@ -114,13 +137,24 @@ def services(*commands: str) -> Iterator[list[subprocess.Popen[bytes]]]:
                 started.append(process)
                 if command == "orchestrator":
                     # It prepares the database for the workers.
-                    wait_until(lambda: b"is ready" in os.pread(log.fileno(), 1_000_000, 0))
+                    wait_until_ready(process, log.fileno())
             yield started
         finally:
             for process in started:
                 process.terminate()
             for process in started:
                 process.wait(timeout=60)
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], log: int) -> None:
+    """Wait until a service logs that it is ready; exit with its log if it ends."""
+
+    def read_log() -> bytes:
+        return os.pread(log, 1_000_000, 0)
+
+    wait_until(lambda: b"is ready" in read_log() or process.poll() is not None)
+    if process.poll() is not None:
+        raise SystemExit(f"the service ended: {read_log().decode(errors='replace').strip()}")
 
 
 def load_job(job: str) -> dict[str, Any]:
@@ -147,10 +181,10 @@ def wait_until(condition: Any, *, seconds: float = 120, pause: float = 0.05) -> 
         time.sleep(pause)
 
 
-def run_cli(*arguments: str, may_fail: bool = False) -> str:
+def run_cli(*arguments: str) -> str:
     """Run a dagmaster command and return its output."""
     done = subprocess.run([*DAGMASTER, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode and not may_fail:
+    if done.returncode:
         raise SystemExit(f"dagmaster {' '.join(arguments)}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
 

@@ -1,12 +1,13 @@
 """The shipped raster workflows on real data, with verified results, in this process.
 
-The last test runs examples/landsat.py, which kills a worker of a real fleet.
+The last tests run examples/landsat.py, which kills a worker of a real fleet.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from dagmaster.ports.catalog import Search
 from dagmaster.settings import Settings
 from dagmaster.testing import run_workflow
 from dagmaster.worker.lazy_services import LazyServices
+from tests.acceptance.background_process import Process
 from tests.server_folders import copy_migrated_cluster, server_folder
 
 ROOT = Path(__file__).parents[2]
@@ -158,6 +160,29 @@ def test_the_sum_of_zones_is_the_sum_of_their_pixels(sandbox):
     first = [zone for zone in report.result["statistics"] if zone.get("band", 1) == 1]
     assert sum(zone["count"] for zone in first) == pytest.approx(band.count(), rel=0.03)
     assert sum(zone["sum"] for zone in first) == pytest.approx(float(band.sum()), rel=0.03)
+
+
+def test_the_demo_waits_for_no_tile_of_a_job_that_ended(tmp_path):
+    watch = subprocess.Popen([sys.executable, "-c", "raise SystemExit(1)"])
+    watch.wait()
+    demo = runpy.run_path(str(ROOT / "examples" / "landsat.py"))
+    assert not demo["wait_for_tile"](tmp_path, watch)
+
+
+def test_the_demo_does_not_share_the_database_of_running_services(tmp_path):
+    with server_folder() as folder:
+        copy_migrated_cluster(folder / "data")
+        env = {**os.environ, "DAGMASTER_DATA_DIR": str(folder / "data"), "TMPDIR": str(tmp_path)}
+        other = Process(["orchestrator"], env, subprocess.Popen)
+        try:
+            other.until("is ready")
+            command = [sys.executable, str(ROOT / "examples" / "landsat.py"), "--chaos"]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
+        finally:
+            other.end()
+        assert done.returncode == 1
+        assert "runs on the same database" in done.stderr
+        assert "submitted" not in done.stdout
 
 
 def test_a_killed_worker_changes_no_pixel(tmp_path):
