@@ -43,8 +43,16 @@ def format_list(names: Sequence[str], total: int | None = None, *, conjunction: 
 
 
 def format_error(error: dict[str, Any]) -> str:
-    """Format an error in one line, with the exception's name unless the handler chose a kind of its own."""
-    name, message = str(error.get("type", "")), str(error.get("message", "")).split("\n", 1)[0]
+    """Format an error in one line, as `error_text` does."""
+    return error_text(error).split("\n", 1)[0]
+
+
+def error_text(error: dict[str, Any]) -> str:
+    """Return the message of an error, with the exception's name unless the handler chose a kind of its own.
+
+    The message of an exception often means nothing without its name: that of a KeyError is only the key.
+    """
+    name, message = str(error.get("type", "")), str(error.get("message", ""))
     is_named = error.get("kind") != "error" or message.startswith(name)
     return message if is_named else f"{name}: {message}"
 

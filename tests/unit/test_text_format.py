@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dagmaster.text_format import library_words
+from dagmaster.text_format import error_text, format_error, library_words
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,22 @@ from dagmaster.text_format import library_words
 )
 def test_the_words_of_a_library_follow_ours_in_one_line_without_paths(words, expected):
     assert library_words("GDAL", words) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        ({"kind": "error", "type": "KeyError", "message": "'k'"}, "KeyError: 'k'"),
+        ({"kind": "error", "type": "KeyError", "message": "KeyError: 'k'"}, "KeyError: 'k'"),
+        ({"kind": "no_data", "type": "HandlerError", "message": "no tile"}, "no tile"),
+        ({"kind": "error", "message": "no tile"}, "no tile"),
+        ({}, ""),
+    ],
+)
+def test_an_error_has_the_name_of_its_exception_unless_the_handler_chose_a_kind(error, expected):
+    assert error_text(error) == format_error(error) == expected
+
+
+def test_an_error_in_one_line_is_its_first_line():
+    error = {"kind": "error", "type": "ValueError", "message": "no\nyes"}
+    assert (error_text(error), format_error(error)) == ("ValueError: no\nyes", "ValueError: no")

@@ -15,6 +15,7 @@ from dagmaster.engine.status import NOT_STARTED_NODE, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
 from dagmaster.errors import EvaluationFailed
+from dagmaster.text_format import error_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,7 @@ def finish_if_done(step: Step) -> None:
         finish(step, Move.FAIL, error=failure("deadline", message))
     elif job.failed:
         first = min((node for node in job.nodes.values() if fails_job(node)), key=lambda node: node.finished_seq or 0)
-        message = f"node {first.id} failed: {(first.error or {}).get('message', '')}"
+        message = f"node {first.id} failed: {error_text(first.error or {})}"
         finish(step, Move.FAIL, error=failure("node_failed", message, node=first.id, cause=first.error))
     else:
         refs = _result_refs(job)

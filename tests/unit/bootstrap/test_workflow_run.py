@@ -190,7 +190,7 @@ def test_a_workflow_without_a_result_returns_none_and_a_failure_raises():
         fail()
 
     assert silent.run() is None
-    with pytest.raises(JobFailed, match="the disk is full"):
+    with pytest.raises(JobFailed, match="node fail failed: ValueError: the disk is full"):
         failing.run()
 
 

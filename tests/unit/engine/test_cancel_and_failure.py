@@ -6,7 +6,7 @@ import pytest
 
 from dagmaster.engine.advance import pending_needs
 from dagmaster.engine.decisions import FinishJob, Ignore, Need, Stop, WaitUntil, Withdraw
-from dagmaster.engine.events import DispatchRejected, ResolutionFailed, TaskReleased, TimerFired
+from dagmaster.engine.events import DispatchRejected, ResolutionFailed, TaskFailed, TaskReleased, TimerFired
 from dagmaster.engine.status import JobStatus
 from dagmaster.testing import (
     Driver,
@@ -133,6 +133,14 @@ def test_the_job_names_the_failure_that_came_first():
     assert driver.error["kind"] == "node_failed"
     assert driver.error["node"] == "b"
     assert driver.error["message"] == "node b failed: first"
+
+
+def test_the_job_names_the_exception_whose_message_is_only_a_key():
+    driver = Driver(a_job(a=""))
+    driver.start()
+    error = {"kind": "error", "type": "KeyError", "message": "'k'"}
+    driver.apply(TaskFailed("a", driver.job.nodes["a"].attempt, error, permanent=True))
+    assert driver.error["message"] == "node a failed: KeyError: 'k'"
 
 
 def test_an_allowed_failure_satisfies_what_follows_and_does_not_fail_the_job():
