@@ -24,7 +24,7 @@ from dagmaster.authoring.handler_decorator import (
 )
 from dagmaster.authoring.handler_definitions import describe_handler, to_definition
 from dagmaster.authoring.module_imports import append_working_directory, import_source, is_file
-from dagmaster.authoring.suggestions import did_you_mean
+from dagmaster.authoring.suggestions import did_you_mean, similar_handlers
 from dagmaster.engine.served_handlers import ANY_FUNCTION
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
@@ -194,7 +194,7 @@ class Registry:
         names = list(self.served_names())
         is_known = name.rpartition(".")[0] in {other.rpartition(".")[0] for other in names}
         note = "" if is_known else not_allowed(name, self._allowed_modules())
-        return "; ".join(filter(None, (note, did_you_mean(name, names))))
+        return "; ".join(filter(None, (note, did_you_mean(name, similar_handlers(name, names)))))
 
     def _allowed_modules(self) -> list[str]:
         others = [] if self._others is None else self._others._allowed_modules()  # noqa: SLF001 - of this class

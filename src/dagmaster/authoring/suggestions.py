@@ -41,6 +41,11 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
     return ""
 
 
+def similar_handlers(wrong: str, names: Iterable[str]) -> list[str]:
+    """Return the names of handlers that may be meant: `module.function` is no misspelt name without a module."""
+    return [name for name in names if "." in name or "." not in wrong]
+
+
 def _folded(name: str) -> str:
     return name.casefold().replace("-", "_").replace(" ", "_")
 

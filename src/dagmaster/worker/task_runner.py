@@ -7,7 +7,7 @@ import os
 import socket
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.authoring.suggestions import nearest
+from dagmaster.authoring.suggestions import nearest, similar_handlers
 from dagmaster.errors import DagmasterError, PermanentError
 from dagmaster.ports.task_messages import Failed, Released, TaskMessage
 from dagmaster.redaction import redact_outcome
@@ -109,15 +109,16 @@ class TaskRunner:
             )
             message = outcome.error["message"]
             # The message is a line in lists; `jobs why` shows the details instead.
+            end = "" if message.endswith("?") else "."
             outcome.error["details"] = (
-                f"{message}. Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other has"
-                f" it: {todo}"
+                f"{message}{end} Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other"
+                f" has it: {todo}"
             )
             outcome.error["message"] = message if is_allowed else self._format_missing(task.handler)
         return await self._report(task, outcome)
 
     def _format_missing(self, handler: str) -> str:
-        near = nearest(handler, self.executor.registry.served_names())
+        near = nearest(handler, similar_handlers(handler, self.executor.registry.served_names()))
         hint = f": did you mean {near!r}?" if near else "."
         return f"no worker of its queue has the handler {handler!r}{hint} `dagmaster handlers list` lists them"
 

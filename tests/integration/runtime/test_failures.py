@@ -75,6 +75,23 @@ async def test_an_unknown_handler_fails_the_node_at_once_with_the_reason(world: 
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 
+async def test_a_missing_entrypoint_is_not_compared_with_names_without_a_module(world: World):
+    @handler("fail.gp", queue="q")
+    async def entrypoint() -> None: ...
+
+    @handler("fial", queue="q")
+    async def misspelt() -> None: ...
+
+    await world.orchestrator()
+    await world.worker()
+    world.handlers += [entrypoint, misspelt]
+    text = "{name: n, on_failure: continue, nodes: {a: {handler: fail.gp}, b: {handler: fial}}}"
+    report = await world.run(text)
+    near, far = report.nodes["b"]["error"], report.nodes["a"]["error"]
+    assert "did you mean" not in f"{far}"
+    assert "did you mean 'fail'? Worker" in near["details"]
+
+
 async def test_a_task_is_left_to_the_worker_that_has_its_handler(world: World):
     """In a deploy some workers know new handlers already. The others fail none of their jobs, and use no retry up."""
 

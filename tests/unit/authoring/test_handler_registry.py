@@ -56,6 +56,18 @@ def test_an_unknown_handler_is_answered_with_the_nearest_name():
         Registry([join, cut]).get("tiles.cutt")
 
 
+def test_an_entrypoint_is_no_misspelt_name_without_a_module():
+    @handler("fail")
+    def fail() -> None: ...
+
+    registry = Registry([fail])
+    with pytest.raises(HandlerNotFound) as raised:
+        registry.get("fail.gp")
+    assert "did you mean" not in str(raised.value)
+    with pytest.raises(HandlerNotFound, match="did you mean 'fail'"):
+        registry.get("fial")
+
+
 def test_the_same_function_twice_is_one_handler():
     registry = Registry([cut, cut])
     assert len(registry) == 1

@@ -10,7 +10,7 @@ from dagmaster.authoring.compiler.edges import MAX_HINTS
 from dagmaster.authoring.compiler.literal_params import check_literal_params
 from dagmaster.authoring.compiler.node_templates import TemplateCompiler, last_key
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
-from dagmaster.authoring.suggestions import did_you_mean, nearest
+from dagmaster.authoring.suggestions import did_you_mean, nearest, similar_handlers
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.expressions.paths import DECISION, PARAMS
 from dagmaster.engine.graph import (
@@ -161,7 +161,9 @@ class NodeSpecBuilder:
         handler = self.handlers.find(name)
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
-            near = nearest(name, self.handlers.names()) if len(self.problems) < MAX_HINTS else None
+            near = (
+                nearest(name, similar_handlers(name, self.handlers.names())) if len(self.problems) < MAX_HINTS else None
+            )
             hint = f"did you mean {near!r}?" if near else self.handlers.missing_hint
             self.problems.append(
                 self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)

@@ -31,6 +31,8 @@ _BY_KIND: Final = {
     "children_failed": ReasonCode.CHILDREN_FAILED,
     "child_job": ReasonCode.CHILD_JOB_FAILED,
 }
+_CHILD_JOB_KINDS: Final = frozenset({"child_job", "node_failed"})
+"""Errors of a workflow node and of its child job: the failure of a node of that is their cause."""
 _NAMED: Final = 20
 
 
@@ -100,9 +102,7 @@ def _failed(node: Node, context: DiagnosisContext) -> Reason:
         return _cancelled_alone(node.cancel_request)
     kind = str(error.get("kind", "error"))
     code = _code(node, kind)
-    # The errors of handlers may have details of their own.
-    details = error.get("details") if kind == "unknown_handler" else None
-    message = details if isinstance(details, str) else format_error(error) or "no reason was given"
+    message = _details(error) or format_error(error) or "no reason was given"
     data: JsonObject = {"error": error, "attempt": node.attempt or None}
     because: tuple[str, ...] = ()
     if isinstance(spec, TaskSpec):
@@ -151,6 +151,16 @@ def _code(node: Node, kind: str) -> ReasonCode:
     if kind == "dispatch_timeout" and spec.dispatch_timeout_seconds is not None:
         return ReasonCode.DISPATCH_TIMEOUT
     return ReasonCode.UNRESOLVED if kind == "expression" and node.failed_attempts == 0 else ReasonCode.FAILED
+
+
+def _details(error: JsonObject) -> str:
+    """Return what to do about a missing handler, here or in a child job; "" for another error."""
+    cause: Any = error
+    while isinstance(cause, dict) and cause.get("kind") in _CHILD_JOB_KINDS:
+        cause = cause.get("cause")
+    # The errors of handlers may have details of their own.
+    details = cause.get("details") if isinstance(cause, dict) and cause.get("kind") == "unknown_handler" else None
+    return details if isinstance(details, str) else ""
 
 
 def _format_common(error: JsonObject, message: str) -> str:

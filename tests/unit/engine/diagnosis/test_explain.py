@@ -15,9 +15,9 @@ from dagmaster.engine.diagnosis.context import (
 )
 from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import MEANING, ReasonCode
-from dagmaster.engine.events import DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
+from dagmaster.engine.events import ChildJobFinished, DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
 from dagmaster.engine.retry import RetryPolicy
-from dagmaster.engine.status import EXCLUSIVE_AFTER, NodeStatus
+from dagmaster.engine.status import EXCLUSIVE_AFTER, JobStatus, NodeStatus
 from dagmaster.testing import Driver, a_job, all_of, any_of, approval, conditional, fan_out, task, wait, workflow
 
 OWNER = Service(id="1", where="h:1", silent_seconds=1.0, lease_seconds=15.0)
@@ -442,6 +442,17 @@ def test_a_child_job_that_failed_is_named():
     reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).reason_for("a")
     assert (reason.code, reason.data["job_id"]) == (ReasonCode.CHILD_JOB_FAILED, "7")
     assert reason.sentence == "failed: child job 7: the child job is FAILED"
+
+
+def test_a_missing_handler_of_a_child_job_is_explained_as_in_the_child_job():
+    driver = started(a=workflow())
+    missing = {"kind": "unknown_handler", "message": "no worker has it", "details": "start one with `--handlers sales`"}
+    error = {"kind": "node_failed", "message": "node b failed: no worker has it", "cause": missing}
+    for _ in range(2):
+        error = {"kind": "node_failed", "message": "node a failed", "cause": {"kind": "child_job", "cause": error}}
+    driver.apply(ChildJobFinished("a", driver.job.nodes["a"].attempt, JobStatus.FAILED, None, error))
+    reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).reason_for("a")
+    assert reason.sentence == "failed: child job 7: start one with `--handlers sales`"
 
 
 def test_a_branch_that_was_not_taken_shows_the_value_and_the_condition():
