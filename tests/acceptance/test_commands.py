@@ -281,7 +281,7 @@ def test_a_secret_is_shown_nowhere(write):
         "{name: n, on_failure: continue, inputs: {key: {type: string, secret: true, required: true}}, nodes: {"
         "a: {handler: echo, params: {k: '{{ inputs.key }}', t: 'Bearer {{ secrets.TOKEN }}'}}, "
         "b: {handler: fail, retry: none, allow_failure: true, params: {message: 'no {{ inputs.key }} {{ secrets.TOKEN }}'}}, "
-        "c: {type: fan_out, source: '{{ inputs.key }}', task: {handler: echo}}}}"
+        "c: {type: fan_out, source: '{{ inputs.key | default([]) }}', task: {handler: echo}}}}"
     )
     runs = [
         dagmaster("run", flow, "-i", "key=hunter2secret", *more, DAGMASTER_SECRET_TOKEN="tok-canary")
@@ -384,7 +384,17 @@ def test_validate_prints_all_problems_of_all_files(tmp_path):
     assert "a.yaml" in done.stdout
     for place in ("b.yaml:1", "b.yaml:2", "c.yaml:1:32", "c.yaml:1:43", "d.yml"):
         assert place in done.stderr
-    assert "3 of 4 files cannot run" in done.stderr
+    assert "3 of 4 workflows cannot run" in done.stderr
+
+
+def test_validate_counts_the_workflows_of_a_file(tmp_path):
+    (tmp_path / "flows.py").write_text(
+        "from dagmaster import handler_task, workflow\n\n"
+        "@workflow\ndef one():\n    handler_task('ecko')()\n\n"
+        "@workflow\ndef two():\n    handler_task('ecko')()\n"
+    )
+    done = dagmaster("workflows", "validate", str(tmp_path / "flows.py"))
+    assert "2 of 2 workflows cannot run" in done.stderr
 
 
 def test_the_shipped_workflows_and_those_of_the_source_systems_are_valid():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import http.client
+import json
 import os
 import socket
 from typing import Final
@@ -11,6 +13,8 @@ import click
 
 PORT: Final = 8420
 MAX_PORT: Final = 65_535
+ANSWER_SECONDS: Final = 1.0
+MAX_ANSWER_BYTES: Final = 1000
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -72,3 +76,16 @@ def find_port(preferred: int = PORT) -> int:
         except OSError:
             continue
     raise click.ClickException("no port of 127.0.0.1 is free")
+
+
+def name_program(port: int) -> str:
+    """Return what listens on a port of this machine: another dagmaster, if it answers /livez as one."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/livez")
+        is_dagmaster = json.loads(connection.getresponse().read(MAX_ANSWER_BYTES)) == {"status": "alive"}
+    except (OSError, http.client.HTTPException, ValueError):
+        is_dagmaster = False
+    finally:
+        connection.close()
+    return "another dagmaster" if is_dagmaster else "another program"

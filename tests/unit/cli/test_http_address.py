@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import click
 import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.commands.server import server
-from dagmaster.cli.http_address import bind, check_tls_files, find_port, parse_address, url_of
+from dagmaster.cli.http_address import bind, check_tls_files, find_port, name_program, parse_address, url_of
 
 
 def test_another_port_is_chosen_if_the_preferred_one_is_taken():
@@ -20,6 +22,42 @@ def test_another_port_is_chosen_if_the_preferred_one_is_taken():
         with bind("127.0.0.1", chosen) as listener:
             assert listener.getsockname()[1] == chosen
     assert find_port(taken) == taken
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "name"),
+    [
+        (200, b'{"status":"alive"}', "another dagmaster"),
+        (200, b'{"status":"ok"}', "another program"),
+        (404, b"<html>", "another program"),
+    ],
+)
+def test_the_program_on_a_port_is_named_by_what_it_answers(status, body, name):
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body if self.path == "/livez" else b"")
+
+        def log_message(self, *_args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as other:
+        thread = threading.Thread(target=other.handle_request)
+        thread.start()
+        assert name_program(other.server_port) == name
+        thread.join()
+
+
+def test_a_program_that_does_not_speak_http_is_another_program():
+    def close_first() -> None:
+        connection, _ = other.accept()
+        connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        thread = threading.Thread(target=close_first)
+        thread.start()
+        assert name_program(other.getsockname()[1]) == "another program"
+        thread.join()
 
 
 def test_a_server_whose_port_is_taken_is_rejected_with_the_address():

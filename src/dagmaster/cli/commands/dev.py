@@ -17,7 +17,7 @@ import click
 from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.cli.dev_publication import compile_files
 from dagmaster.cli.dev_reload import WorkflowReloader, use_fresh_code, worker_arguments
-from dagmaster.cli.http_address import PORT, find_port
+from dagmaster.cli.http_address import PORT, find_port, name_program
 from dagmaster.cli.log_options import LogOptions, log_options
 from dagmaster.cli.main import COMPLETED
 from dagmaster.cli.options import data_dir_option, handlers_option, load_registry
@@ -117,7 +117,7 @@ def dev(
         click.echo(f"dagmaster {version('dagmaster')}")
         print_status("database", _describe_database(session.config))
         if port not in {0, free_port}:
-            print_status("API", f"port {port} is taken by another program: the API gets {free_port}")
+            print_status("API", f"port {port} is taken by {name_program(port)}: the API gets {free_port}")
         supervisor = ServiceSupervisor(
             partial(_expire_process, session),
             log_format=log_format or settings.log_format,

@@ -74,7 +74,7 @@ def validate(
         print_problems(result.problems)
         if result.is_valid:
             click.echo(f"{click.style('ok', fg='green', bold=True)}  {result.file}")
-    count = format_count(len(results), "file")
+    count = format_count(len(results), "workflow")
     summary = f"{invalid} of {count} cannot run" if invalid else f"{count}, no errors"
     click.echo(summary, err=True)
     return BAD_INPUT if invalid else COMPLETED
