@@ -178,7 +178,7 @@ EVENTS = "keep_secrets (orchestrator/turn_commit.py) cleans what failed, and not
         "{handler: echo, params: {n: '{{ inputs.key | int }}'}}",
         "{type: wait, seconds: '{{ inputs.key }}'}",
         "{type: wait, until: '{{ inputs.key }}'}",
-        "{type: fan_out, source: '{{ inputs.key }}', task: {handler: echo}}",
+        "{type: fan_out, source: '{{ inputs.key | default([]) }}', task: {handler: echo}}",
         "{type: conditional, condition_field: '{{ inputs.key }}', branches: [{name: x, condition: '== 5', next: END}]}",
         pytest.param(
             "{type: workflow, workflow_id: child, inputs: {n: '{{ inputs.key }}'}}",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.availability import Availability
 from dagmaster.authoring.compiler.edges import Edges
+from dagmaster.authoring.compiler.fan_out_sources import check_fan_out_sources
 from dagmaster.authoring.compiler.ineffective_keys import check_ineffective_keys
 from dagmaster.authoring.compiler.node_groups import NodeGroups
 from dagmaster.authoring.compiler.node_outputs import output_keys
@@ -136,6 +137,10 @@ class _Compilation:
         self.problems += maker.problems
         if ids:
             self.problems += self._check_references(workflow, models, edges, maker)
+        if not self.is_stored:
+            # Earlier versions published such workflows.
+            types = {name: model.type for name, model in workflow.inputs.items() if name not in self.wrong_inputs}
+            self.problems += check_fan_out_sources(self.document, types, models)
         errors = [problem for problem in self.problems if problem.severity == "error"]
         if errors or len(maker.specs) < len(ids):
             raise WorkflowInvalid(_in_file_order(self.problems))

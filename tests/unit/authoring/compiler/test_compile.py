@@ -375,6 +375,29 @@ def test_the_source_of_a_fan_out_is_a_list_or_an_expression(source, message, hin
     assert (problem.message, problem.hint) == (message, hint)
 
 
+OVER_INPUT = """
+workflow_id: w
+inputs: {count: {type: integer, required: true}, tiles: {type: array, required: true}}
+nodes:
+  a:
+    type: fan_out
+    source: "{{ inputs.tiles }}"
+    task: {type: fan_out, source: "{{ inputs.%s }}", task: {handler: echo, queue: q}}
+"""
+
+
+def test_a_fan_out_over_an_input_needs_an_array():
+    problem = the_problem_of(OVER_INPUT % "count")
+    assert problem.message == "a fan-out runs over a list, and the input 'count' is of type integer"
+    assert (problem.path, problem.hint) == ("nodes.a.task.source", "declare it as a list (type: array)")
+    for source in ("tiles", "count | default([])"):
+        assert compile_flow(OVER_INPUT % source).warnings == ()
+
+
+def test_a_stored_fan_out_over_another_input_still_loads():
+    assert compile_definition(yaml.safe_load(OVER_INPUT % "count")).workflow_id == "w"
+
+
 @pytest.mark.parametrize("way", ["collect", "concat", "sum", "first", "last"])
 def test_a_fan_in_aggregates_in_one_of_five_ways(way):
     spec = nodes_of(f"a: {{{TASK}, next: f}}\nf: {{type: fan_in, aggregation: {way}}}")["f"]
