@@ -95,13 +95,20 @@ class NodeCall:
     def _add_fan_out(self, parameter: str, items: Any, arguments: dict[str, Any]) -> Node:
         builder = require_builder(f"{self._label()}.map()")
         if not isinstance(items, Future | list | tuple):
-            items = list(items)
+            items = self._read_items(items)
         with builder.for_each_item() as (item, _):
             child = Node("task", self._label(), self._keys({parameter: item, **arguments}), level=builder.level)
         keys = {key: value for key, value in self.options.items() if key in _FAN_OUT_KEYS | {"description"}}
         keys |= {"source": items, "task": child}
         child.keys.pop("description", None)
         return builder.add("fan_out", self._label(), keys, **self._node_options())
+
+    def _read_items(self, items: Any) -> list[Any]:
+        try:
+            return list(items)
+        except TypeError:
+            message = f"the items of {self._label()} are a list or the result of a task, not of type"
+            raise reject(f"{message} {type(items).__name__}", f"to run it once, call {self._label()}()") from None
 
     def _keys(self, arguments: dict[str, Any]) -> dict[str, Any]:
         require_builder(self.handler).tasks[self.handler] = self
@@ -174,14 +181,16 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         signature = self._signature()
+        rest = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
         try:
             bound = signature.bind(*args, **{**self.constants, **kwargs} if args else kwargs)
         except TypeError as error:
             unknown = [name for name in kwargs if name not in signature.parameters]
-            hint = did_you_mean(unknown[0], signature.parameters) if unknown else f"it is {self._label()}{signature}"
-            raise reject(f"{self._label()}(): {error}", hint) from None
+            if unknown and rest is None:
+                hint = did_you_mean(unknown[0], signature.parameters)
+                raise reject(f"{self._label()} has no parameter {unknown[0]!r}", hint) from None
+            raise reject(f"{self._label()}(): {error}", f"it is {self._label()}{signature}") from None
         arguments = dict(bound.arguments)
-        rest = next((one.name for one in signature.parameters.values() if one.kind is one.VAR_KEYWORD), None)
         if rest is not None:
             arguments |= arguments.pop(rest, {})
         return arguments

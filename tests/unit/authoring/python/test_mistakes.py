@@ -95,7 +95,13 @@ class Opaque:
 
 CALLS: dict[str, tuple[Any, str, str]] = {
     "missing": (total, "total(): missing a required argument: 'values'", "it is total(values"),
-    "unknown": (lambda: total([], note_="x"), "unexpected keyword argument 'note_'", "did you mean 'note'?"),
+    "unknown": (lambda: total([], note_="x"), "total has no parameter 'note_'", "did you mean 'note'?"),
+    "misspelt": (lambda: total(value=[]), "total has no parameter 'value'", "did you mean 'values'?"),
+    "no items": (
+        lambda: double.map(NOT_TYPED),
+        "the items of double are a list or the result of a task",
+        "run it once",
+    ),
     "not JSON": (lambda: echo(object()), "is of type object, which JSON does not have", ""),
     "inside": (lambda: echo({"a": [Opaque(object())]}), "params of 'echo'.value.a[0] is of type Opaque", ""),
     "bytes": (lambda: echo(b"x"), "is of type bytes", ""),
@@ -138,6 +144,18 @@ def test_a_wrong_call_is_an_error_at_its_line(call, message, hint):
     assert hint in problem.hint
     assert problem.file == __file__
     assert problem.line
+
+
+def test_an_input_that_is_no_list_has_no_items():
+    @workflow
+    def flow(n: int, numbers: list[int]):
+        double.map(numbers)
+        items: Any = n
+        double.map(items)
+
+    problem = problem_of(flow)
+    assert problem.message == "a fan-out runs over a list, and the input 'n' is of type integer"
+    assert problem.text == "double.map(items)"
 
 
 def test_a_future_of_another_workflow_is_refused():
