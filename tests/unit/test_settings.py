@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -21,6 +22,7 @@ from dagmaster.settings import (
     show_settings,
 )
 from dagmaster.settings_aliases import ALIASES
+from dagmaster.store.embedded.server import default_data_dir
 
 CANARY = "c4n4ry-s3cret"
 
@@ -285,3 +287,8 @@ def test_nothing_that_is_reported_about_settings_has_a_secret_in_it(environment,
 def test_a_password_is_known_as_a_secret_quoted_and_not(environment):
     environment(DAGMASTER_DATABASE_URL="postgresql://u:p%40ss@h/d?sslpassword=other")
     assert {"p%40ss", "p@ss", "other"} <= secret_values()
+
+
+def test_the_default_data_directory_is_documented():
+    path = str(default_data_dir()).replace(str(Path.home() / ".local"), "~/.local")
+    assert path in str(Settings.model_fields["data_dir"].description)

@@ -38,7 +38,8 @@ json_lines_option = json_output_option("Print one JSON document a line, and noth
 data_dir_option = click.option(
     "--data-dir",
     type=click.Path(path_type=pathlib.Path, file_okay=False),
-    help="The data directory of the embedded PostgreSQL.  [default: DAGMASTER_DATA_DIR, else one per user]",
+    help="The data directory of the embedded PostgreSQL.  [default: DAGMASTER_DATA_DIR, else"
+    " ~/.local/share/dagmaster/postgres; of root, /var/lib/dagmaster/postgres]",
 )
 zone_option = click.option(
     "--zone",

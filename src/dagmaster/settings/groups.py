@@ -52,7 +52,9 @@ class DatabaseSettings(BaseModel):
         default=False, description="DAGMASTER_DATABASE_URL is a pooler in transaction mode: use no prepared statements."
     )
     data_dir: Path | None = Field(
-        default=None, description="Where the embedded PostgreSQL keeps its data. Default: one for each user."
+        default=None,
+        description="Where the embedded PostgreSQL keeps its data. Default: ~/.local/share/dagmaster/postgres (with"
+        " XDG_DATA_HOME, dagmaster/postgres below it); of root, /var/lib/dagmaster/postgres.",
     )
     postgres_user: str = Field(
         default="nobody",
