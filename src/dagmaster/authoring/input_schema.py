@@ -12,6 +12,22 @@ if TYPE_CHECKING:
 
 TEXT_FORMATS: Final = frozenset({"uri", "date", "date-time"})
 """Types of inputs that are text in a format."""
+_TEXTS: Final = frozenset({"string", *TEXT_FORMATS})
+_NUMBERS: Final = frozenset({"integer", "number"})
+_ARRAY: Final = frozenset({"array"})
+_OBJECT: Final = frozenset({"object"})
+CONSTRAINT_FORMATS: Final = frozenset({"uuid", "time", "duration", "ipv4", "ipv6"})
+"""What `format` of `constraints` may be, besides the formats that are types."""
+CONSTRAINTS: Final[dict[str, frozenset[str]]] = {
+    **dict.fromkeys(("minLength", "maxLength"), _TEXTS),
+    "format": frozenset({"string"}),
+    **dict.fromkeys(("exclusiveMinimum", "exclusiveMaximum", "multipleOf"), _NUMBERS),
+    **dict.fromkeys(("minItems", "maxItems", "uniqueItems", "prefixItems"), _ARRAY),
+    **dict.fromkeys(("contains", "minContains", "maxContains"), _ARRAY),
+    **dict.fromkeys(("required", "additionalProperties", "minProperties", "maxProperties"), _OBJECT),
+    **dict.fromkeys(("patternProperties", "propertyNames", "dependentRequired"), _OBJECT),
+}
+"""The keywords of JSON Schema in `constraints` of an input, with the types that they go with."""
 
 
 def inputs_schema(inputs: Mapping[str, Mapping[str, JsonValue]]) -> JsonObject:
@@ -33,6 +49,9 @@ def input_schema(definition: Mapping[str, JsonValue]) -> JsonObject:
     for key in ("default", "enum", "pattern", "minimum", "maximum", "items", "properties", "description"):
         if definition.get(key) not in (None, ""):
             schema[key] = definition[key]
+    constraints = definition.get("constraints")
+    if isinstance(constraints, dict):
+        schema |= constraints
     if definition.get("secret"):
         schema["writeOnly"] = True
     return schema

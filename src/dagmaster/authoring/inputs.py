@@ -8,16 +8,19 @@ import math
 import re
 from collections import Counter
 from dataclasses import replace
-from datetime import date, datetime
-from functools import lru_cache
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache, partial
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from uuid import UUID
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
+from pydantic import TypeAdapter
 
-from dagmaster.authoring.input_schema import TEXT_FORMATS, input_schema, inputs_schema
+from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS, input_schema, inputs_schema
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.source_map import format_path, truncate
@@ -26,7 +29,7 @@ from dagmaster.authoring.validation_messages import MAX_PROBLEMS
 from dagmaster.errors import InputsInvalid, Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from collections.abc import Set as AbstractSet
 
     from dagmaster.authoring.schema import InputModel
@@ -90,6 +93,23 @@ def _is_date_time(value: object) -> bool:
         return False
 
 
+_READERS: Final[dict[str, Callable[[str], object]]] = {
+    "uuid": UUID,
+    "time": time.fromisoformat,
+    "duration": TypeAdapter(timedelta).validate_python,
+    "ipv4": IPv4Address,
+    "ipv6": IPv6Address,
+}
+
+
+def _is_readable(value: object, *, name: str) -> bool:
+    return not isinstance(value, str) or bool(_READERS[name](value) is not None)
+
+
+for _name in CONSTRAINT_FORMATS:
+    _FORMATS.checks(_name, raises=ValueError)(partial(_is_readable, name=_name))
+
+
 def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonValue) -> Iterator[ValidationError]:
     """Match a pattern against a text of bounded length."""
     if not isinstance(value, str):
@@ -101,7 +121,21 @@ def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonVa
         yield ValidationError("the text does not match its pattern")
 
 
-_Validator: Any = extend(Draft202012Validator, {"pattern": _matches})  # type: ignore[no-untyped-call]
+def _is_multiple(_validator: object, step: float, value: JsonValue, _schema: JsonValue) -> Iterator[ValidationError]:
+    """Compare floats as pydantic does, with a tolerance: 0.3 is a multiple of 0.1."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    try:
+        remainder = value % step
+    except OverflowError:
+        yield ValidationError(f"the number is too large to be a multiple of {step}")
+        return
+    is_whole = isinstance(remainder, int)
+    if remainder if is_whole else min(remainder, step - remainder) > abs(value) / 1e9:
+        yield ValidationError(f"{value} is not a multiple of {step}")
+
+
+_Validator: Any = extend(Draft202012Validator, {"pattern": _matches, "multipleOf": _is_multiple})  # type: ignore[no-untyped-call]
 
 
 def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
@@ -185,7 +219,8 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
         problems += _check_pattern(document, model.pattern, (*path, "pattern"))
     if model.minimum is not None and model.maximum is not None and model.minimum > model.maximum:
         problems.append(document.problem("minimum is more than maximum: no number fits", (*path, "minimum")))
-    for key in ("items", "properties"):
+    problems += _check_constraints(document, model, (*path, "constraints"))
+    for key in ("items", "properties", "constraints"):
         for place, pattern, longest in _patterns_in(getattr(model, key)):
             # An invalid pattern is reported below, as a schema error.
             with contextlib.suppress(re.error, OverflowError, RecursionError):
@@ -195,8 +230,8 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
             document.problem(f"{format_path((key, *place))}: references are not allowed in this schema", (*path, key))
             for place in _references_in(getattr(model, key))
         ]
-    # Only these two contain user-written JSON Schema; checking every input took a third of the compile time.
-    if problems or (model.items is None and model.properties is None):
+    # Only these contain user-written JSON Schema; checking every input took a third of the compile time.
+    if problems or (model.items is None and model.properties is None and model.constraints is None):
         return problems
     schema = input_schema(model.model_dump(exclude_unset=True, exclude={"default", "enum"}))
     try:
@@ -204,7 +239,27 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
     except SchemaError as error:
         # The best match of many errors is deep inside; its path locates it in the file.
         inside = tuple(error.absolute_path)
+        inside = ("constraints", *inside) if inside and inside[0] in CONSTRAINTS else inside
         problems.append(document.problem(f"not a JSON Schema: {truncate(error.message, 200)}", (*path, *inside)))
+    return problems
+
+
+def _check_constraints(document: Document, model: InputModel, path: Path) -> list[Problem]:
+    """Check that each constraint is one that is checked, and goes with the type."""
+    problems: list[Problem] = []
+    for key, value in (model.constraints or {}).items():
+        kinds = CONSTRAINTS.get(key)
+        if kinds is None:
+            hint = did_you_mean(key, CONSTRAINTS)
+            problems.append(
+                document.problem(f"{key!r} is not a constraint of inputs", (*path, key), at_key=True, hint=hint)
+            )
+        elif model.type not in kinds:
+            message = f"{key} goes with type {' or '.join(sorted(kinds))}, not with {model.type}"
+            problems.append(document.problem(message, (*path, key), at_key=True))
+        elif key == "format" and value not in sorted(CONSTRAINT_FORMATS):
+            message = f"format is one of {', '.join(sorted(CONSTRAINT_FORMATS))}; uri, date and date-time are types"
+            problems.append(document.problem(message, (*path, key)))
     return problems
 
 

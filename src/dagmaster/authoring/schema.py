@@ -248,6 +248,9 @@ class InputModel(FileModel):
     maximum: float | None = Field(default=None, description="The largest number.")
     items: dict[str, JsonValue] | None = Field(default=None, description="A JSON Schema for the items of an array.")
     properties: dict[str, JsonValue] | None = Field(default=None, description="JSON Schemas for an object's keys.")
+    constraints: dict[str, JsonValue] | None = Field(
+        default=None, description="More of JSON Schema that the value must fit: minLength, minItems, required …"
+    )
     description: str = Field(default="", max_length=4096, description="For people.")
     secret: bool = Field(default=False, description="Redacted wherever it is shown.")
 

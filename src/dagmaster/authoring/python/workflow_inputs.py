@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import inspect
 import typing
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pydantic import TypeAdapter
+from annotated_types import BaseMetadata
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapter, WrapValidator
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
+from pydantic.fields import FieldInfo
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from dagmaster.authoring.input_schema import TEXT_FORMATS
+from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS
 from dagmaster.authoring.python.futures import Future, InputOrigin
 from dagmaster.authoring.python.places import place_of, reject
 from dagmaster.authoring.type_hints import Unresolved, alternatives, resolve_annotations
 from dagmaster.errors import InputsInvalid, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dagmaster.errors import WorkflowInvalid
 
 _KEYS: Final = ("pattern", "minimum", "maximum", "items", "properties", "description")
+_CONDITIONS: Final = ("allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties")
+"""Keywords of JSON Schema that an input cannot have, except inside of a model or a list."""
+_ANY_TEXT: Final = frozenset({"path", "file-path", "directory-path", "binary", "password"})
+"""Formats that every text has."""
+_VALIDATORS: Final = (BaseMetadata, AfterValidator, BeforeValidator, PlainValidator, WrapValidator)
+_LOOSE: Final = frozenset({"strict", "allow_inf_nan"})
+"""Limits that every input has: values are JSON of the type itself."""
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "object"})
 
 
@@ -81,13 +90,15 @@ def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tup
     is_optional = type(None) in members
     try:
         schema = TypeAdapter(annotation).json_schema()
+        lost = next(_lost_limits(annotation), None)
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
         reason = str(error).partition("\n")[0]
         raise _reject(function, name, f"has a type that is no input: {reason}", "") from None
     schema = _inlined(function, name, schema, schema.pop("$defs", {}), ())
     if is_optional:
         others = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
-        schema = {**schema, **others[0]} if len(others) == 1 else schema
+        if len(others) == 1:
+            schema = {key: part for key, part in schema.items() if key != "anyOf"} | others[0]
     definition: dict[str, Any] = {key: schema[key] for key in _KEYS if key in schema}
     enum = schema.get("enum") or ([schema["const"]] if "const" in schema else None)
     if enum is not None:
@@ -96,9 +107,39 @@ def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tup
     if kind not in _TYPES and kind not in TEXT_FORMATS:
         hint = "an input is text, a number, true or false, a list, a mapping or a model; decide between types in a task"
         raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
+    lost = lost or next((key for key in _CONDITIONS if key in schema), None) or _lost_format(schema)
+    if lost is not None:
+        raise _reject(function, name, f"has the limit {lost}, which is not checked of an input", "check it in a task")
+    constraints = {key: schema[key] for key in CONSTRAINTS if key in schema}
+    if schema.get("additionalProperties") is True:
+        # Every dict has it, and every value fits.
+        del constraints["additionalProperties"]
+    if schema.get("format") not in CONSTRAINT_FORMATS:
+        constraints.pop("format", None)
+    if constraints:
+        definition["constraints"] = constraints
     if schema.get("writeOnly"):
         definition["secret"] = True
     return ({} if kind == "string" else {"type": kind}) | definition, is_optional
+
+
+def _lost_limits(annotation: Any) -> Iterator[str]:
+    """Yield the limits of an annotation that its JSON Schema does not have, as those of a date."""
+    if typing.get_origin(annotation) is not Annotated:
+        return
+    base, *metadata = typing.get_args(annotation)
+    plain = TypeAdapter(base).json_schema()
+    for item in metadata:
+        for limit in item.metadata if isinstance(item, FieldInfo) else [item]:
+            is_limit = isinstance(limit, _VALIDATORS) and not set(getattr(limit, "__dict__", ())) & _LOOSE
+            if is_limit and TypeAdapter(Annotated[base, limit]).json_schema() == plain:
+                yield repr(limit)
+
+
+def _lost_format(schema: Mapping[str, Any]) -> str | None:
+    """Return the format of a text if nothing checks it."""
+    is_known = schema.get("format") in {None, *TEXT_FORMATS, *CONSTRAINT_FORMATS, *_ANY_TEXT}
+    return None if is_known else f"format={schema['format']!r}"
 
 
 def _without_future(annotation: Any) -> Any:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import Enum, IntEnum
 from typing import Annotated, Any, Literal, Optional
+from uuid import UUID
 
 import pytest
-from pydantic import AnyUrl, BaseModel, Field, SecretStr
+from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Field, SecretStr
 
 from dagmaster import InputsInvalid, workflow
+from dagmaster.authoring.inputs import accept_inputs
 from tests.unit.authoring.python.graphs import echo, problem_of
 
 
@@ -76,7 +78,7 @@ def test_annotations_are_the_schema_of_inputs():
         "flag": {"type": "boolean", "required": True},
         "day": {"type": "date", "required": True},
         "moment": {"type": "date-time", "required": True},
-        "link": {"type": "uri", "required": True},
+        "link": {"type": "uri", "constraints": {"minLength": 1}, "required": True},
         "secret": {"secret": True, "required": True},
         "colour": {"enum": ["red", "blue"], "required": True},
         "level": {"type": "integer", "enum": [1, 2], "required": True},
@@ -86,6 +88,7 @@ def test_annotations_are_the_schema_of_inputs():
         "box": {
             "type": "object",
             "properties": {"corner": point, "tags": {"type": "array", "items": {"type": "string"}, "default": []}},
+            "constraints": {"required": ["corner"]},
             "required": True,
         },
         "code": {"pattern": "^[a-z]+$", "required": True},
@@ -157,6 +160,64 @@ def test_a_type_that_no_input_has_is_an_error_at_the_function(annotation, messag
     problem = problem_of(_flow_of(annotation))
     assert message in problem.message
     assert problem.text == "def flow(x):"
+
+
+class Even(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    number: Annotated[int, Field(multiple_of=2)]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits", "does_not_fit"),
+    [
+        (Annotated[int, Field(gt=0)], 1, 0),
+        (Annotated[float, Field(lt=1)], 0.5, 1),
+        (Annotated[int, Field(multiple_of=5)], -10, 7),
+        (Annotated[float, Field(multiple_of=0.1)], 0.3, 0.35),
+        (Annotated[float, Field(multiple_of=0.1)], 7, 10**400),
+        (Annotated[str, Field(min_length=2)], "ab", "a"),
+        (Annotated[str, Field(max_length=2)], "ab", "abc"),
+        (Annotated[list[int], Field(min_length=1)], [1], []),
+        (Annotated[list[int], Field(max_length=1)], [1], [1, 2]),
+        (Annotated[int, Field(gt=0)] | None, 1, 0),
+        (dict[str, int], {"a": 1}, {"a": "x"}),
+        (tuple[int, str], [1, "a"], ["a", 1]),
+        (tuple[int, str], [1, "a"], [1]),
+        (set[int], [1, 2], [1, 1]),
+        (Point, {"x": 1}, {}),
+        (Even, {"number": 2}, {"number": 3}),
+        (Even, {"number": 2}, {"number": 2, "other": 1}),
+        (UUID, "6f1f5a2e-7a53-4d0c-9b43-0c6f4bb6d6b5", "6f1f"),
+        (timedelta, "PT1H", "an hour"),
+    ],
+)
+def test_a_limit_of_an_annotation_is_checked(annotation, fits, does_not_fit):
+    flow = _flow_of(annotation)
+    loaded = flow.compile().graph
+    accept_inputs(loaded, {"x": fits})
+    with pytest.raises(InputsInvalid):
+        accept_inputs(loaded, {"x": does_not_fit})
+    with pytest.raises(InputsInvalid):
+        flow.run(x=does_not_fit)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "limit"),
+    [
+        (Annotated[date, Field(gt=date(2026, 1, 1))], "Gt(gt=datetime.date(2026, 1, 1))"),
+        (Annotated[int, AfterValidator(abs)], "AfterValidator"),
+        (Annotated[dict[str, int], Field(json_schema_extra={"not": {"required": ["a"]}})], "not"),
+        (Annotated[str, Field(json_schema_extra={"format": "email"})], "format='email'"),
+    ],
+)
+def test_a_limit_that_no_input_has_is_an_error_that_names_it(annotation, limit):
+    message = problem_of(_flow_of(annotation)).message
+    assert f"has the limit {limit}" in message
+    assert "is not checked of an input" in message
+
+
+def test_limits_that_json_has_by_itself_are_accepted():
+    assert _flow_of(Annotated[int, Field(strict=True)]).document.data["inputs"]["x"]["type"] == "integer"
 
 
 def test_parameters_have_names_and_annotations():
