@@ -142,6 +142,10 @@ async def manage(client: AsyncClient, url: str, key: str) -> None:
     waiting = await create_job("never", "steps.stay", url=url, key=key)
     added = await add_task_to_job(waiting.id, "steps.double", {"x": 2}, url=url, key=key, name="added")
     assert (await get_task(added.id, url=url, key=key)).node_id == "added"
+    tasks = [create_task("steps.double", {"x": 1}, name="only") for _ in range(2)]
+    jobs = [await create_job("once", task, idempotency_key="once", url=url, key=key) for task in tasks]
+    assert (jobs[0].id, tasks[0].id) == (jobs[1].id, tasks[1].id)
+    assert (await get_task(tasks[1].id, url=url, key=key)).node_id == "only"
     await add_task_to_job(waiting.id, "steps.check", {"flag": "/no/such/flag"}, url=url, key=key, name="bad")
     async for view in client.watch_job(str(waiting.id)):
         if "bad" in view.statuses and view.statuses["bad"] is TaskStatus.FAILED:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditEntry
     from dagmaster.ports.read_store import JobRecord
 
+_FIRST_BATCH: Final = 1
 _NO_BATCH: Final = 2**31 - 1
 """The number of a batch that is only checked: the names of its nodes are those of no stored batch."""
 
@@ -77,7 +78,17 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
         raise IdempotencyConflict(
             f"this idempotency key was used for another job, {accepted.job_id}, with another graph: use a new key"
         )
-    return accepted_result(job, accepted)
+    result = accepted_result(job, accepted)
+    return result if result.is_new else replace(result, task_ids=await _stored_ids(app, accepted.job_id))
+
+
+async def _stored_ids(app: Application, job_id: str) -> dict[str, str]:
+    """Return the ids of the tasks and groups that a job was submitted with, by their nodes."""
+    ids: dict[str, str] = {}
+    for batch in await app.read.added_nodes.load_batches(job_id, [_FIRST_BATCH]):
+        ids |= {node.node_id: str(node.id) for node in batch.nodes}
+        ids |= {group.name: str(group.id) for group in batch.groups}
+    return ids
 
 
 async def add_nodes(

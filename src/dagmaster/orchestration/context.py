@@ -172,7 +172,8 @@ class OrchContext:
     async def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
         """Store a job with the graph of a task, a group, a list of them, or a function.
 
-        Everything that `entry` is connected to is part of it. All or nothing is stored.
+        Everything that `entry` is connected to is part of it. All or nothing is stored. If the job of this
+        `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
         """
         return await self._create_job(name, entry, is_held=True, idempotency_key=idempotency_key)
 
@@ -195,7 +196,7 @@ class OrchContext:
         assert result.job_id is not None  # noqa: S101 - for mypy; a rejected job raises
         job = Job(int(result.job_id), name, self)
         names = collected.part.names(1)
-        collected.mark_applied(job.id, names)
+        collected.mark_applied(job.id, names, result.task_ids)
         if hold is not None:
             self._remember(job.id, hold, collected, names)
         self.job_id = self.job_id or job.id
@@ -358,7 +359,8 @@ async def create_job(
 ) -> Job:
     """Store a job with the graph of a task, a group, a list of them, or a function (also by its name).
 
-    In an `OrchContext` it cannot complete before the context exits; outside of one it starts at once.
+    In an `OrchContext` it cannot complete before the context exits; outside of one it starts at once. If the job of
+    this `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
     """
     context = current_orch_context() if url is None and key is None else None
     if context is not None:

@@ -38,7 +38,7 @@ KEY = "dm_0123456789ab_" + "s" * 43
 FAST = Retries(base_seconds=0.0, max_seconds=0.0)
 ACCEPTED = {
     "outcome": "accepted", "job_id": "7", "workflow_id": "w", "version": 1, "is_new": True, "resumed_from": None,
-    "error": None,
+    "error": None, "task_ids": None,
 }  # fmt: skip
 COUNTS = {"counts": {}, "total": 0}
 

@@ -309,6 +309,24 @@ async def test_jobs_and_tasks_are_managed(context: OrchContext):
 
 
 @in_memory
+async def test_tasks_of_a_job_that_exists_already_have_the_ids_of_the_stored_ones(context: OrchContext):
+    def graph() -> list[Any]:
+        group = Group("g", [create_task(give, {"value": 1}, name="one"), create_task(give, {"value": 2})])
+        return [group, *group.tasks, group >> create_task(give, {"value": group.tasks[0]})]
+
+    first, again = graph(), graph()
+    assert {item.id for item in first}.isdisjoint(item.id for item in again)
+    jobs = [await context.create_job("once", items, idempotency_key="k") for items in (first, again)]
+    assert jobs[0].id == jobs[1].id
+    assert [(item.id, item.node_id) for item in again] == [(item.id, item.node_id) for item in first]
+    assert [(await get_task(task.id)).node_id for task in again[1:]] == ["one", "give", "give_2"]
+    # They can be added to as the first ones can.
+    await context.apply(again[3] >> create_task(give, {"value": again[1]}, name="later"))
+    assert run_job_test(jobs[1]).status is JobStatus.COMPLETED
+    assert (await get_task(again[1].id)).result == 1
+
+
+@in_memory
 async def test_a_task_has_the_path_of_its_log(context: OrchContext):
     task = create_task(give)
     await run_job_test_async(await context.create_job("logged", task))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -58,7 +59,10 @@ class SubmitOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitResult(View):
-    """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message."""
+    """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message.
+
+    `task_ids`: of an existing job that was built in code, the ids of its tasks and groups by their nodes.
+    """
 
     outcome: SubmitOutcome
     job_id: str | None
@@ -67,6 +71,7 @@ class SubmitResult(View):
     is_new: bool
     resumed_from: str | None = None
     error: JsonObject | None = None
+    task_ids: Mapping[str, str] | None = None
 
 
 class PublishOutcome(StrEnum):

@@ -20,6 +20,8 @@ from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.json_types import JsonObject
 
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
@@ -71,10 +73,12 @@ class Collected:
         self.part.tasks.append(hold.to_task())
         add_held_groups(self.part, hold, groups)
 
-    def mark_applied(self, job_id: int, names: dict[int, str]) -> None:
-        """Set the job and the node of each new item."""
+    def mark_applied(self, job_id: int, names: dict[int, str], stored_ids: Mapping[str, str] | None = None) -> None:
+        """Set the job and the node of each new item. `stored_ids`: what the same graph was stored with before."""
         for item in self.items:
             item.job_id, item.node_id = job_id, names[item.id]
+            if stored_ids:
+                item.id = int(stored_ids.get(item.node_id, item.id))
             item.stored = len(item.previous or ())
         for item in self.touched:
             item.stored = len(item.previous or ())
