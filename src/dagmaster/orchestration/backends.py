@@ -198,8 +198,10 @@ def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     from dagmaster.authoring.python.process_functions import ProcessRegistry
     from dagmaster.bootstrap import find_handlers
     from dagmaster.local.memory_services import memory_services
+    from dagmaster.settings.log_directory import configured_logs_dir
 
-    services = memory_services(ProcessRegistry(find_handlers), clock=clock, shares_loop=True)
+    log_dir = configured_logs_dir()
+    services = memory_services(ProcessRegistry(find_handlers), clock=clock, shares_loop=True, log_dir=log_dir)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
 
 

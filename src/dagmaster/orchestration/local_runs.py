@@ -82,8 +82,9 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
     from dagmaster.bootstrap import blob_directory, find_handlers, open_database, stored_services
     from dagmaster.orchestration.backends import entered
     from dagmaster.settings import load_settings
+    from dagmaster.settings.log_directory import configured_logs_dir
 
-    settings = load_settings()
+    settings = load_settings().model_copy(update={"log_dir": configured_logs_dir()})
     async with (
         entered(open_database(settings)) as config,
         stored_services(

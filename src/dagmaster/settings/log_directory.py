@@ -28,8 +28,13 @@ def get_logs_dir() -> str:
 
 def log_path_of(task_id: str) -> str | None:
     """Return the path of the log of a task; None if no directory is set: then workers write no files."""
-    directory = read_settings(services=True).settings.log_dir
+    directory = configured_logs_dir()
     return None if directory is None else str(directory / f"{task_id}.log")
+
+
+def configured_logs_dir() -> Path | None:
+    """Return the directory in which workers write logs of tasks, if one is set."""
+    return read_settings(services=True).settings.log_dir
 
 
 def default_logs_dir(platform: str) -> Path:

@@ -58,8 +58,8 @@ again until they have ended, and another worker may take the exclusive one."""
 class Worker:
     """Serves queues; every queue if none is named.
 
-    `shares_loop`: async handlers run on the loop of the service, their output is not captured, and a plain function
-    that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
+    `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and a
+    plain function that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
     """
 
     def __init__(  # noqa: PLR0913 - all wiring in one place
@@ -104,6 +104,7 @@ class Worker:
         self._blocked_seconds, self._task_timeout_seconds = blocked_seconds, task_timeout_seconds
         self._stall_seconds = stall_seconds
         self._shares_loop = shares_loop
+        self._captures = not shares_loop or log_dir is not None
         self._stopping = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
@@ -149,7 +150,7 @@ class Worker:
             self.held.process_bound = self._registry.names_matching(
                 lambda spec: executor.execution_mode(spec) is ExecutionMode.PROCESS
             )
-        with contextlib.nullcontext() if self._shares_loop else capture():
+        with capture() if self._captures else contextlib.nullcontext():
             await self._run_registered()
 
     async def _run_registered(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,10 @@ IS_BROKEN = [True]
 async def give(value: Any = None) -> Any:
     CALLS.append(value)
     return value
+
+
+async def say(text: str) -> None:
+    print(text)  # noqa: T201 - what a task prints is its log
 
 
 def plain(value: Any = None) -> Any:
@@ -336,6 +341,20 @@ async def test_a_task_has_the_path_of_its_log(context: OrchContext):
         path = (await get_task(task.id)).log_path
     detail = await node_detail(context.backend.app, str(task.job_id), "give")  # type: ignore[attr-defined]
     assert path == f"/shared/logs/{detail.attempts[0].task_id}.log"
+
+
+@pytest.mark.parametrize("variable", ["DAGMASTER_LOG_DIR", "AAICLICK_LOG_DIR"])
+def test_the_log_of_a_task_of_run_job_test_is_a_file(variable, tmp_path, monkeypatch):
+    async def run() -> str | None:
+        async with OrchContext(in_memory=True) as context:
+            task = create_task(say, {"text": "a line"})
+            await run_job_test_async(await context.create_job("logged", task))
+            return (await get_task(task.id)).log_path
+
+    monkeypatch.setenv(variable, str(tmp_path / "logs"))
+    path = asyncio.run(run())
+    assert path is not None
+    assert "a line" in Path(path).read_text(encoding="utf-8")
 
 
 @in_memory
