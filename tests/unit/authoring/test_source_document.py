@@ -411,6 +411,7 @@ def test_an_offset_does_not_move_a_key():
     assert read_document(FLOW).problem("wrong", ("name",), offset=2, at_key=True).column == 1
 
 
+@pytest.mark.slow
 def test_lines_are_counted_over_more_text_than_is_split_at_once():
     document = read_document("".join(f"key_{number}: {number}\n" for number in range(20_000)))
     for number in (0, 19_999, 7, 12_345):

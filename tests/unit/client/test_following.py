@@ -144,6 +144,7 @@ def test_a_watch_ends_with_the_result(server):
     assert all(one.event_seq <= other.event_seq for one, other in pairwise(views))
 
 
+@pytest.mark.slow
 def test_the_list_of_jobs_is_yielded_again_when_one_changes(server):
     async def main(client: AsyncClient) -> None:
         job_filter = JobFilter(workflow_id="steps", name="listed")

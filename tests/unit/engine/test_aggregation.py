@@ -52,6 +52,7 @@ def test_the_first_of_nothing_is_null(mode):
 
 
 @given(st.lists(st.dictionaries(st.text(max_size=2), st.integers() | st.floats(-1e9, 1e9))))
+@pytest.mark.slow
 def test_sum_and_concat_never_depend_on_the_order_of_keys(outputs):
     shuffled = [dict(sorted(output.items(), reverse=True)) for output in outputs]
     for mode in ("sum", "concat"):

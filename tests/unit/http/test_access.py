@@ -41,6 +41,7 @@ def test_every_route_names_its_scope_and_no_other_route_exists():
     assert {route for route, scope in route_scopes().items() if scope is None} == OPEN
 
 
+@pytest.mark.slow
 def test_every_route_rejects_callers_without_its_scope():
     async def main() -> None:
         async with opened_api() as api:

@@ -50,6 +50,7 @@ def references(value: Any) -> Iterator[str]:
             yield from references(item)
 
 
+@pytest.mark.slow
 def test_the_document_is_valid_and_every_reference_resolves():
     OpenAPIV31SpecValidator(document()).validate()
     for reference in set(references({**document(), "example": None})):

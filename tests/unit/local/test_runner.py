@@ -485,6 +485,7 @@ def test_a_checkpoint_is_given_to_the_next_attempt():
     assert report.nodes["a"]["output"] == {"resumed_at": 13}
 
 
+@pytest.mark.slow
 def test_more_children_than_one_step_makes_are_made_in_batches_and_all_complete():
     report = run(
         "{name: n, inputs: {n: {type: array, required: true}}, nodes: {f: {type: fan_out, source: '{{ inputs.n }}', task: {handler: give}}}}",
@@ -570,6 +571,7 @@ class Calls:
         self.interrupted += kind is not None
 
 
+@pytest.mark.slow
 def test_a_plain_function_that_timed_out_is_interrupted():
     calls = Calls()
 
@@ -585,6 +587,7 @@ def test_a_plain_function_that_timed_out_is_interrupted():
     assert (calls.total, calls.most, calls.interrupted) == (2, 1, 1)
 
 
+@pytest.mark.slow
 def test_an_attempt_starts_only_when_the_one_before_it_has_really_ended():
     calls = Calls()
 
@@ -600,6 +603,7 @@ def test_an_attempt_starts_only_when_the_one_before_it_has_really_ended():
     assert (calls.total, calls.most) == (2, 1)
 
 
+@pytest.mark.slow
 def test_a_function_that_catches_everything_is_waited_for_and_has_timed_out_all_the_same():
     @handler("stubborn", queue="q", timeout_seconds=1, retry=1)
     def stubborn() -> dict[str, Any]:

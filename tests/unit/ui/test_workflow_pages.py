@@ -126,6 +126,7 @@ def test_the_path_of_a_workflow_is_escaped():
     assert workflow_path("a/b?c", "versions", before=None, after=2) == "/ui/workflows/a%2Fb%3Fc/versions?after=2"
 
 
+@pytest.mark.slow
 def test_a_long_definition_is_cut_and_downloaded():
     async def main() -> None:
         async with opened_pages() as pages:

@@ -405,6 +405,7 @@ def test_a_finished_task_leaves_no_deadline():
     assert with_executor(function, main).deadlines._timer is None
 
 
+@pytest.mark.slow
 def test_a_task_leaves_nothing_for_the_garbage_collector():
     async def function(ctx: HandlerContext) -> dict[str, int]:
         return {"a": 1}

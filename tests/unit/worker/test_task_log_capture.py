@@ -291,6 +291,7 @@ def test_pieces_are_small_and_whole(text):
     assert all(len(piece.encode()) <= task_log_capture.MAX_PIECE for piece in result)
 
 
+@pytest.mark.slow
 def test_a_captured_task_leaves_nothing_for_the_garbage_collector():
     async def function() -> None:
         print("it")

@@ -103,6 +103,7 @@ def test_wrong_keys_have_their_own_sentence_that_does_not_show_them(tmp_path, mo
             assert KEY not in target
 
 
+@pytest.mark.slow
 def test_a_storage_that_fails_is_asked_a_few_times_and_told_about_without_keys(tmp_path, monkeypatch):
     with a_server(503, f"<Error><Code>SlowDown</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId>{KEY}</Error>") as (
         port,
@@ -118,6 +119,7 @@ def test_a_storage_that_fails_is_asked_a_few_times_and_told_about_without_keys(t
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_a_storage_that_hangs_up_is_asked_a_few_times(monkeypatch):
     with a_server(0, "") as (port, came):
         storage, uri = s3_at(port, monkeypatch)

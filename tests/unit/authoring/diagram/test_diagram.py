@@ -395,6 +395,7 @@ def test_labels_of_a_conditional_stand_clear_of_cards_and_of_each_other():
     assert all(abs(x - u) > 120 or abs(y - v) > 14 for (x, y), (u, v) in itertools.combinations(places, 2))
 
 
+@pytest.mark.slow
 def test_arrows_over_thousands_of_layers_do_not_fill_the_page_with_lanes():
     count = 2_000
     links = [Link(n, n + 1) for n in range(count - 1)] + [Link(0, n) for n in range(2, count)]

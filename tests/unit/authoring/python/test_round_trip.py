@@ -66,6 +66,7 @@ def test_a_random_workflow_is_the_same_graph_after_it_was_written_as_yaml(tmp_pa
 
 
 @given(workflows())
+@pytest.mark.slow
 def test_a_random_workflow_can_be_written_in_python_and_is_the_same_graph(data):
     data = normal(data)
     graph = compile_document(document_from_data(data)).graph

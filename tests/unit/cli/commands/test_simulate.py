@@ -44,6 +44,7 @@ def flow(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_a_workflow_whose_handlers_are_not_installed_is_simulated(flow, capsys):
     code, output = storm(capsys, flow, "--seeds", 20, "--json")
     assert code == 0
@@ -133,6 +134,7 @@ def test_a_seed_prints_the_history_of_its_nodes_and_a_trace_on_request(flow, cap
     assert "heartbeat" in storm(capsys, flow, "--seed", 7, "--trace")[1]
 
 
+@pytest.mark.slow
 def test_a_workflow_of_python_code_is_simulated_with_results_that_its_tasks_may_have(capsys):
     """A result that the workflow fans out over is a list: a mapping would fail every job."""
     code, out = storm(capsys, "examples/decorated.py:nightly", "-i", "day=2026-01-01", "--seeds", 20, "--json")

@@ -394,6 +394,7 @@ def test_numbers_are_bounded():
     assert value_of("item", item=2**1023) == 2**1023
 
 
+@pytest.mark.slow
 def test_values_that_are_too_deep_fail_and_do_not_crash():
     deep: Any = []
     for _ in range(100_000):

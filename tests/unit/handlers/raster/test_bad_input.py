@@ -302,6 +302,7 @@ def test_complex_numbers_stay_as_they_are(bed: Bed, dtype: str):
         bed.run("stats_zonal", href="complex.tif", zones=[-36, -9, -34, -7])
 
 
+@pytest.mark.slow
 def test_a_palette_keeps_its_colours_and_its_overviews_are_classes(bed: Bed):
     colours = {number: (number, 255 - number, 7, 255) for number in range(256)}
     data = np.where(numbers(1200, 1200, dtype="uint8") > 100, 10, 200).astype("uint8")
@@ -322,6 +323,7 @@ def test_a_palette_keeps_its_colours_and_its_overviews_are_classes(bed: Bed):
             assert set(np.unique(overview.read())) <= {10, 200}
 
 
+@pytest.mark.slow
 def test_overviews_of_classes_are_classes_when_asked_for(bed: Bed):
     data = np.where(numbers(1200, 1200, dtype="uint8") > 100, 10, 200).astype("uint8")
     bed.bronze("classes.tif", data)
