@@ -50,28 +50,30 @@ if TYPE_CHECKING:
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.engine.status import JobStatus
     from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
-    from dagmaster.orchestration import blocking
-    from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
-    from dagmaster.orchestration.job import Job
-    from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
-    from dagmaster.orchestration.management import (
+    from dagmaster.orchestration import (
+        Context,
+        Health,
+        Job,
+        OrchContext,
         TaskInfo,
         TaskStatus,
-        add_task_to_job,
-        cancel_job,
-        get_job,
-        get_task,
-        list_jobs,
-        retry_failed_tasks,
-    )
-    from dagmaster.orchestration.workers import (
-        Health,
         WorkerInfo,
         WorkerStatus,
+        add_task_to_job,
+        blocking,
+        cancel_job,
+        create_job,
         deregister_worker,
+        get_current_context,
+        get_job,
+        get_task,
         health_check,
+        list_jobs,
         list_workers,
         register_worker,
+        retry_failed_tasks,
+        run_job_test,
+        run_job_test_async,
         worker_heartbeat,
     )
     from dagmaster.ports.handler_reports import Checkpoint, HandlerResult, Progress

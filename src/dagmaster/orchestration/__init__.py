@@ -5,8 +5,9 @@ Its public names are those of `dagmaster`, and are imported when they are first 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+import dagmaster
 
 if TYPE_CHECKING:
     from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
@@ -59,15 +60,10 @@ __all__ = [
     "worker_heartbeat",
 ]
 
-_MODULES: Final = ("context", "job", "local_runs", "management", "workers")
-
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        for module in _MODULES:
-            names = vars(importlib.import_module(f"dagmaster.orchestration.{module}"))
-            if name in names:
-                return names[name]
+        return getattr(dagmaster, name)
     raise AttributeError(f"module 'dagmaster.orchestration' has no attribute {name!r}")
 
 
