@@ -187,17 +187,21 @@ batches_decided AS (
     WHERE b.ctid = f.row_id AND b.accepted_order IS NULL AND (n.job_id IN (SELECT id FROM owned)) IS TRUE
     RETURNING b.job_id, b.number, b.accepted_order
 ),
+rejected AS (SELECT job_id, number FROM batches_decided WHERE accepted_order IS NULL),
 rejected_nodes AS (
-    DELETE FROM dag_added_nodes a USING batches_decided d
-    WHERE d.accepted_order IS NULL AND a.job_id = d.job_id AND a.batch = d.number
+    DELETE FROM dag_added_nodes
+    WHERE job_id = ANY(ARRAY(SELECT job_id FROM rejected)) AND batch = ANY(ARRAY(SELECT number FROM rejected))
+      AND (job_id, batch) IN (SELECT job_id, number FROM rejected)
 ),
 rejected_groups AS (
-    DELETE FROM dag_groups g USING batches_decided d
-    WHERE d.accepted_order IS NULL AND g.job_id = d.job_id AND g.batch = d.number
+    DELETE FROM dag_groups
+    WHERE job_id = ANY(ARRAY(SELECT job_id FROM rejected)) AND batch = ANY(ARRAY(SELECT number FROM rejected))
+      AND (job_id, batch) IN (SELECT job_id, number FROM rejected)
 ),
 rejected_dependencies AS (
-    DELETE FROM dag_dependencies e USING batches_decided d
-    WHERE d.accepted_order IS NULL AND e.job_id = d.job_id AND e.batch = d.number
+    DELETE FROM dag_dependencies
+    WHERE job_id = ANY(ARRAY(SELECT job_id FROM rejected)) AND batch = ANY(ARRAY(SELECT number FROM rejected))
+      AND (job_id, batch) IN (SELECT job_id, number FROM rejected)
 )
 
 -- name: tasks
