@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dagmaster import HandlerContext
+from dagmaster import HandlerContext, RunningTask, create_task, get_current_context
 from dagmaster.application.submission import Submission
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.authoring.handler_registry import handler
@@ -330,3 +330,17 @@ async def test_commands_beyond_those_of_one_read_wait_for_no_poll(world: World, 
         await world.send(job_id, "approve", node=f"n{number}")
     await world.orchestrator()
     assert (await world.finished(job_id)).status == "COMPLETED"
+
+
+async def test_a_task_does_not_end_before_a_call_at_once_that_it_does_not_wait_for(world: World):
+    @handler("grow", queue="q")
+    async def grow() -> dict[str, Any]:
+        context = get_current_context()
+        assert isinstance(context, RunningTask)
+        context.apply(create_task("echo", queue="q", name="extra"), at_once=True)
+        return {}
+
+    world.handlers.append(grow)
+    report = await world.run("{name: grows, nodes: {a: {handler: grow, queue: q}}}")
+    assert report.status == "COMPLETED"
+    assert report.nodes["extra"]["status"] == "COMPLETED"

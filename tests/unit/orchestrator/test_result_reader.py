@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.orchestrator.inbox import may_follow_batch
 from dagmaster.orchestrator.result_reader import DEDUP_SIZE, FULL_READ_EVERY, PREFETCH_THRESHOLD, ResultReader
 from dagmaster.ports.turn_records import TaskResult
 from dagmaster.testing.clock import FakeClock
@@ -111,3 +113,19 @@ def test_after_many_results_more_are_read_ahead_but_every_few_times_all():
     ] * 2
     assert reader.should_prefetch([many])
     assert not reader.should_prefetch([few])
+
+
+@pytest.mark.parametrize(
+    ("status", "batches", "expected"),
+    [
+        (AttemptStatus.COMPLETED, None, False),
+        (AttemptStatus.FAILED, None, False),
+        (AttemptStatus.COMPLETED, "0", True),
+        (AttemptStatus.FAILED, "0", True),
+        (AttemptStatus.LOST, None, True),
+        (AttemptStatus.RELEASED, None, True),
+    ],
+)
+def test_commands_are_read_after_a_result_that_may_follow_one(status, batches, expected):
+    result = replace(a_result(1), status=status, batches=batches)
+    assert may_follow_batch([a_result(2), result]) is expected

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
     from concurrent.futures import Future
 
+    from dagmaster.authoring.graph_parts import GraphPart
     from dagmaster.authoring.handler_context import HandlerContext
     from dagmaster.authoring.python.graph_collection import Collected
     from dagmaster.json_types import JsonObject
@@ -110,7 +111,8 @@ class RunningTask:
 
     def _on_added(self, collected: Collected, answer: JsonObject) -> None:
         _mark_added(collected, self.job_id, answer)
-        if self._staged:
+        added = self._context.added
+        if added is not None and not _ids_in(added).isdisjoint(_ids_in(collected.part)):
             # What was to be added with the success, and belongs to these items, is part of the job now.
             part = self._collect(self._staged).part
             self._context.added = part if part.tasks or part.groups or part.dependencies else None
@@ -187,6 +189,10 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
         item.id = int(number)
         names[item.id] = str(node_id)
     collected.mark_applied(job_id, names)
+
+
+def _ids_in(part: GraphPart) -> set[int]:
+    return {task.id for task in part.tasks} | {group.id for group in part.groups}
 
 
 def has_running_loop() -> bool:
