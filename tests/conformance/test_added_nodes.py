@@ -173,6 +173,38 @@ async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_
     assert await worker.add_batch(again.task_id, again.token, 2, some_rows(world, 2))
 
 
+async def test_a_node_that_is_run_again_from_the_beginning_adds_its_nodes_again(world):
+    scene, worker, task = await a_held_task(world)
+    reader = await world.reader()
+    before = (await reader.job(scene.job_id)).nodes_total
+    await worker.reserve_batch(task.task_id, task.token, KEY)
+    await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
+    await scene.write(superseded=["n1_0"], adders=["a"])
+    assert await worker.reserve_batch(task.task_id, task.token, KEY) == (1, True), "it was not accepted yet"
+    await scene.write(batches={1: 1})
+    await scene.write(superseded=["n1_0", "n1_1", "g"], adders=["other", "a"])
+    await scene.dispatch("a", attempt=2)
+    (again,) = await worker.claim(1)
+    assert await worker.reserve_batch(again.task_id, again.token, KEY) == (2, False)
+    await worker.add_batch(again.task_id, again.token, 2, some_rows(world, 2))
+    await scene.write(batches={2: 2})
+    batches = await scene.orchestrator.load_batches(scene.job_id)
+    assert [(batch.number, batch.added_by) for batch in batches] == [(1, "a"), (2, "a")], "both are part of its graph"
+    assert (await reader.job(scene.job_id)).nodes_total == before + 3, "the batch before is not counted"
+
+
+async def test_a_batch_from_outside_was_added_by_no_node(world):
+    scene, worker, task = await a_held_task(world)
+    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("{}"))
+    report.added_rows = lambda number: some_rows(world, number)
+    await worker.report([report])
+    client = await world.client()
+    number = await client.reserve_batch(scene.job_id)
+    await client.add_batch(scene.job_id, number, some_rows(world, number), "ada")
+    batches = await scene.orchestrator.load_batches(scene.job_id, [1, number])
+    assert [batch.added_by for batch in batches] == ["a", None]
+
+
 async def test_the_group_of_a_node_is_not_that_of_a_failed_attempt(world):
     scene, worker, task = await a_held_task(world)
     failed, retried = some_rows(world), some_rows(world, 2)

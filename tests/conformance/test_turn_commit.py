@@ -235,6 +235,25 @@ async def test_a_node_that_completed_and_is_opened_again_starts_without_its_chec
     assert (other.node_id, json.loads(other.checkpoint or "null")["phase"]) == ("b", "half")
 
 
+@pytest.mark.parametrize("status", [AttemptStatus.COMPLETED, AttemptStatus.FAILED])
+async def test_a_child_of_a_list_that_is_made_again_starts_without_the_checkpoint_of_its_predecessor(world, status):
+    played = await Played.begin(
+        world, "{name: n, nodes: {f: {type: fan_out, source: [1], task: {handler: h, queue: q}}}}"
+    )
+    (task,) = await played.worker.claim(1)
+    await played.worker.checkpoint([CheckpointWrite(task.task_id, task.token, "half", "1", ())])
+    output = JsonText("1") if status is AttemptStatus.COMPLETED else None
+    error = None if status is AttemptStatus.COMPLETED else "{}"
+    await played.worker.report(
+        [TaskReport(task.task_id, task.token, status, permanent=True, output=output, error=error)]
+    )
+    await played.gather()
+    await reopened(played)
+    await played.turn(ResumeRequested(("f",)))
+    (again,) = await played.worker.claim(1)
+    assert (again.node_id, again.attempt, again.checkpoint) == ("f__0", 2, None)
+
+
 async def reopened(played: Played) -> dict[str, object]:
     """Own the job again, which is over."""
     client = await played.world.client()

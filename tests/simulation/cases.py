@@ -135,6 +135,16 @@ def restarted() -> Case:
     return Case(graphs=[graph(CHAIN)], commands=cancel_and_resume * 3)
 
 
+@cache
+def added_again() -> Case:
+    """Return the case of a job that is resumed from a node that adds others, and from the one before it."""
+    resumes = [
+        ScheduledCommand(kind=CommandKind.RESUME, body={"nodes": [node]}, after_seconds=seconds)
+        for node, seconds in (("split", 20), ("plan", 25), ("split", 10))
+    ]
+    return Case(graphs=[graph(GROWING)], growing=["split"], failing=0.3, commands=resumes)
+
+
 def commanded(seed: int) -> Case:
     """Return a case of commands that the seed draws: of any kind, to any node, many at the same moment."""
     rng = random.Random(seed)

@@ -11,7 +11,7 @@ import pytest
 
 from dagmaster.simulation.case import Case
 from dagmaster.simulation.world import calm, simulate
-from tests.simulation.cases import CHAIN, FAN_OUT, POISON, commanded, graph, restarted
+from tests.simulation.cases import CHAIN, FAN_OUT, POISON, added_again, commanded, graph, restarted
 from tests.simulation.planted_bugs import PLANTED
 from tests.simulation.schedules import broken_in, play
 
@@ -80,6 +80,15 @@ def test_a_resume_right_after_a_cancel(seed: int) -> None:
 
 def test_nodes_that_are_added_while_a_job_is_cancelled_run_after_a_resume() -> None:
     assert simulate(14_685, commanded(14_685)).violation is None
+
+
+def test_a_node_that_adds_others_can_be_run_again() -> None:
+    added = 0
+    for seed in range(60):
+        outcome = simulate(seed, added_again())
+        assert outcome.violation is None, f"seed {seed}"
+        added = max(added, sum(report.event.type == "NodesAdded" for report in outcome.story))
+    assert added > 1, "of one job"
 
 
 def test_a_seed_yields_the_same_schedule_every_time() -> None:

@@ -12,7 +12,7 @@ from dagmaster.application.views.nodes import ChildrenView, NodeView, ProgressVi
 from dagmaster.engine.graph import ApprovalSpec, Kind, TaskSpec, WorkflowSpec
 from dagmaster.engine.groups import begun_groups, shown_status
 from dagmaster.engine.shown_graph import shown_graph
-from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, isolation_after
+from dagmaster.engine.status import TERMINAL_NODE, NodeStatus, SkipReason, isolation_after
 from dagmaster.ports.read_store import ChildCounts, FleetCounts, NodeRecord
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ class JobSnapshot:
     def _count(self, status_of: Callable[[NodeRecord], NodeStatus]) -> dict[str, int]:
         counts: dict[str, int] = {}
         for node_id in self.graph.specs:
-            status = status_of(self.node(node_id)).value
+            record = self.node(node_id)
+            if record.skip_reason is SkipReason.SUPERSEDED:
+                continue
+            status = status_of(record).value
             counts[status] = counts.get(status, 0) + 1
             children = self.children_of(node_id)
             for name, count in {} if children is None else children.counts.items():

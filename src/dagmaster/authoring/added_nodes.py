@@ -30,13 +30,16 @@ from dagmaster.engine.graph import (
 from dagmaster.engine.growth import NodeBatch
 from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.errors import EvaluationFailed
+from dagmaster.ports.added_nodes import StoredBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from dagmaster.engine.graph import Spec
     from dagmaster.json_types import JsonObject, JsonValue
-    from dagmaster.ports.added_nodes import BatchRows, NodeRecord, StoredBatch
+    from dagmaster.ports.added_nodes import BatchRows, NodeRecord
+
+    _TaskMaker = Callable[[str, Gate | None, str | None, Template, str | None], TaskSpec]
 
 PYTHON_WORKFLOW: Final = "python"
 """The workflow of jobs whose graph is built in Python: it has no nodes but those that are added."""
@@ -50,7 +53,7 @@ _DECODE: Final = json.JSONDecoder().raw_decode
 _PARAMS: Final = '"params": '
 # What writes a field of a new task, and the fields that each task has for itself.
 _WRITE: Final = {one.name: getattr(TaskSpec, one.name).__set__ for one in fields(TaskSpec)}
-_OWN_FIELDS: Final = ("id", "requires", "group", "params")
+_OWN_FIELDS: Final = ("id", "requires", "group", "params", "added_by")
 
 
 def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float | None = None) -> list[NodeBatch]:
@@ -79,11 +82,17 @@ def read_batch(
 ) -> NodeBatch:
     """Return the rows of a batch as the engine adds them."""
     timeout = default_timeout_seconds or DEFAULT_TIMEOUT_SECONDS
-    return _link_batch(rows, numbers, lambda record, requires: _read_node(record, requires, timeout))
+    added_by = rows.added_by if isinstance(rows, StoredBatch) else None
+    return _link_batch(
+        rows, numbers, lambda record, requires: _read_node(record, requires, timeout, added_by), added_by
+    )
 
 
 def _link_batch(
-    rows: BatchRows, numbers: tuple[int, ...], read_node: Callable[[NodeRecord, Gate | None], Spec]
+    rows: BatchRows,
+    numbers: tuple[int, ...],
+    read_node: Callable[[NodeRecord, Gate | None], Spec],
+    added_by: str | None = None,
 ) -> NodeBatch:
     new = {record.node_id for record in rows.nodes} | {group.name for group in rows.groups}
     sources: dict[str, list[Leaf]] = {}
@@ -100,7 +109,10 @@ def _link_batch(
             sources.setdefault(record.node_id, []).extend(map(Leaf, collected))
     # Most nodes wait for nothing.
     requires = {node_id: _requires(waited_for) for node_id, waited_for in sources.items()}
-    groups = [GroupSpec(id=group.name, group=group.parent, requires=requires.get(group.name)) for group in rows.groups]
+    groups = [
+        GroupSpec(id=group.name, group=group.parent, requires=requires.get(group.name), added_by=added_by)
+        for group in rows.groups
+    ]
     nodes = [read_node(record, requires.get(record.node_id)) for record in rows.nodes]
     return NodeBatch(numbers, (*groups, *nodes), tuple(links))
 
@@ -116,19 +128,19 @@ def _requires(leaves: Sequence[Leaf]) -> Gate:
     return Gate(GateKind.ALL, tuple(dict.fromkeys(leaves)))
 
 
-def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spec:
+def _read_node(record: NodeRecord, requires: Gate | None, timeout: float, added_by: str | None) -> Spec:
     _, node_id, group, text = record
     head, _, params = text.partition(_PARAMS)
     # If more followed, it would begin so: within a text, a quotation mark has a backslash before it.
     make = _read_options(head, timeout) if params and '}, "' not in params else None
     if make is not None:
-        return make(node_id, requires, group, JsonTemplate(params[:-1]))
+        return make(node_id, requires, group, JsonTemplate(params[:-1]), added_by)
     definition, _ = _DECODE(text)
     kind = definition.get("type")
+    common: dict[str, Any] = {"id": node_id, "requires": requires, "group": group, "added_by": added_by}
     if kind is None or kind == Kind.TASK:
         params_of = params_template(definition.get("params", {}), definition.get("references", ()))
-        return TaskSpec(id=node_id, requires=requires, group=group, params=params_of, **_options(definition, timeout))
-    common: dict[str, Any] = {"id": node_id, "requires": requires, "group": group}
+        return TaskSpec(**common, params=params_of, **_options(definition, timeout))
     if kind == Kind.FAN_IN:
         return FanInSpec(**common, sources=tuple(definition["sources"]))
     if kind == Kind.WAIT:
@@ -143,7 +155,7 @@ def _read_node(record: NodeRecord, requires: Gate | None, timeout: float) -> Spe
 
 
 @lru_cache(maxsize=1_000)
-def _read_options(head: str, timeout: float) -> Callable[[str, Gate | None, str | None, Template], TaskSpec] | None:
+def _read_options(head: str, timeout: float) -> _TaskMaker | None:
     """Return what makes the tasks whose definitions start like this; None if it is not the start of a task."""
     try:
         definition = json.loads(f"{head.rstrip(', ')}}}")
@@ -154,20 +166,23 @@ def _read_options(head: str, timeout: float) -> Callable[[str, Gate | None, str 
     return _make_like(TaskSpec(id="", params=JsonTemplate(""), **_options(definition, timeout)))
 
 
-def _make_like(options: TaskSpec) -> Callable[[str, Gate | None, str | None, Template], TaskSpec]:
+def _make_like(options: TaskSpec) -> _TaskMaker:
     """Return a function that makes tasks with the options of this one.
 
     The constructor of a frozen class takes 2.8 µs, this 0.9 (2026-11): a task may add 100,000 nodes.
     """
     rest = [(write, getattr(options, name)) for name, write in _WRITE.items() if name not in _OWN_FIELDS]
-    write_id, write_requires, write_group, write_params = (_WRITE[name] for name in _OWN_FIELDS)
+    write_id, write_requires, write_group, write_params, write_added_by = (_WRITE[name] for name in _OWN_FIELDS)
 
-    def make(node_id: str, requires: Gate | None, group: str | None, params: Template) -> TaskSpec:
+    def make(
+        node_id: str, requires: Gate | None, group: str | None, params: Template, added_by: str | None
+    ) -> TaskSpec:
         spec: TaskSpec = object.__new__(TaskSpec)
         write_id(spec, node_id)
         write_requires(spec, requires)
         write_group(spec, group)
         write_params(spec, params)
+        write_added_by(spec, added_by)
         for write, value in rest:
             write(spec, value)
         return spec

@@ -83,10 +83,22 @@ def _propagate(step: Step) -> None:
 def _notify_dependents(step: Step, node: Node) -> None:
     job = step.job
     for dependent, gate, branch in job.graph.wiring.dependents.get(node.id, ()):
-        target = job.nodes[dependent]
-        if target.status is NodeStatus.PENDING:
+        if job.nodes[dependent].status is NodeStatus.PENDING:
             outcome = job.record_leaf(dependent, gate, leaf_outcome(node, branch))
-            if outcome == SATISFIED:
-                step.ready.append(target)
-            elif outcome != OPEN:
-                step.skip(target, SkipReason.NOT_TAKEN if outcome == NOT_TAKEN else SkipReason.UPSTREAM_FAILED)
+            if outcome != OPEN:
+                _after_gate(step, dependent, outcome)
+    for superseded in job.superseded.get(node.id, ()) if job.superseded else ():
+        for dependent, gate, _ in job.graph.wiring.dependents.get(superseded, ()):
+            if job.nodes[dependent].status is NodeStatus.PENDING:
+                outcome = job.record_leaf(dependent, gate, leaf_outcome(node, None))
+                if outcome != OPEN:
+                    _after_gate(step, dependent, outcome)
+
+
+def _after_gate(step: Step, node_id: str, outcome: int) -> None:
+    """Start or skip a node whose dependency expression is settled."""
+    node = step.job.nodes[node_id]
+    if outcome == SATISFIED:
+        step.ready.append(node)
+    else:
+        step.skip(node, SkipReason.NOT_TAKEN if outcome == NOT_TAKEN else SkipReason.UPSTREAM_FAILED)

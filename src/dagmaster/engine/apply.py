@@ -33,7 +33,7 @@ from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.graph import ApprovalSpec, TaskSpec
 from dagmaster.engine.growth import grow_job
 from dagmaster.engine.job_completion import IN_FLIGHT, compute_result, end_before_start, fail_result
-from dagmaster.engine.model import FanOut, Job, Node, leaf_outcome
+from dagmaster.engine.model import FanOut, Job, Node
 from dagmaster.engine.node_start import decide
 from dagmaster.engine.retry import jitter_for, retry_delay
 from dagmaster.engine.status import JobStatus, NodeStatus, SkipReason
@@ -346,7 +346,7 @@ def _count_leaves(job: Job, node: Node) -> int:
         source = job.nodes[leaf.node]
         if source.status is NodeStatus.PENDING:
             continue
-        settled = leaf_outcome(source, leaf.branch)
+        settled = job.leaf_outcome(leaf)
         if settled != OPEN:
             # Even once the outcome is known: `upstream` reads every gate.
             outcome = job.record_leaf(node.id, gate, settled) or outcome

@@ -160,11 +160,16 @@ class Withdraw:
 
 @dataclass(slots=True)
 class Reopen:
-    """The job is in a new run, and these nodes are reopened. `skipped` others were named that cannot be retried."""
+    """The job is in a new run, and these nodes are reopened. `skipped` others were named that cannot be retried.
+
+    `superseded`: what earlier runs created and the new one creates again. `adders`: the nodes whose tasks add it again.
+    """
 
     run: int
     nodes: tuple[str, ...]
     skipped: int = 0
+    superseded: tuple[str, ...] = ()
+    adders: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -109,7 +109,10 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
-    """The common part of all specs. `requires` is None for a node that starts with the job."""
+    """The common part of all specs. `requires` is None for a node that starts with the job.
+
+    `added_by`: the node whose task added it to the job; None for all others.
+    """
 
     kind: ClassVar[Kind]
     id: str
@@ -117,6 +120,7 @@ class Spec:
     group: str | None = None
     description: str = ""
     next: tuple[str, ...] = ()
+    added_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,8 +325,12 @@ class Wiring:
             else:
                 known.append(dependent)
 
-    def replace(self, spec: Spec) -> None:
-        """Change what a node waits for. Its other properties are the same."""
+    def replace(self, old: Spec, spec: Spec) -> None:
+        """Change what a node waits for, or replace a superseded node by another one of its name."""
+        if isinstance(old, WaitSpec) and old.signal is not None:
+            self.waits[old.signal].remove(old.id)
+        if isinstance(spec, WaitSpec) and spec.signal is not None:
+            self.waits.setdefault(spec.signal, []).append(spec.id)
         for leaf in dict.fromkeys(leaf.node for leaf, _ in self.leaves.pop(spec.id, ())):
             self.dependents[leaf] = [dependent for dependent in self.dependents[leaf] if dependent.node != spec.id]
         self.gates.pop(spec.id, None)

@@ -237,7 +237,7 @@ class _GroupLinker:
         if len(leaves) == 1:
             return leaves.pop()
         start = f"{group.id}{START_SUFFIX}"
-        self.linked[start] = GroupSpec(id=start, requires=requires)
+        self.linked[start] = GroupSpec(id=start, requires=requires, added_by=group.added_by)
         return Leaf(start)
 
     def _group(self, group_id: str) -> GroupSpec:

@@ -11,12 +11,14 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from dagmaster.engine.fanout import reset
 from dagmaster.engine.gates import BROKEN
 from dagmaster.engine.graph import GroupSpec, Leaf, Wiring
 from dagmaster.engine.groups import has_members, link_groups, spell_cycle, with_leaf
-from dagmaster.engine.model import is_unsuccessful, leaf_outcome
+from dagmaster.engine.model import is_dormant, is_unsuccessful, leaf_outcome
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.topology import find_cycle, topological_order
+from dagmaster.engine.transitions import NODE_MOVES, Move
 from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
 
 def grow_job(job: Job, batch: NodeBatch) -> Growth:
     """Add a batch to a job, or raise `NodesRejected` and change nothing."""
-    linked = check_batch(job.graph.specs, batch, job.graph.wiring)
+    linked = check_batch(_live_specs(job), batch, job.graph.wiring)
     _check_statuses(job, batch, linked)
     graph = job.own_graph()
     assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
@@ -78,9 +80,43 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
         if node_id in filled:
             # Its count of settled members stays.
             nodes[node_id].spec = spec
+        elif is_dormant(nodes[node_id]):
+            growth.new.append(_reuse_name(job, spec))
         else:
             growth.changed.append(job.put(spec))
+    if job.superseded:
+        _recount_dependents(job, growth)
     return growth
+
+
+def _live_specs(job: Job) -> Mapping[str, Spec]:
+    """Return the specs without those of superseded nodes: nothing can refer to them, and their names are free."""
+    if not job.superseded:
+        return job.graph.specs
+    return {node_id: spec for node_id, spec in job.graph.specs.items() if not is_dormant(job.nodes[node_id])}
+
+
+def _reuse_name(job: Job, spec: Spec) -> Node:
+    """Put a new node in the place of a superseded one. Its attempts continue, as those of every new run."""
+    node = job.put(spec)
+    node.status = NODE_MOVES[node.status][Move.REOPEN]
+    reset(node)
+    job.open += 1
+    job.changed.append(node)
+    return node
+
+
+def _recount_dependents(job: Job, growth: Growth) -> None:
+    """Let the dependents of superseded nodes wait for the new ones of their names, and for no other node."""
+    job.derive_superseded()
+    counted = {node.id for node in (*growth.new, *growth.changed)}
+    for node in growth.new:
+        for dependent in job.graph.wiring.dependents.get(node.id, ()):
+            target = job.nodes[dependent.node]
+            if target.id not in counted and target.status is NodeStatus.PENDING:
+                counted.add(target.id)
+                job.counts.pop(target.id, None)
+                growth.changed.append(target)
 
 
 def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | None = None) -> dict[str, Spec]:
@@ -94,9 +130,11 @@ def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | No
 def _filled_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
     """Return the new members of the groups that have members already."""
     filled: dict[str, list[str]] = {}
+    new = {spec.id for spec in batch.specs if isinstance(spec, GroupSpec)}
     for spec in batch.specs:
-        if spec.group is not None and spec.group in specs and has_members(specs[spec.group]):
-            filled.setdefault(spec.group, []).append(spec.id)
+        group = spec.group
+        if group is not None and group not in new and group in specs and has_members(specs[group]):
+            filled.setdefault(group, []).append(spec.id)
     return filled
 
 
@@ -106,7 +144,7 @@ def _put(specs: dict[str, Spec], wiring: Wiring, spec: Spec, filled: Mapping[str
     elif spec.id in filled:
         wiring.add_members(spec.id, filled[spec.id])
     else:
-        wiring.replace(spec)
+        wiring.replace(specs[spec.id], spec)
     specs[spec.id] = spec
 
 
@@ -228,6 +266,8 @@ def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterab
 def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> None:
     new = {spec.id for spec in batch.specs}
     for node in [job.nodes[node_id] for node_id in linked if node_id in job.nodes]:
+        if is_dormant(node):
+            continue
         if node.status is not NodeStatus.PENDING and not (job.ending and is_unsuccessful(node)):
             raise NodesRejected(
                 f"{node.id!r} is {node.status}: a dependency or a member can be added only before it has started"

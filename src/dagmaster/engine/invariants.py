@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.gates import OPEN, SATISFIED, count
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec, flatten
 from dagmaster.engine.groups import members
-from dagmaster.engine.model import FanOut, fails_job, is_dormant, leaf_outcome
+from dagmaster.engine.model import FanOut, fails_job, is_dormant
 from dagmaster.engine.status import NOT_STARTED_NODE, TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ def _outcome(job: Job, node: Node) -> int:
         return SATISFIED
     counts = [0] * (4 * len(gates))
     for leaf, gate in job.leaves(node.id):
-        outcome = leaf_outcome(job.nodes[leaf.node], leaf.branch)
+        outcome = job.leaf_outcome(leaf)
         if outcome != OPEN and (settled := count(gates, counts, gate, outcome)) != OPEN:
             return settled
     return OPEN
@@ -234,7 +234,10 @@ def _completed_groups_have_finished_members(job: Job) -> Iterator[str]:
 @_invariant("The members of a group are its leaves.")
 def _groups_wait_for_their_members(job: Job) -> Iterator[str]:
     linked = {member: node_id for node_id, spec in job.graph.specs.items() for member in members(spec)}
-    yield from (node_id for node_id, spec in job.graph.specs.items() if spec.group != linked.get(node_id))
+    for node_id, spec in job.graph.specs.items():
+        # The group of a superseded node may have been added again without it.
+        if spec.group != linked.get(node_id) and not is_dormant(job.nodes[node_id]):
+            yield node_id
 
 
 # ── Fan-outs ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,4 +333,24 @@ def _stopped_fan_outs_start_nothing(job: Job) -> Iterator[str]:
 def _dormant_children_are_superseded(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         if is_dormant(node) is not (node.skip_reason is SkipReason.SUPERSEDED):
+            yield node.id
+
+
+# ── Added nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@_invariant("Another node is superseded only if a task added it, and nothing that a superseded node added is left.")
+def _added_nodes_are_superseded_together(job: Job) -> Iterator[str]:
+    for node in job.nodes.values():
+        adder = node.spec.added_by
+        if node.parent is not None:
+            continue
+        if adder is None:
+            if is_dormant(node):
+                yield node.id
+        elif is_dormant(job.nodes[adder]) and not is_dormant(node):
+            yield node.id
+    superseded = {node_id: root for root, node_ids in job.superseded.items() for node_id in node_ids}
+    for node in job.nodes.values():
+        if node.parent is None and superseded.get(node.id) != (job.standing_for(node).id if is_dormant(node) else None):
             yield node.id

@@ -10,7 +10,7 @@ from dagmaster.engine.decisions import FinishJob, Need, Stop, Withdraw
 from dagmaster.engine.events import TaskReleased
 from dagmaster.engine.groups import last_nodes
 from dagmaster.engine.json_size import check_size
-from dagmaster.engine.model import FanOut, Job, Node, fails_job
+from dagmaster.engine.model import FanOut, Job, Node, fails_job, is_dormant
 from dagmaster.engine.status import NOT_STARTED_NODE, NodeStatus, SkipReason
 from dagmaster.engine.step import Step, failure, loaded
 from dagmaster.engine.transitions import JOB_MOVES, Move
@@ -97,7 +97,8 @@ def _result_nodes(job: Job) -> tuple[str, ...] | None:
     graph = job.graph
     if graph.result_nodes:
         return graph.result_nodes
-    last = tuple(islice(last_nodes(graph.specs, graph.wiring), MAX_LAST_NODES + 1))
+    live = (node_id for node_id in last_nodes(graph.specs, graph.wiring) if not is_dormant(job.nodes[node_id]))
+    last = tuple(islice(live, MAX_LAST_NODES + 1))
     return last if len(last) <= MAX_LAST_NODES else None
 
 

@@ -164,27 +164,12 @@ class NodeRow(NamedTuple):
 def row_of(node: Node) -> NodeRow:
     """Return the row to store for a node."""
     total, expanded = (node.total, node.expanded) if isinstance(node, FanOut) else (None, 0)
+    parent = None if node.parent is None else node.parent.id
     return NodeRow(
-        node.id,
-        node.status,
-        None if node.parent is None else node.parent.id,
-        node.index,
-        node.skip_reason,
-        node.attempt,
-        node.failed_attempts,
-        node.lost_attempts,
-        node.shared_losses,
-        node.upstream,
-        node.branch,
-        node.wake_at,
-        node.finished_seq,
-        node.error,
-        total,
-        expanded,
-        node.stopped,
-        node.fingerprint,
-        node.handler_version,
-    )
+        node.id, node.status, parent, node.index, node.skip_reason, node.attempt, node.failed_attempts,
+        node.lost_attempts, node.shared_losses, node.upstream, node.branch, node.wake_at, node.finished_seq, node.error,
+        total, expanded, node.stopped, node.fingerprint, node.handler_version,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +210,7 @@ class Job:
         "signals",
         "status",
         "stopping",
+        "superseded",
     )
 
     def __init__(self, job_id: str, graph: Graph) -> None:
@@ -249,6 +235,8 @@ class Job:
         self.finish_seq = 0
         self.children_made = 0
         self.backlog = Backlog()
+        # Nodes that an earlier run added, by the node that stands for them: see `standing_for`.
+        self.superseded: dict[str, list[str]] = {}
         # Nodes touched since the orchestrator last drained them, with repetitions.
         self.changed: list[Node] = []
 
@@ -378,16 +366,38 @@ class Job:
         self.failed = sum(1 for node in live if fails_job(node))
         self.finish_seq = max((node.finished_seq or 0 for node in self.nodes.values()), default=0)
         self.counts = {}
+        if len(live) < len(self.nodes) or self.superseded:
+            self.derive_superseded()
         ready: list[str] = []
         for node in live:
             if node.parent is None and node.status is NodeStatus.PENDING:
                 for leaf, gate in self.leaves(node.id):
-                    outcome = leaf_outcome(self.nodes[leaf.node], leaf.branch)
+                    outcome = self.leaf_outcome(leaf)
                     if outcome != OPEN:
                         self.record_leaf(node.id, gate, outcome)
                 if self.gate_outcome(node.id) == SATISFIED:
                     ready.append(node.id)
         self.backlog.replace(ready if self.status is JobStatus.RUNNING else ())
+
+    def derive_superseded(self) -> None:
+        """Derive which nodes are superseded, by the node that stands for each."""
+        self.superseded = {}
+        for node in self.nodes.values():
+            if node.parent is None and is_dormant(node):
+                self.superseded.setdefault(self.standing_for(node).id, []).append(node.id)
+
+    def standing_for(self, node: Node) -> Node:
+        """Return the node whose outcome counts for one that was superseded: the one that added it, and ran again."""
+        while node.spec.added_by is not None and is_dormant(node):
+            node = self.nodes[node.spec.added_by].top
+        return node
+
+    def leaf_outcome(self, leaf: Leaf) -> int:
+        """Return the outcome of a leaf of a dependency expression."""
+        node = self.nodes[leaf.node]
+        if node.skip_reason is SkipReason.SUPERSEDED:
+            return leaf_outcome(self.standing_for(node), None)
+        return leaf_outcome(node, leaf.branch)
 
     def gate_outcome(self, node_id: str) -> int:
         """Return the outcome of the dependency expression of a node, as counted so far."""
@@ -403,15 +413,17 @@ def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int 
 
 
 def is_dormant(node: Node) -> bool:
-    """Return whether a child is left over from a longer list of an earlier run."""
+    """Return whether a node is left over from an earlier run: of a longer list, or of a node that adds others."""
     parent = node.parent
-    return parent is not None and (node.index >= parent.expanded or is_dormant(parent))
+    if parent is None:
+        return node.skip_reason is SkipReason.SUPERSEDED
+    return node.index >= parent.expanded or is_dormant(parent)
 
 
 def is_unsuccessful(node: Node) -> bool:
     """Return whether a new run of the job runs this node again."""
     if node.status is NodeStatus.SKIPPED:
-        return node.skip_reason is not SkipReason.NOT_TAKEN
+        return node.skip_reason not in (SkipReason.NOT_TAKEN, SkipReason.SUPERSEDED)
     # An allowed failure is final: its descendants ran with it.
     return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
 

@@ -15,7 +15,7 @@ from dagmaster.engine.graph import OnFailure
 from dagmaster.engine.groups import groups_of, members
 from dagmaster.engine.model import FanOut, Job, Node, fails_job, is_dormant, is_unsuccessful
 from dagmaster.engine.status import TERMINAL_JOB, NodeStatus, SkipReason
-from dagmaster.engine.transitions import JOB_MOVES, Move
+from dagmaster.engine.transitions import JOB_MOVES, NODE_MOVES, Move
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -29,7 +29,7 @@ def resume(step: Step, named: Iterable[str]) -> None:
     if job.status not in TERMINAL_JOB:
         step.ignore("the job is not finished; only a finished job can be resumed")
         return
-    unknown = [node_id for node_id in named if node_id not in job.nodes]
+    unknown = [node_id for node_id in named if node_id not in job.nodes or is_dormant(job.nodes[node_id])]
     if unknown:
         step.ignore(f"no node {unknown[0]!r} in this job", unknown[0])
         return
@@ -39,7 +39,9 @@ def resume(step: Step, named: Iterable[str]) -> None:
             plan.reopen(node)
     for node_id in named:
         for member in (job.nodes[node_id], *_members(job, node_id)):
-            plan.restart(member)
+            if not is_dormant(member):
+                plan.restart(member)
+    plan.supersede_added()
     _open_run(step, plan)
 
 
@@ -96,6 +98,7 @@ def reinject(step: Step, fan: Node, indexes: Iterable[int]) -> None:
     plan = _Plan(job)
     for index in indexes:
         plan.restart(fan.children[index])
+    plan.supersede_added()
     _open_run(step, plan)
 
 
@@ -107,6 +110,9 @@ class _Plan:
         self.reopened: dict[Node, None] = {}
         # Fan-outs of which only one child may be reopened are not in here.
         self.planned: set[Node] = set()
+        self.restarted: set[Node] = set()
+        self.superseded: dict[Node, None] = {}
+        self.adders: list[str] = []
 
     def reopen(self, node: Node) -> None:
         """Reopen a node; of a fan-out whose source is frozen, only the unsuccessful children."""
@@ -124,17 +130,45 @@ class _Plan:
 
     def restart(self, node: Node) -> None:
         """Reopen a node and its descendants from scratch."""
-        for member in (node, *self._descendants(node.top)):
-            if isinstance(member, FanOut):
-                self.job.changed += supersede(member)
-            self.reopened[member] = None
+        self._restart_all((node, *self._descendants([node.top])))
         if node.parent is not None:
             self._reopen_parent(node.parent)
+
+    def _restart_all(self, nodes: Iterable[Node]) -> None:
+        for node in nodes:
+            if isinstance(node, FanOut):
+                children = supersede(node)
+                self.job.changed += children
+                self.superseded |= dict.fromkeys(children)
+            self.reopened[node] = None
+            self.restarted.add(node)
+
+    def supersede_added(self) -> None:
+        """Take back what the restarted nodes had added: they add it again. What depended on it is restarted, too."""
+        added: dict[str, list[Node]] = {}
+        for node in self.job.nodes.values():
+            if node.spec.added_by is not None and node.parent is None and not is_dormant(node):
+                added.setdefault(node.spec.added_by, []).append(node)
+        while adders := [adder for adder in added if self._is_restarted(self.job.nodes[adder])]:
+            superseded = [node for adder in adders for node in added.pop(adder)]
+            self.adders += adders
+            self.superseded |= dict.fromkeys(superseded)
+            self._restart_all(node for node in self._descendants(superseded) if node not in self.superseded)
+        for node in self.superseded:
+            self.reopened.pop(node, None)
+
+    def _is_restarted(self, node: Node | None) -> bool:
+        """Return whether a node is restarted or superseded, or a child of one that is."""
+        while node is not None:
+            if node in self.restarted or node in self.superseded:
+                return True
+            node = node.parent
+        return False
 
     def reopen_affected_by(self, node: Node) -> None:
         """Reopen the nodes skipped because of this one; if it ended the job, also those that were cancelled with it."""
         job = self.job
-        for descendant in self._descendants(node):
+        for descendant in self._descendants([node]):
             if descendant.status is not NodeStatus.FAILED and is_unsuccessful(descendant):
                 self.reopen(descendant)
         if fails_job(node) and _ended_by_failure(job):
@@ -155,13 +189,13 @@ class _Plan:
             if self.job.nodes[group_id].is_terminal:
                 self.reopened[self.job.nodes[group_id]] = None
 
-    def _descendants(self, node: Node) -> list[Node]:
+    def _descendants(self, nodes: Iterable[Node]) -> list[Node]:
         seen: dict[str, None] = {}
-        pending = [node.id]
+        pending = [node.id for node in nodes]
         while pending:
             node_id = pending.pop()
             for dependent in self.job.graph.wiring.dependents.get(node_id, ()):
-                if dependent.node not in seen:
+                if dependent.node not in seen and not is_dormant(self.job.nodes[dependent.node]):
                     seen[dependent.node] = None
                     pending.append(dependent.node)
         return [self.job.nodes[node_id] for node_id in seen]
@@ -190,6 +224,12 @@ def _open_run(step: Step, plan: _Plan, skipped: int = 0) -> None:
     if not plan.reopened:
         step.ignore("nothing to rerun: every node completed or was not taken")
         return
+    for node in plan.superseded:
+        if node.parent is None:
+            reset(node)
+            node.status = NODE_MOVES[node.status][Move.SUPERSEDE]
+            node.skip_reason = SkipReason.SUPERSEDED
+            job.changed.append(node)
     for node in plan.reopened:
         if is_dormant(node):
             continue
@@ -202,7 +242,9 @@ def _open_run(step: Step, plan: _Plan, skipped: int = 0) -> None:
     job.run += 1
     job.cancel_requested = job.deadline_passed = job.ending = job.stopping = False
     job.derive()
-    step.out.append(Reopen(job.run, tuple(node.id for node in plan.reopened if not is_dormant(node)), skipped))
+    reopened = tuple(node.id for node in plan.reopened if not is_dormant(node))
+    superseded = tuple(node.id for node in plan.superseded)
+    step.out.append(Reopen(job.run, reopened, skipped, superseded, tuple(plan.adders)))
     set_deadline(step)
     start_ready_nodes(step)
 

@@ -24,7 +24,7 @@ from dagmaster.engine.graph import (
     WorkflowSpec,
 )
 from dagmaster.engine.groups import all_members, written_name
-from dagmaster.engine.model import FanOut, row_of
+from dagmaster.engine.model import FanOut, is_dormant, row_of
 from dagmaster.engine.served_handlers import has_handler
 from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.text_format import format_count
@@ -119,7 +119,9 @@ def _decide_all(
     return [
         _decide_in_run(job, node, before, reopened, context)
         for node in job.nodes.values()
-        if node.parent is None and not isinstance(node.spec, _STRUCTURE)
+        if node.parent is None
+        and not isinstance(node.spec, _STRUCTURE)
+        and before[node.id].skip_reason is not SkipReason.SUPERSEDED
     ]
 
 
@@ -130,6 +132,11 @@ def _decide_in_run(
     leaves = list(_last_children(node)) if isinstance(node, FanOut) and node.total is not None else []
     # A fan-out that runs stays open: only its children are reopened.
     redone = [child for child in leaves if child.id in reopened]
+    if is_dormant(node):
+        adder = node.spec.added_by
+        return ReuseDecision(
+            node.id, ReuseKind.REDONE, f"added by `{adder}`, which is redone: runs again if it is added again"
+        )
     if node.id not in reopened and not redone:
         return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
     missing = _missing_handler(node, context)

@@ -39,7 +39,10 @@ async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: Out
             if not isinstance(node.spec, TaskSpec):
                 # No worker reports a start: it starts now.
                 commit.started[node.id] = now
-    commit.reopened = [node for reopen in result.reopens for node in reopen.nodes]
+    for reopen in result.reopens:
+        commit.reopened += reopen.nodes
+        commit.superseded += reopen.superseded
+        commit.adders += reopen.adders
     tasks = owned.tasks
     for task in result.tasks:
         # The same turn may have stopped it again.

@@ -71,10 +71,14 @@ class BatchRows:
 
 @dataclass(slots=True)
 class StoredBatch(BatchRows):
-    """The rows of a batch of a job. Batches that were accepted as a whole have the same `accepted_order`."""
+    """The rows of a batch of a job. Batches that were accepted as a whole have the same `accepted_order`.
+
+    `added_by`: the node whose task added it; None: it came from outside, or from a service of an earlier version.
+    """
 
     number: int = 0
     accepted_order: int | None = None
+    added_by: str | None = None
 
 
 class UnstoredNodes(Protocol):

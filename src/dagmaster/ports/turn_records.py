@@ -107,6 +107,9 @@ class TurnCommit:
     # The batches of added nodes, each with its place among the accepted ones of the job; None: it is rejected.
     batches: dict[int, int | None] = field(default_factory=dict)
     reopened: list[str] = field(default_factory=list)
+    # What earlier runs created and this one creates again, and the nodes whose tasks add it again.
+    superseded: list[str] = field(default_factory=list)
+    adders: list[str] = field(default_factory=list)
     started: dict[str, float] = field(default_factory=dict)
     task_ids: dict[str, str] = field(default_factory=dict)
     tasks: list[NewTask] = field(default_factory=list)

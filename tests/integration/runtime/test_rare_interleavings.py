@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import shutil
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from dagmaster import HandlerContext, RunningTask, create_task, get_current_context
+from dagmaster import Group, HandlerContext, ResultCollector, RunningTask, create_task, get_current_context
 from dagmaster.application.submission import Submission
 from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 from dagmaster.authoring.handler_registry import handler
@@ -344,3 +345,34 @@ async def test_a_task_does_not_end_before_a_call_at_once_that_it_does_not_wait_f
     report = await world.run("{name: grows, nodes: {a: {handler: grow, queue: q}}}")
     assert report.status == "COMPLETED"
     assert report.nodes["extra"]["status"] == "COMPLETED"
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_node_that_is_run_again_replaces_what_it_had_added(world: World, at_once: bool):
+    sizes = iter([3, 2])
+
+    @handler("grow", queue="q")
+    async def grow() -> dict[str, Any]:
+        context = get_current_context()
+        assert isinstance(context, RunningTask)
+        parts = Group("parts", [create_task("echo", {"n": n}, queue="q", name=f"p{n}") for n in range(next(sizes))])
+        total = create_task("echo", {"all": ResultCollector(parts.tasks)}, queue="q", name="total")
+        await context.apply([parts, total], at_once=at_once)
+        return {}
+
+    world.handlers.append(grow)
+    job_id = await world.submit("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    await world.start()
+    assert (await world.finished(job_id)).status == "COMPLETED"
+    await world.send(job_id, "resume", nodes=["a"])
+    report = await world.finished(job_id, run=2)
+    assert report.status == "COMPLETED"
+    rows = await world.rows(
+        "SELECT node_id, status, skip_reason, attempt, output FROM dag_node_states WHERE job_id = $1", int(job_id)
+    )
+    nodes = {row["node_id"]: row for row in rows}
+    attempts = {node: (nodes[node]["status"], nodes[node]["attempt"]) for node in ("a", "b", "p0", "p1", "total")}
+    assert attempts == dict.fromkeys(attempts, ("COMPLETED", 2))
+    assert nodes["p2"]["skip_reason"] == "superseded"
+    parts = [{"echoed_params": {"n": 0}}, {"echoed_params": {"n": 1}}]
+    assert json.loads(nodes["total"]["output"]) == {"echoed_params": {"all": parts}}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dagmaster.engine.advance import advance
-from dagmaster.engine.decisions import AddNodes, FinishJob, Ignore, Need
+from dagmaster.engine.decisions import AddNodes, FinishJob, Ignore, Need, Reopen
 from dagmaster.engine.events import ResolutionFailed, TaskSucceeded
 from dagmaster.engine.growth import check_batch, grow_graph
+from dagmaster.engine.invariants import violations
 from dagmaster.engine.job_completion import MAX_LAST_NODES
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import JobStatus
@@ -20,6 +22,7 @@ from dagmaster.testing import (
     branch_of,
     conditional,
     fan_in,
+    fan_out,
     group,
     member,
     nodes_added,
@@ -34,14 +37,17 @@ def a_started_job(on_failure="continue", **nodes) -> Driver:
     return driver
 
 
-def batch(links=None, **nodes):
-    return nodes_added(*(a_spec(node_id, node) for node_id, node in nodes.items()), links=links)
+def batch(links=None, *, added_by=None, **nodes):
+    specs = [replace(a_spec(node_id, node), added_by=added_by) for node_id, node in nodes.items()]
+    added = nodes_added(*specs, links=links)
+    added.node = added_by
+    return added
 
 
 def succeed_with(driver: Driver, node: str, links=None, **nodes) -> None:
     """Report a success that adds nodes."""
-    event = TaskSucceeded(node, driver.job.nodes[node].attempt, added=batch(links, **nodes).batch)
-    driver.apply(event)
+    added = batch(links, added_by=node, **nodes).batch
+    driver.apply(TaskSucceeded(node, driver.job.nodes[node].attempt, added=added))
 
 
 def refusal(driver: Driver, links=None, **nodes) -> str:
@@ -303,6 +309,193 @@ def test_a_resume_runs_added_nodes_that_failed():
     driver.fail("b")
     driver.resume()
     assert driver.statuses() == {"clean": "PENDING", "a": "COMPLETED", "load": "PENDING", "b": "DISPATCHED"}
+
+
+# ── Nodes that are run again add again ──
+
+
+def a_split_job(**static) -> Driver:
+    """Return a completed job: `split` added two parts and `total`, which `report` waits for."""
+    driver = a_started_job(split="", report="split", **static)
+    succeed_with(driver, "split", {"report": "total"}, p1="", p2="", total="p1 p2")
+    driver.succeed_all()
+    assert driver.job.status == "COMPLETED"
+    return driver
+
+
+def rebuilt(driver: Driver) -> Driver:
+    """Continue with the job as it is loaded after a crash."""
+    assert violations(driver.job) == []
+    driver.job = driver.rebuild()
+    assert violations(driver.job) == []
+    return driver
+
+
+def test_what_a_restarted_node_had_added_is_superseded_and_its_names_can_be_used_again():
+    driver = a_split_job()
+    driver.resume("split")
+    superseded = dict.fromkeys(["p1", "p2", "total"], "SKIPPED superseded")
+    assert rebuilt(driver).statuses() == {"split": "DISPATCHED", "report": "PENDING", **superseded}
+    succeed_with(driver, "split", {"report": "total"}, p2="", p3="", total="p2 p3")
+    assert rebuilt(driver).statuses() == {
+        "split": "COMPLETED", "report": "PENDING", "p1": "SKIPPED superseded", "p2": "DISPATCHED", "p3": "DISPATCHED",
+        "total": "PENDING",
+    }  # fmt: skip
+    assert [driver.job.nodes[node].attempt for node in ("p2", "p3")] == [2, 1]
+    driver.succeed("p2", "p3")
+    assert (driver.status("total"), driver.status("report")) == ("DISPATCHED", "PENDING")
+    driver.succeed("total", "report")
+    assert rebuilt(driver).job.status == "COMPLETED"
+
+
+def test_a_new_run_names_what_it_supersedes_and_which_nodes_add_it_again():
+    driver = a_split_job()
+    (reopen,) = [decision for decision in driver.resume("split") if isinstance(decision, Reopen)]
+    assert (reopen.nodes, reopen.superseded, reopen.adders) == (("split", "report"), ("p1", "p2", "total"), ("split",))
+
+
+def test_nodes_that_superseded_nodes_had_added_are_superseded_too():
+    driver = a_started_job(a="")
+    succeed_with(driver, "a", b="")
+    succeed_with(driver, "b", c="")
+    driver.succeed("c")
+    driver.resume("a")
+    assert driver.statuses() == {"a": "DISPATCHED", "b": "SKIPPED superseded", "c": "SKIPPED superseded"}
+    succeed_with(driver, "a", c="")
+    assert rebuilt(driver).status("c") == "DISPATCHED"
+
+
+def test_what_waited_for_added_nodes_waits_for_the_node_that_runs_again():
+    driver = a_started_job(split="", slow="", report="slow")
+    succeed_with(driver, "split", {"report": "total"}, total="")
+    driver.succeed("total", "slow", "report")
+    driver.resume("split")
+    assert rebuilt(driver).status("report") == "PENDING"
+    succeed_with(driver, "split", {"report": "total"}, total="")
+    assert rebuilt(driver).status("report") == "PENDING"
+    driver.succeed("total")
+    assert rebuilt(driver).status("report") == "DISPATCHED"
+
+
+@pytest.mark.parametrize(("fails", "status"), [(False, "DISPATCHED"), (True, "SKIPPED upstream_failed")])
+def test_a_node_that_is_not_added_again_counts_as_the_one_that_added_it(fails, status):
+    driver = a_started_job(split="", slow="", report="slow")
+    succeed_with(driver, "split", {"report": "total"}, total="")
+    driver.succeed("total", "slow", "report")
+    driver.resume("split")
+    driver.fail("split") if fails else driver.succeed("split")
+    assert rebuilt(driver).status("report") == status
+
+
+def test_a_group_waits_for_the_node_that_adds_members_to_it_again():
+    driver = a_started_job(split="", clean=group(), m=member("clean", "split"), load="clean")
+    succeed_with(driver, "split", part=member("clean"))
+    driver.succeed("m", "part", "load")
+    driver.resume("split")
+    assert (rebuilt(driver).status("clean"), driver.status("load")) == ("PENDING", "PENDING")
+    succeed_with(driver, "split", part=member("clean"))
+    driver.succeed("m")
+    assert rebuilt(driver).status("clean") == "PENDING"
+    driver.succeed("part", "load")
+    assert rebuilt(driver).job.status == "COMPLETED"
+
+
+def test_a_group_that_is_added_again_has_its_new_members_alone():
+    driver = a_started_job(split="", x="", report="split")
+    succeed_with(driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p2=member("clean"))
+    driver.succeed("x", "p1")
+    driver.fail("p2")
+    assert driver.job.status == "FAILED"
+    driver.resume("split")
+    succeed_with(driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p3=member("clean"))
+    assert rebuilt(driver).dispatched() == ["p1", "p3"]
+    driver.succeed("p1", "p3")
+    assert rebuilt(driver).status("report") == "DISPATCHED"
+    driver.succeed("report")
+    assert driver.job.status == "COMPLETED"
+
+
+def test_an_added_node_that_failed_does_not_run_beside_the_one_that_adds_it_again():
+    driver = a_started_job(split="")
+    succeed_with(driver, "split", part="")
+    driver.fail("part")
+    driver.resume("split")
+    assert driver.statuses() == {"split": "DISPATCHED", "part": "SKIPPED superseded"}
+    driver.succeed("split")
+    assert driver.job.status == "COMPLETED"
+    driver.resume("split")
+    assert driver.statuses() == {"split": "DISPATCHED", "part": "SKIPPED superseded"}
+
+
+def test_a_resume_from_an_added_node_runs_it_again_and_one_from_a_superseded_node_is_ignored():
+    driver = a_split_job()
+    driver.resume("p1")
+    assert driver.dispatched() == ["p1"]
+    driver.succeed_all()
+    driver.resume("split")
+    driver.succeed_all()
+    ignored = driver.resume("total")[-1]
+    assert isinstance(ignored, Ignore)
+    assert ignored.reason == "no node 'total' in this job"
+
+
+def test_nothing_can_refer_to_a_superseded_node():
+    driver = a_split_job(slow="")
+    driver.resume("split", "slow")
+    assert refusal(driver, new="p1") == "node 'new' depends on 'p1', which is no node of this job"
+    assert refusal(driver, {"p1": "new"}, new="") == "'p1' is to depend on 'new', and is no node of this job"
+
+
+def test_a_name_of_this_run_is_in_use():
+    driver = a_started_job(split="", slow="")
+    driver.apply(batch(added_by="split", total=""))
+    driver.succeed("total")
+    assert "the job has a node 'total' already" in refusal(driver, added_by="split", total="")
+
+
+def test_children_that_are_expanded_again_supersede_what_their_predecessors_added():
+    driver = a_started_job(f=fan_out([1, 2]), last="f")
+    succeed_with(driver, "f__0", part="")
+    driver.succeed("f__1", "part")
+    driver.succeed("last")
+    (reopen,) = [decision for decision in driver.resume("f") if isinstance(decision, Reopen)]
+    assert (set(reopen.superseded), reopen.adders) == ({"f__0", "f__1", "part"}, ("f__0",))
+    succeed_with(driver, "f__0", part="")
+    driver.succeed("f__1", "part", "last")
+    assert rebuilt(driver).job.status == "COMPLETED"
+
+
+def test_reinjected_items_add_again():
+    driver = a_started_job(f=fan_out([1, 2]))
+    succeed_with(driver, "f__0", part="")
+    succeed_with(driver, "f__1", other="")
+    driver.succeed("part", "other")
+    driver.reinject("f", 0)
+    assert (driver.status("part"), driver.status("other")) == ("SKIPPED superseded", "COMPLETED")
+    succeed_with(driver, "f__0", part="")
+    driver.succeed("part")
+    assert rebuilt(driver).job.status == "COMPLETED"
+
+
+def test_the_result_of_a_graph_in_code_is_without_superseded_nodes():
+    driver = a_job_of_code(split="")
+    succeed_with(driver, "split", old="")
+    driver.succeed("old", output="old")
+    driver.resume("split")
+    succeed_with(driver, "split", new="split")
+    driver.succeed("new", output="new")
+    assert driver.result == "new"
+
+
+def test_an_added_wait_that_is_added_again_receives_its_new_signal_alone():
+    driver = a_started_job(a="")
+    succeed_with(driver, "a", pause=wait(signal="go"))
+    driver.signal("go")
+    driver.resume("a")
+    succeed_with(driver, "a", pause=wait(signal="now"))
+    assert rebuilt(driver).job.graph.wiring.waits == {"go": [], "now": ["pause"]}
+    driver.signal("now")
+    assert driver.status("pause") == "COMPLETED"
 
 
 # ── Storage ──

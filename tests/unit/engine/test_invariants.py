@@ -96,6 +96,9 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._no_slot_stays_free: lambda job: setattr(fan(job), "active", 0),
     invariants._stopped_fan_outs_start_nothing: lambda job: setattr(fan(job), "stopped", True),
     invariants._dormant_children_are_superseded: lambda job: setattr(fan(job, "g"), "expanded", 1),
+    invariants._added_nodes_are_superseded_together: lambda job: setattr(
+        job.nodes["b"], "skip_reason", SkipReason.SUPERSEDED
+    ),
 }
 
 

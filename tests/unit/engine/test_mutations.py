@@ -82,7 +82,7 @@ BUGS = [
         "return NOT_TAKEN if not_taken else SATISFIED",
     ),
     Bug("an allowed failure breaks", model.leaf_outcome, "SATISFIED if node.allows_failure else BROKEN", "BROKEN"),
-    Bug("skip reasons are swapped", advance._notify_dependents, "if outcome == NOT_TAKEN", "if outcome != NOT_TAKEN"),
+    Bug("skip reasons are swapped", advance._after_gate, "if outcome == NOT_TAKEN", "if outcome != NOT_TAKEN"),
     Bug("max_parallel is ignored", fanout.admit, "active < limit and ", ""),
     Bug("one failure more is tolerated", Tolerance.allows, "failed <= limit", "failed <= limit + 1"),
     Bug("fail_fast does not wait", fanout.child_settled, " and not fan.tolerates_failures()", ""),

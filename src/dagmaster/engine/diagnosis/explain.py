@@ -16,7 +16,7 @@ from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import OPEN
 from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, GroupSpec, TaskSpec, WaitSpec, WorkflowSpec
 from dagmaster.engine.groups import all_members, is_group_start, members
-from dagmaster.engine.model import FanOut, is_dormant, leaf_outcome
+from dagmaster.engine.model import FanOut, is_dormant
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.text_format import age, format_count, format_error
 
@@ -169,9 +169,9 @@ class Why:
             return True
 
         names = (
-            leaf.node
+            job.standing_for(job.nodes[leaf.node]).id
             for leaf, gate in job.leaves(node.id)
-            if leaf_outcome(job.nodes[leaf.node], leaf.branch) == OPEN and matters(gate)
+            if job.leaf_outcome(leaf) == OPEN and matters(gate)
         )
         return [name for upstream in dict.fromkeys(names) for name in self._without_start(upstream)]
 

@@ -226,6 +226,9 @@ def first_failure(job: Job) -> Node | None:
 def _skipped(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     match node.skip_reason:
         case SkipReason.SUPERSEDED:
+            if node.parent is None and node.spec.added_by is not None:
+                cause = f"{node.spec.added_by} added it in an earlier run, and ran again"
+                return _was_skipped(ReasonCode.SUPERSEDED, cause, (node.spec.added_by,))
             return _was_skipped(ReasonCode.SUPERSEDED, "an earlier run created it, from a list that was replaced")
         case SkipReason.NOT_TAKEN:
             return _not_taken(job, node, context)
@@ -257,7 +260,8 @@ def _upstream_failed(job: Job, node: Node) -> Reason:
 
 def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
     """Return the upstream nodes that have this outcome for a node, each once."""
-    names = (leaf.node for leaf, _ in job.leaves(node.id) if leaf_outcome(job.nodes[leaf.node], leaf.branch) == outcome)
+    leaves = (leaf for leaf, _ in job.leaves(node.id) if job.leaf_outcome(leaf) == outcome)
+    names = (job.standing_for(job.nodes[leaf.node]).id for leaf in leaves)
     return [name for upstream in dict.fromkeys(names) for name in _without_start(job, upstream, outcome)]
 
 

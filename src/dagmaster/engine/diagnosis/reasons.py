@@ -118,7 +118,7 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.UPSTREAM_FAILED: "An upstream node did not succeed: `because`.",
     ReasonCode.BRANCH_NOT_TAKEN: "`conditional` took the branch `taken`, not this `branch`: `value`, `condition`.",
     ReasonCode.UPSTREAM_SKIPPED: "An upstream node was skipped: `because`.",
-    ReasonCode.SUPERSEDED: "An earlier run created the child from a list that was replaced by a shorter one.",
+    ReasonCode.SUPERSEDED: "An earlier run created it: from a list that was replaced, or a task that ran again.",
     ReasonCode.COMPLETED: "The node completed.",
     ReasonCode.JOB_COMPLETED: "The job completed.",
 }

@@ -24,18 +24,20 @@ class JobBatch:
 
     number: int
     key: BatchKey | None = None
+    added_by: str | None = None
     rows: StoredBatch | None = None
     accepted_order: int | None = None
     is_rejected: bool = False
+    is_superseded: bool = False
 
 
-def reserve(job: StoredJob, key: BatchKey | None = None) -> Reservation:
+def reserve(job: StoredJob, key: BatchKey | None = None, added_by: str | None = None) -> Reservation:
     """Return the number of a new batch, or of the one that was added by the same call."""
     for batch in job.batches.values():
         if key is not None and batch.key == key and not batch.is_rejected:
             return Reservation(batch.number, batch.rows is not None)
     number = 1 + max(job.batches, default=0)
-    job.batches[number] = JobBatch(number, key)
+    job.batches[number] = JobBatch(number, key, added_by)
     return Reservation(number)
 
 
@@ -60,13 +62,20 @@ def decide_batches(job: StoredJob, orders: Mapping[int, int | None]) -> None:
                 batch.rows = StoredBatch([], [], [], number)
 
 
+def supersede_batches(job: StoredJob, adders: Collection[str]) -> None:
+    """Let these nodes add their nodes again, by the same calls: they are run again from the beginning."""
+    for batch in job.batches.values() if adders else ():
+        if batch.added_by in adders and batch.accepted_order is not None:
+            batch.key, batch.is_superseded = None, True
+
+
 def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> list[StoredBatch]:
     """Return batches in order: those of these numbers, or all that were accepted."""
     batches = sorted(
         job.batches.values(), key=lambda batch: (batch.accepted_order or len(job.batches) + 1, batch.number)
     )
     return [
-        replace(batch.rows, accepted_order=batch.accepted_order)
+        replace(batch.rows, accepted_order=batch.accepted_order, added_by=batch.added_by)
         for batch in batches
         if batch.rows is not None and (batch.accepted_order is not None if numbers is None else batch.number in numbers)
     ]
@@ -132,7 +141,7 @@ def stage(database: MemoryDatabase, task: StoredTask, rows_of: Callable[[int], B
         check_ids(database, rows)
     except NodesRejected as error:
         raise StatementFailed(str(error)) from error
-    number = reserve(job).number
+    number = reserve(job, added_by=task.node_id).number
     write(job, number, rows)
     task.batches = (*task.batches, number)
 
@@ -145,7 +154,7 @@ class MemoryTaskNodes:
     async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
         task = self._database.claimed_task(task_id, token)
-        return None if task is None else reserve(self._database.jobs[task.job_id], key)
+        return None if task is None else reserve(self._database.jobs[task.job_id], key, task.node_id)
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
         """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""

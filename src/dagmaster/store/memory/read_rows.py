@@ -173,7 +173,10 @@ def _nodes_total(database: MemoryDatabase, job: StoredJob) -> int:
         for node_id, spec in specs.items()
         if spec.get("type") == "fan_out" and node_id in job.nodes
     )
-    added = sum(len(batch.nodes) + len(batch.groups) for batch in stored_batches(job))
+    live = [
+        batch.number for batch in job.batches.values() if batch.accepted_order is not None and not batch.is_superseded
+    ]
+    added = sum(len(batch.nodes) + len(batch.groups) for batch in stored_batches(job, live))
     return len(specs) + children + added
 
 
@@ -213,8 +216,9 @@ def displayed_node_status(database: MemoryDatabase, node: StoredNode) -> NodeSta
 
 
 def current_nodes(job: StoredJob) -> Iterator[StoredNode]:
-    """Give the nodes of a job that its current run has."""
-    return (node for node in job.nodes.values() if not _is_superseded(node.row.skip_reason))
+    """Give the nodes of a job without children that are left over from an earlier run."""
+    rows = job.nodes.values()
+    return (node for node in rows if node.row.parent is None or not _is_superseded(node.row.skip_reason))
 
 
 def _is_superseded(skip_reason: SkipReason | None) -> bool:

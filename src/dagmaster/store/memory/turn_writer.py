@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.engine.model import row_of
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.store.memory.added_nodes import decide_batches
+from dagmaster.store.memory.added_nodes import decide_batches, supersede_batches
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         # A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
+    for node_id in turn.superseded:
+        # What is created again may be something else of the same name.
+        database.checkpoints.pop((turn.job.id, node_id), None)
+    supersede_batches(job, turn.adders)
     _write_nodes(job, turn, now)
     decide_batches(job, turn.batches)
     _dispatch(database, job, turn, now)

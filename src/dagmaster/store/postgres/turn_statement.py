@@ -38,7 +38,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "notified_reports", "notified_versions",
     ),
     "results": ("result_ids", "result_job_ids"),
-    "reopened": ("reopened_job_ids", "reopened_ids"),
+    "reopened": ("reopened_job_ids", "reopened_ids", "superseded"),
     "commands": ("command_ids",),
     # The columns of `nodes`, and the parent and index, which never change.
     "new_nodes": (
@@ -55,6 +55,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "node_outputs", "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
     "batches": ("batch_job_ids", "batch_numbers", "batch_orders"),
+    "adders": ("adder_job_ids", "adders"),
     "tasks": (
         "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_priorities", "task_handlers",
         "task_params", "task_secrets", "task_timeouts", "task_isolations", "task_stops",
@@ -171,7 +172,9 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
     rows["finished"] += [(job_id, job.run)] if turn.finished is not None else []
     rows["results"] += [(result_id, job_id) for result_id in turn.results]
     rows["notified"] += [result.content for result in turn.notified_results]
-    rows["reopened"] += [(job_id, node_id) for node_id in turn.reopened]
+    rows["reopened"] += [(job_id, node_id, False) for node_id in turn.reopened]
+    rows["reopened"] += [(job_id, node_id, True) for node_id in turn.superseded]
+    rows["adders"] += [(job_id, node_id) for node_id in turn.adders]
     rows["commands"] += [(command_id,) for command_id in turn.commands]
     rows["new_nodes"] += [
         (*_node_row(turn, job_id, node), None if node.parent is None else node.parent.id, node.index)

@@ -3,7 +3,7 @@
 -- name: reserve_task_batch
 -- The number of a new batch of a held task, or of the one that an earlier attempt wrote by the same call.
 WITH held AS (
-    SELECT q.job_id FROM dag_task_queue q WHERE q.task_id = :task_id AND q.lease_token = :token
+    SELECT q.job_id, q.node_id FROM dag_task_queue q WHERE q.task_id = :task_id AND q.lease_token = :token
 ),
 existing AS (
     SELECT b.number, b.written_at IS NOT NULL AS is_written
@@ -12,9 +12,9 @@ existing AS (
                                     AND b.call_number = :call_number::integer AND b.digest = :digest::text LIMIT 1) b
 ),
 reserved AS (
-    INSERT INTO dag_node_batches (job_id, number, node_id, call_number, digest, created_at)
+    INSERT INTO dag_node_batches (job_id, number, node_id, call_number, digest, added_by, created_at)
     SELECT held.job_id, 1 + coalesce((SELECT max(b.number) FROM dag_node_batches b WHERE b.job_id = held.job_id), 0),
-           :node_id::text, :call_number::integer, :digest::text, clock()
+           :node_id::text, :call_number::integer, :digest::text, held.node_id, clock()
     FROM held WHERE NOT EXISTS (SELECT FROM existing)
     ON CONFLICT DO NOTHING
     RETURNING number, false AS is_written
@@ -74,7 +74,7 @@ FROM (SELECT dag_send_batch(:task_id, :token, :number) AS id) c WHERE c.id IS NO
 
 -- name: load_batches
 -- The written batches of a job: those of these numbers, or all that were accepted.
-SELECT number, accepted_order FROM dag_node_batches
+SELECT number, accepted_order, added_by FROM dag_node_batches
 WHERE job_id = :job_id AND written_at IS NOT NULL
   AND CASE WHEN :numbers::integer[] IS NULL THEN accepted_order IS NOT NULL ELSE number = ANY(:numbers::integer[]) END
 ORDER BY accepted_order, number

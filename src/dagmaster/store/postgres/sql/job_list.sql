@@ -218,7 +218,7 @@ LEFT JOIN LATERAL (
                          ORDER BY d.job_id DESC, d.batch DESC, d.position DESC LIMIT 1), 0)
              + coalesce((SELECT d.position + 1 FROM dag_groups d WHERE d.job_id = b.job_id AND d.batch = b.number
                          ORDER BY d.job_id DESC, d.batch DESC, d.position DESC LIMIT 1), 0)) AS nodes
-    FROM dag_node_batches b WHERE b.job_id = j.id AND b.accepted_order IS NOT NULL
+    FROM dag_node_batches b WHERE b.job_id = j.id AND b.accepted_order IS NOT NULL AND NOT b.is_superseded
 ) a ON true
 LEFT JOIN dag_orchestrators o ON o.owner_id = j.owner_id
 ORDER BY j.id {order}

@@ -59,8 +59,8 @@ n.job_id = :job_id::bigint
 n.node_id = ANY(:node_ids::text[])
 
 -- name: not_superseded
--- Nodes of the current run.
-n.skip_reason IS DISTINCT FROM 'superseded'
+-- No children that are left over from an earlier run.
+(n.parent_node_id IS NULL OR n.skip_reason IS DISTINCT FROM 'superseded')
 
 -- name: children
 -- Children of a fan-out. Their ids are a range.

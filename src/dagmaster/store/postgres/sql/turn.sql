@@ -91,17 +91,19 @@ attempts AS (
 )
 
 -- name: reopened
--- A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
+-- A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed. What is
+-- created again may be something else of the same name.
 checkpoints_deleted AS (
     DELETE FROM dag_checkpoints
     WHERE ctid = ANY(ARRAY(
         SELECT c.row_id
-        FROM unnest(:reopened_job_ids::bigint[], :reopened_ids::text[]) AS n (job_id, node_id)
+        FROM unnest(:reopened_job_ids::bigint[], :reopened_ids::text[], :superseded::boolean[])
+             AS n (job_id, node_id, is_superseded)
         CROSS JOIN LATERAL (SELECT s.status FROM dag_node_states s
                             WHERE s.job_id = n.job_id AND s.node_id = n.node_id LIMIT 1) s
         CROSS JOIN LATERAL (SELECT c.ctid AS row_id FROM dag_checkpoints c
                             WHERE c.job_id = n.job_id AND c.node_id = n.node_id LIMIT 1) c
-        WHERE s.status = 'COMPLETED' AND (n.job_id IN (SELECT id FROM owned)) IS TRUE))
+        WHERE (s.status = 'COMPLETED' OR n.is_superseded) AND (n.job_id IN (SELECT id FROM owned)) IS TRUE))
 )
 
 -- name: commands
@@ -202,6 +204,19 @@ rejected_dependencies AS (
     DELETE FROM dag_dependencies
     WHERE job_id = ANY(ARRAY(SELECT job_id FROM rejected)) AND batch = ANY(ARRAY(SELECT number FROM rejected))
       AND (job_id, batch) IN (SELECT job_id, number FROM rejected)
+)
+
+-- name: adders
+-- Nodes that are run again from the beginning add their nodes again: their batches are superseded, and give up their keys.
+adders AS (
+    SELECT n.job_id, n.node_id FROM unnest(:adder_job_ids::bigint[], :adders::text[]) AS n (job_id, node_id)
+    WHERE (n.job_id IN (SELECT id FROM owned)) IS TRUE
+),
+batches_superseded AS (
+    UPDATE dag_node_batches
+    SET is_superseded = true, node_id = NULL, call_number = NULL, digest = NULL
+    WHERE job_id = ANY(ARRAY(SELECT DISTINCT job_id FROM adders)) AND accepted_order IS NOT NULL
+      AND ((job_id, added_by) IN (SELECT job_id, node_id FROM adders)) IS TRUE
 )
 
 -- name: tasks
