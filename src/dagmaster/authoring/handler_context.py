@@ -20,6 +20,7 @@ from dagmaster.ports.handler_reports import Checkpoint, Progress
 from dagmaster.scratch_dirs import process_dir_name
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
     from collections.abc import Callable, Mapping, MutableMapping, Sequence
     from concurrent.futures import Future
 
@@ -70,6 +71,8 @@ class HandlerContext:
     """What the task can do to its job: see `authoring.python.running_task`."""
     queue: str = ""
     """The queue that the task came from."""
+    loop: AbstractEventLoop | None = field(default=None, init=False, repr=False)
+    """The event loop that an async handler runs on: other tasks share it, and in a run in one process all services."""
     _calls: int = field(default=0, init=False, repr=False)
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -73,14 +72,6 @@ class LocalServices:
     """Make a worker that serves only this queue."""
     clock: IdleClock | None = None
     """The clock of stores that only this process can write to; None if other processes share them."""
-
-
-_SERVICE_LOOPS: Final[weakref.WeakSet[asyncio.AbstractEventLoop]] = weakref.WeakSet()
-
-
-def is_service_loop() -> bool:
-    """Return whether services of a run work on the event loop of this thread: blocking it blocks them."""
-    return asyncio.get_running_loop() in _SERVICE_LOOPS
 
 
 class LocalRunner:
@@ -191,7 +182,6 @@ class LocalRunner:
         self._orchestrator = orchestrator
         if self.services.clock is not None:
             self.services.clock.attach(is_waiting=lambda: bool(self._questions), on_idle=self._on_idle)
-        _SERVICE_LOOPS.add(asyncio.get_running_loop())
         tasks = [asyncio.create_task(orchestrator.run()), asyncio.create_task(worker.run())]
         for task in tasks:
             task.add_done_callback(self._on_service_end)

@@ -15,7 +15,7 @@ import functools
 import threading
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from dagmaster.authoring.python.running_task import get_running_task, has_running_loop
+from dagmaster.authoring.python.running_task import check_may_block, get_running_task
 from dagmaster.bootstrap.workflow_run import run_blocking
 from dagmaster.orchestration import context as contexts
 from dagmaster.orchestration import management, workers
@@ -82,20 +82,14 @@ def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
 
 
 def _checked(add: Callable[P, T]) -> Callable[P, T]:
-    """Return a call that raises where a task would wait for the services of its own run on their loop: forever."""
+    """Return a call that raises in an async task that adds to its own job: it would block the loop that it runs on."""
 
     @functools.wraps(add)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
-        running = get_running_task() if has_running_loop() else None
+        running = get_running_task()
         job_id: Any = args[0] if args else kwargs.get("job_id")
         if running is not None and str(running.job_id) == str(job_id):
-            from dagmaster.local.runner import is_service_loop
-
-            if is_service_loop():
-                raise RuntimeError(
-                    "blocking.add_task_to_job in an async task of a run in this process would wait forever: it blocks"
-                    " the event loop that has to answer. Await it: `await dagmaster.add_task_to_job(…)`"
-                )
+            check_may_block("blocking.add_task_to_job", "await dagmaster.add_task_to_job(…)")
         return add(*args, **kwargs)
 
     return call

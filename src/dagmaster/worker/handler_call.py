@@ -59,6 +59,7 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
 async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
     """Run a coroutine function, an async generator or a class to its outcome."""
     token = CURRENT_CONTEXT.set(context)
+    context.loop = asyncio.get_running_loop()
     try:
         context.params = params if own else json_copy(params, kind="invalid_params", subject="the params")
         context.handler, context.handler_version = spec.name, spec.version

@@ -14,11 +14,14 @@ from dagmaster import (
     JobStatus,
     OrchContext,
     ResultCollector,
+    RunningTask,
     TaskStatus,
     WorkerStatus,
     add_task_to_job,
+    blocking,
     create_job,
     create_task,
+    get_current_context,
     get_job,
     get_task,
     health_check,
@@ -33,6 +36,7 @@ from dagmaster.errors import NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.integration.runtime.runtime_world import World
@@ -156,6 +160,30 @@ async def test_the_next_owner_starts_what_the_last_one_had_not_started(
     report = await world.finished(str(job.id))
     assert (report.status, len(report.nodes)) == ("COMPLETED", 7)
     assert len(await world.events(str(job.id), "NodeDispatched")) == 7
+
+
+async def wait_for_nodes() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    context.apply(create_task("echo", name="extra"), at_once=True).wait()
+
+
+async def add_without_await() -> None:
+    blocking.add_task_to_job(get_current_context().job_id or 0, "echo", {"n": 1})
+
+
+@pytest.mark.parametrize("function", [wait_for_nodes, add_without_await])
+async def test_an_async_task_of_a_worker_awaits_what_it_adds_as_in_a_run_in_one_process(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch, function: Callable[..., Any]
+):
+    use_database(world, place, monkeypatch)
+    world.modules.append(__name__)
+    await world.orchestrator()
+    await world.worker()
+    job = await create_job("blocks", create_task(function, queue="q", name="adds"))
+    report = await world.finished(str(job.id))
+    assert (report.status, report.nodes["adds"]["attempts"]) == ("FAILED", 1)
+    assert "Await it: `await " in str((await get_job(job.id)).error)
 
 
 async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(

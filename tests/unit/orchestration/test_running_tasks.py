@@ -20,7 +20,7 @@ from dagmaster import (
     map_values,
     run_job_test_async,
 )
-from dagmaster.errors import NodesRejected
+from dagmaster.errors import NodesRejected, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -112,6 +112,31 @@ async def add_a_name_in_use() -> None:
         SEEN.append(str(error))
     other.name = "renamed"
     await context.apply(other, at_once=True)
+
+
+async def wait_without_await() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    context.apply(create_task(note, {"value": "waited"}), at_once=True).wait()
+
+
+async def wait_for_what_is_added_later() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    context.apply(create_task(note, {"value": "later"})).wait()
+
+
+async def catch_the_error_of_wait() -> None:
+    with pytest.raises(PermanentError, match="Await it"):
+        await wait_without_await()
+
+
+def wait_in_a_plain_function() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    context.apply(create_task(note, {"value": "plain"}), at_once=True).wait()
+    # A loop of its own: the services of the run work on another one.
+    asyncio.run(wait_without_await())
 
 
 async def add_into_a_group() -> None:
@@ -212,6 +237,32 @@ async def test_a_task_learns_that_what_it_adds_at_once_is_rejected_and_can_add_i
     (error,) = [seen for seen in SEEN if isinstance(seen, str)]
     assert error.startswith(f"same cannot be added to job {job.id}: a name is in use, ")
     assert sorted(seen for seen in SEEN if isinstance(seen, int)) == [1, 2]
+
+
+@in_memory
+async def test_an_async_task_that_would_block_its_loop_fails_at_once_and_says_to_await():
+    job = await run(wait_without_await)
+    assert job.status == "FAILED"
+    assert "Await it: `await get_current_context().apply(…)`" in str(job.error)
+    assert SEEN == ["waited"], "no second attempt, and what it had sent is added"
+
+
+@in_memory
+async def test_what_an_async_task_did_not_wait_for_is_added_before_it_ends():
+    assert (await run(catch_the_error_of_wait)).status == "COMPLETED"
+    assert SEEN == ["waited"]
+
+
+@pytest.mark.parametrize(
+    ("function", "values"), [(wait_for_what_is_added_later, ["later"]), (wait_in_a_plain_function, ["plain", "waited"])]
+)
+def test_a_wait_that_blocks_no_loop_of_services_returns(function, values):
+    @in_memory
+    async def test():
+        assert (await run(function)).status == "COMPLETED"
+        assert sorted(SEEN) == values
+
+    test()
 
 
 @in_memory

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from dagmaster.authoring.handler_context import CURRENT_CONTEXT
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import GraphItem, ResultCollector, Task
-from dagmaster.errors import NodesRejected
+from dagmaster.errors import NodesRejected, PermanentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -48,9 +48,10 @@ class Applied(Generic[T]):
         return self.items
 
     def wait(self) -> T:
-        """Block until the items are accepted, and return them."""
-        self.is_awaited = True
+        """Block until the items are accepted, and return them. An async task has to await instead."""
         if self._future is not None:
+            check_may_block("apply(…).wait()", "await get_current_context().apply(…)")
+            self.is_awaited = True
             self._finish(self._future.result())
         return self.items
 
@@ -133,6 +134,17 @@ def get_running_task() -> RunningTask | None:
     if running is None:
         running = context.running_task = RunningTask(context)
     return running
+
+
+def check_may_block(call: str, instead: str) -> None:
+    """Raise `PermanentError` in an async task: it would block its event loop, maybe the one that has to answer."""
+    context = CURRENT_CONTEXT.get()
+    if context is not None and has_running_loop() and asyncio.get_running_loop() is context.loop:
+        raise PermanentError(
+            f"{call} would block the event loop that this async task runs on, and may wait forever for an answer that"
+            f" comes on it. Await it: `{instead}`",
+            kind="blocking_call",
+        )
 
 
 def map_values(
