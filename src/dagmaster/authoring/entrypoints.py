@@ -51,8 +51,13 @@ def function_name(function: Callable[..., Any]) -> str:
     return f"{public_module_name(function.__module__)}.{qualname}"
 
 
+def is_entrypoint(name: str) -> bool:
+    """Return whether a name has the form of an entrypoint."""
+    return len(name) <= MAX_NAME and _ENTRYPOINT.fullmatch(name) is not None
+
+
 def _check_form(name: str) -> None:
-    if len(name) > MAX_NAME or not _ENTRYPOINT.fullmatch(name):
+    if not is_entrypoint(name):
         raise HandlerInvalid(
             f"{name!r} is not an entrypoint: write 'module.function', with public names and at most"
             f" {MAX_NAME} characters"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dagmaster.application.views import JobView
     from dagmaster.application.views.health import HealthView
     from dagmaster.application.views.remote_tasks import RegistrationView
+    from dagmaster.authoring.python.process_functions import ProcessRegistry
     from dagmaster.client.async_client import AsyncClient
     from dagmaster.local.runner import LocalServices
     from dagmaster.ports.clock import Clock
@@ -77,6 +78,8 @@ class ApplicationBackend:
     default_queue: str | None
     config: DatabaseConfig | None = None
     services: LocalServices | None = None
+    functions: ProcessRegistry | None = None
+    """The functions that these services know."""
 
     @property
     def is_shared(self) -> bool:
@@ -201,8 +204,9 @@ def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     from dagmaster.settings.log_directory import configured_logs_dir
 
     log_dir = configured_logs_dir()
-    services = memory_services(ProcessRegistry(find_handlers), clock=clock, shares_loop=True, log_dir=log_dir)
-    return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services)
+    functions = ProcessRegistry(find_handlers)
+    services = memory_services(functions, clock=clock, shares_loop=True, log_dir=log_dir)
+    return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services, functions=functions)
 
 
 def _registrar() -> str:

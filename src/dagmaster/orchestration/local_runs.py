@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.authoring.handler_mocks import active_mock, with_mocks
+from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.bootstrap.workflow_run import run_blocking
-from dagmaster.errors import CommandRejected, HandlerInvalid, HandlerNotFound
+from dagmaster.errors import CommandRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ WAIT_SECONDS: Final = 2.0
 def run_job_test(job: Job) -> Job:
     """Run a job to its end in this process, and return it: its status is COMPLETED, FAILED or CANCELLED.
 
+    A task whose function cannot be imported fails with the reason.
     The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
     work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends.
     """
@@ -35,7 +35,6 @@ async def run_job_test_async(job: Job) -> Job:
     """Run a job as `run_job_test` does, on the running loop."""
     async with _services(job) as services:
         backend = ApplicationBackend(services.application, None)
-        await _check_functions(backend.app, job)
         for signal in [] if job.context is None else job.context.take_signals(job.id):
             await backend.send_signal(str(job.id), signal)
         await _run(services, str(job.id))
@@ -77,6 +76,8 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
     """Open the services that run a job: those of its memory, or of the database of the settings."""
     memory = None if job.context is None else job.context.memory
     if memory is not None and memory.services is not None:
+        if memory.functions is not None:
+            memory.functions.forget_missing()
         yield memory.services
         return
     from dagmaster.bootstrap import blob_directory, find_handlers, open_database, stored_services
@@ -98,21 +99,3 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
         ) as services,
     ):
         yield services
-
-
-async def _check_functions(app: Application, job: Job) -> None:
-    """Raise before anything starts if this process has not the function of a task."""
-    from dagmaster.bootstrap import find_handlers
-
-    registry, checked, added = ProcessRegistry(find_handlers), set(), app.read.added_nodes
-    numbers = (*await added.accepted_batches(str(job.id)), *await added.pending_batches(str(job.id)))
-    for batch in await added.load_batches(str(job.id), numbers) if numbers else ():
-        for node in batch.nodes:
-            name = json.loads(node.definition).get("handler")
-            if name is None or name in checked or active_mock(name) is not None:
-                continue
-            checked.add(name)
-            try:
-                registry.resolve(name)
-            except (HandlerNotFound, HandlerInvalid) as error:
-                raise type(error)(f"task {node.node_id} of job {job.id}: {error}") from error

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
+import secrets
+import sys
 import traceback
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +39,7 @@ from dagmaster import (
 )
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import graph_items
-from dagmaster.errors import HandlerNotFound, JobFinished, NodeNotFound, NodesRejected, QueryInvalid, WorkerExpired
+from dagmaster.errors import JobFinished, NodeNotFound, NodesRejected, QueryInvalid, WorkerExpired
 from dagmaster.orchestration.workers import _worker_info
 
 if TYPE_CHECKING:
@@ -219,14 +222,51 @@ async def test_nothing_is_added_to_a_job_that_has_ended(context: OrchContext):
 
 
 @in_memory
-async def test_an_entrypoint_that_cannot_be_imported_is_reported_before_anything_starts(context: OrchContext):
-    job = await context.create_job("missing", [create_task(give), create_task("no_such_module.f", name="lost")])
-    with pytest.raises(HandlerNotFound, match=r"task lost of job \d+: the entrypoint 'no_such_module.f' cannot be"):
-        await run_job_test_async(job)
-    other = await context.create_job("missing", "json.no_such_function")
-    with pytest.raises(HandlerNotFound, match="json has no 'no_such_function'"):
-        await run_job_test_async(other)
-    assert CALLS == []
+async def test_a_task_whose_function_cannot_be_imported_fails_with_the_reason_and_others_run(context: OrchContext):
+    lost = create_task("no_such_module.f", name="lost")
+    job = await run_job_test_async(await context.create_job("missing", [create_task(give), lost]))
+    assert job.status is JobStatus.FAILED
+    reason = "the module 'no_such_module' cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"
+    assert job.error == f"node lost failed: there is no handler 'no_such_module.f': {reason}"
+    task = await get_task(lost.id)
+    assert (task.status, task.attempts) == (TaskStatus.FAILED, 1)
+    assert reason in (task.error or "")
+    assert CALLS == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
+        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+        ("def load(:", "cannot be imported: SyntaxError"),
+        ("def other(): pass", "has no function 'load'"),
+        ("load = 3", "it is not a function: it is of type int"),
+        ("class load: pass", "a class that is a handler extends CheckpointableHandler"),
+    ],
+)
+def test_a_module_with_an_error_fails_its_task_and_is_read_again_in_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+):
+    name = f"module_{secrets.token_hex(4)}"
+    file, count = tmp_path / f"{name}.py", tmp_path / "count"
+    file.write_text(f"with open({str(count)!r}, 'a') as count: count.write('x')\n{text}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    @in_memory
+    async def test(context: OrchContext) -> None:
+        job = await run_job_test_async(await context.create_job("broken", f"{name}.load"))
+        assert job.status is JobStatus.FAILED
+        assert reason in (job.error or "")
+        assert not count.exists() or count.read_text() == "x", "it is executed once"
+        file.write_text("def load(): return 1\n")
+        sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        await retry_failed_tasks(job.id)
+        assert (await run_job_test_async(job)).result == 1
+
+    test()
 
 
 @in_memory

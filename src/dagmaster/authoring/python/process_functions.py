@@ -7,6 +7,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dagmaster.authoring.entrypoints import is_entrypoint
 from dagmaster.authoring.handler_decorator import entrypoint_spec, mark_of
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.authoring.module_imports import append_working_directory
@@ -37,18 +38,31 @@ class ProcessRegistry(Registry):
     def find(self, name: str, **_options: Any) -> HandlerSpec | None:
         """Return the function with this name, or None."""
         spec = super().find(name)
-        if spec is None or FUNCTIONS.get(name, spec.function) is not spec.function:
-            try:
-                spec = self.resolve(name)
-            except (HandlerNotFound, HandlerInvalid):
-                return None
-        return spec
+        if spec is not None and FUNCTIONS.get(name, spec.function) is spec.function:
+            return spec
+        if name in self._rejected and name not in FUNCTIONS:
+            return None
+        try:
+            return self._resolve(name)
+        except (HandlerNotFound, HandlerInvalid) as error:
+            self._rejected[name] = str(error)
+            return None
+
+    def allows(self, name: str) -> bool:
+        """Return whether a name has the form of an entrypoint: tasks may name any function that this process has."""
+        return is_entrypoint(name)
+
+    def forget_missing(self) -> None:
+        """Look again for functions that were missing: their modules may have been corrected."""
+        self._rejected.clear()
+
+    def _why_missing(self, name: str) -> str:
+        return self._rejected.get(name) or super()._why_missing(name)
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.find(name) is not None
 
-    def resolve(self, name: str) -> HandlerSpec:
-        """Return the function with this name; raise `HandlerNotFound` or `HandlerInvalid` with the reason."""
+    def _resolve(self, name: str) -> HandlerSpec:
         function = FUNCTIONS.get(name)
         if function is None:
             function = _function_of_script(name)
@@ -56,27 +70,28 @@ class ProcessRegistry(Registry):
             known = self._known.find(name)
             if known is not None:
                 return known
-            function = import_function(name)
+            function = _import_function(name)
         self._specs.pop(name, None)
         self._all_names.pop(name, None)
         return self.register(entrypoint_spec(function, name))
 
 
-def import_function(name: str) -> Any:
-    """Import a function by its entrypoint; raise `HandlerNotFound` if that fails."""
+def _import_function(name: str) -> Any:
+    """Import a function by its entrypoint; raise `HandlerNotFound` with the reason."""
     module_name, _, function_name = name.rpartition(".")
-    if not module_name:
-        raise HandlerNotFound(f"there is no handler {name!r}, and it has not the form 'module.function'")
+    if not is_entrypoint(name):
+        raise HandlerNotFound("it has not the form 'module.function'")
     append_working_directory()
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
-        raise HandlerNotFound(f"the entrypoint {name!r} cannot be imported: {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise HandlerNotFound(f"the module {module_name!r} cannot be imported: {reason}") from error
     function = vars(module).get(function_name)
     if function is None:
-        raise HandlerNotFound(f"the entrypoint {name!r} does not exist: {module_name} has no {function_name!r}")
+        raise HandlerNotFound(f"the module {module_name!r} has no function {function_name!r}")
     if not callable(function):
-        raise HandlerNotFound(f"the entrypoint {name!r} is not a function: it is a {type(function).__name__}")
+        raise HandlerNotFound(f"it is not a function: it is of type {type(function).__name__}")
     return function
 
 
