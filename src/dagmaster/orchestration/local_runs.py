@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.bootstrap.workflow_run import run_blocking
-from dagmaster.errors import CommandRejected
+from dagmaster.errors import CommandRejected, JobNotFound
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
 
 if TYPE_CHECKING:
@@ -26,7 +26,8 @@ def run_job_test(job: Job) -> Job:
 
     A task whose function cannot be imported fails with the reason.
     The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
-    work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends.
+    work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of
+    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`.
     """
     return run_blocking(run_job_test_async(job))
 
@@ -75,6 +76,12 @@ async def _wait(app: Application, job_id: str) -> None:
 async def _services(job: Job) -> AsyncIterator[LocalServices]:
     """Open the services that run a job: those of its memory, or of the database of the settings."""
     memory = None if job.context is None else job.context.memory
+    if memory is None and job.context is not None and job.context.is_in_memory:
+        raise JobNotFound(
+            f"job {job.id} was made in an OrchContext(in_memory=True) that is closed, and its database with it: call"
+            " run_job_test in the context, or make the job in an OrchContext() with a database, as one in the folder"
+            " that DAGMASTER_DATA_DIR names"
+        )
     if memory is not None and memory.services is not None:
         if memory.functions is not None:
             memory.functions.forget_missing()

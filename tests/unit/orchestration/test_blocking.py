@@ -11,6 +11,7 @@ import pytest
 
 import dagmaster
 from dagmaster import Group, JobStatus, blocking, create_task
+from dagmaster.errors import JobNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,6 +100,17 @@ def test_a_job_that_is_read_again_runs_in_the_same_memory(read: Callable[[int], 
     with blocking.OrchContext(in_memory=True):
         job = blocking.create_job("b", create_task(double, {"x": 1}))
         assert blocking.run_job_test(read(job.id)).is_finished
+
+
+def test_a_job_whose_memory_is_closed_is_not_looked_for_in_the_database_of_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DAGMASTER_DATA_DIR", str(tmp_path / "data"))
+    with blocking.OrchContext(in_memory=True):
+        job = blocking.create_job("b", create_task(double, {"x": 1}))
+    with pytest.raises(JobNotFound, match=rf"job {job.id} was made in an OrchContext\(in_memory=True\) that is closed"):
+        blocking.run_job_test(job)
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize("name", sorted(set(blocking.__all__) - {"OrchContext", "run_job_test"}))
