@@ -37,8 +37,8 @@ def logs(
 ) -> int:
     """Print the output of a job's tasks: what they print and log, in order.
 
-    Without a NODE, each line begins with its node. A child of a fan-out has a name such as `tiles__17`. If the NODE
-    failed, its traceback is printed last.
+    Without a NODE, each line begins with its node. A child of a fan-out has a name such as `tiles__17`. Lines of child
+    jobs begin with the path of their node, such as `sub/fetch`. If the NODE failed, its traceback is printed last.
 
     \b
     Examples:
@@ -48,17 +48,20 @@ def logs(
     """
 
     async def query(system: System) -> int:
-        from dagmaster.application.queries.events_and_logs import follow_logs
         from dagmaster.application.queries.jobs import job_progress
+        from dagmaster.cli.job_tree_logs import JobTreeLogs
 
         # `last` may be another job by the time the traceback is read.
         job = await system.call(job_progress, job_id)
         printer = LogPrinter(is_prefixed=node_id is None, as_json=as_json)
-        chunks = system.call(follow_logs, job.job_id, node_id=node_id, attempt=attempt, follow=follow)
+        tree = JobTreeLogs(system, job.job_id, node_id=node_id, attempt=attempt)
+        chunks = tree.follow() if follow and not job.is_finished else tree.read()
         async with contextlib.aclosing(chunks):
-            async for log in chunks:
-                printer.print(log)
+            async for path, log in chunks:
+                printer.print(path, log)
         printer.end_line()
+        if tree.has_more:
+            click.echo(f"more child jobs: `dagmaster jobs list --parent {job.job_id}` lists them", err=True)
         if as_json:
             return COMPLETED
         traceback = None if node_id is None else await last_traceback(system, job.job_id, node_id, attempt)
@@ -92,20 +95,20 @@ class LogPrinter:
         self.is_prefixed = is_prefixed
         self.as_json = as_json
         self.has_printed = False
-        self._source = ""
+        self._source = ("", "")
         self._is_in_line = False
 
-    def print(self, log: LogView) -> None:
-        """Print a chunk."""
+    def print(self, path: str, log: LogView) -> None:
+        """Print a chunk. `path`: of its node from the job on; in a child job it begins with the node of that."""
         self.has_printed = True
         if self.as_json:
-            click.echo(json.dumps(log.to_dict(), ensure_ascii=False))
+            click.echo(json.dumps({**log.to_dict(), "node_path": path}, ensure_ascii=False))
             return
-        source = log.node_id if log.attempt == 1 else f"{log.node_id}#{log.attempt}"
-        if source != self._source:
+        source = path if log.attempt == 1 else f"{path}#{log.attempt}"
+        if (log.job_id, source) != self._source:
             self.end_line()
-            self._source = source
-        prefix = click.style(f"{source} │ ", fg="bright_black") if self.is_prefixed else ""
+            self._source = (log.job_id, source)
+        prefix = click.style(f"{source} │ ", fg="bright_black") if self.is_prefixed or path != log.node_id else ""
         for line in log.text.splitlines(keepends=True):
             click.echo(line if self._is_in_line else f"{prefix}{line}", nl=False)
             self._is_in_line = not line.endswith("\n")
