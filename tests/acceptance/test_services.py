@@ -330,7 +330,8 @@ def read_in_a_process(job_id):
 """
 
 
-def test_tasks_of_a_worker_read_the_database_of_its_data_dir(sandbox: Sandbox):
+def check_readers(sandbox: Sandbox, *where: str, submit_env: dict[str, str] | None = None) -> None:
+    """Run tasks that read their own job, and check that nothing else was read. `where`: options of all commands."""
     readers = sandbox.write(READERS, "readers.py")
     params = "retry: none, queue: light, params: {job_id: '{{ job.id }}'}"
     flow = sandbox.write(
@@ -338,13 +339,35 @@ def test_tasks_of_a_worker_read_the_database_of_its_data_dir(sandbox: Sandbox):
         f" b: {{handler: readers.read_in_a_process, {params}}}}}, outputs: {{a: '{{{{ nodes.a.output }}}}',"
         f" b: '{{{{ nodes.b.output }}}}'}}}}"
     )
-    here = f"--data-dir={sandbox.folder / 'data'}"
     sandbox.env["DAGMASTER_DATA_DIR"] = str(sandbox.folder / "other")
-    sandbox.start("orchestrator", here)
-    sandbox.start("worker", "--queue=light", f"--handlers={readers}", here)
-    done = sandbox.run("submit", flow, f"--handlers={readers}", "--wait", "--json", here)
+    sandbox.start("orchestrator", *where)
+    sandbox.start("worker", "--queue=light", f"--handlers={readers}", *where)
+    sandbox.env |= submit_env or {}
+    done = sandbox.run("submit", flow, f"--handlers={readers}", "--wait", "--json", *where)
     assert json.loads(done.stdout)["result"] == {"a": "RUNNING", "b": "RUNNING"}, done.stdout
     assert not (sandbox.folder / "other").exists()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {},
+        {"dagmaster_database_url": "postgresql://127.0.0.1:1/d", "DAGMASTER_URL": "http://127.0.0.1:1"},
+        {"DATABASE_URL": "postgresql://127.0.0.1:1/d"},
+        {"POSTGRES_HOST": "127.0.0.1", "POSTGRES_PORT": "1", "POSTGRES_DB": "d"},
+    ],
+    ids=["data_dir", "settings", "alias", "parts"],
+)
+def test_tasks_of_a_worker_read_the_database_of_its_data_dir(sandbox: Sandbox, elsewhere: dict[str, str]):
+    sandbox.env |= elsewhere
+    check_readers(sandbox, f"--data-dir={sandbox.folder / 'data'}")
+
+
+def test_tasks_of_a_worker_read_its_database_although_an_alias_names_it(on_server: Sandbox):
+    url = on_server.env.pop("DAGMASTER_DATABASE_URL")
+    on_server.env["DATABASE_URL"] = url
+    # Only services read aliases.
+    check_readers(on_server, submit_env={"DAGMASTER_DATABASE_URL": url})
 
 
 def test_a_workflow_can_be_published_on_a_new_data_directory(new_sandbox: Sandbox):

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dagmaster.telemetry.logs import LogLevel
 
 _LOGGER = logging.getLogger("dagmaster")
+_LOCATIONS: Final = frozenset({"DAGMASTER_URL", "DAGMASTER_DATABASE_URL", "DAGMASTER_DATA_DIR"})
 
 
 class Service(Protocol):
@@ -144,11 +145,13 @@ def worker(
     from dagmaster.bootstrap.monitoring import observe_tasks, open_metrics_port
     from dagmaster.settings import load_settings
 
-    queues = queues or load_settings(services=not with_parent).queues
+    with command_errors():
+        settings = load_settings(services=not with_parent)
+    queues = queues or settings.queues
     if not queues:
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for all queues")
     served = () if "*" in queues else queues
-    _pass_to_tasks(data_dir)
+    _pass_to_tasks(settings, data_dir)
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
         worker = make_worker(
@@ -311,9 +314,13 @@ async def _retry_until_available(
             return
 
 
-def _pass_to_tasks(data_dir: pathlib.Path | None) -> None:
-    """Make the database of --data-dir that of `get_job` and others in tasks, also in child processes."""
+def _pass_to_tasks(settings: Settings, data_dir: pathlib.Path | None) -> None:
+    """Make the database of this worker that of `get_job` and others in tasks, also in child processes."""
     if data_dir is not None:
-        for name in ("DAGMASTER_URL", "DAGMASTER_DATABASE_URL"):
-            os.environ.pop(name, None)
+        # Settings are read in any case of letters.
+        for name in [name for name in os.environ if name.upper() in _LOCATIONS]:
+            del os.environ[name]
         os.environ["DAGMASTER_DATA_DIR"] = str(data_dir.absolute())
+    elif settings.database_url is not None:
+        # It may come from an alias, which only services read. The alias itself stays: a task may use it.
+        os.environ["DAGMASTER_DATABASE_URL"] = settings.database_url.get_secret_value()
