@@ -1015,6 +1015,16 @@ async def test_a_service_that_died_more_than_an_hour_ago_is_not_listed(world):
     assert (fleet.orchestrators, fleet.workers) == ([], [])
 
 
+async def test_a_service_that_stopped_is_listed_for_an_hour(world):
+    reader = await world.reader()
+    worker = await world.worker()
+    await worker.deregister()
+    await world.move(3000.0)
+    assert [each.worker_id for each in (await reader.fleet()).workers] == [id_of(worker)]
+    await world.move(700.0)
+    assert (await reader.fleet()).workers == []
+
+
 async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(world):
     await world.move(1000.0)
     reader = await world.reader()

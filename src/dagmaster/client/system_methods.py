@@ -106,7 +106,7 @@ class SystemMethods:
     # ── Services ──
 
     async def fleet(self) -> FleetView:
-        """Return the orchestrators and workers that are alive or left lately, and the queues with tasks."""
+        """Return the services that are alive or stopped within the last hour, and the queues with tasks."""
         return view_of(FleetView, await self.connection.get("fleet"))
 
     async def drain_service(self, service: str, *, grace_seconds: float | None = None) -> DrainResult:
@@ -120,11 +120,11 @@ class SystemMethods:
         return view_of(DrainResult, await self.connection.post("fleet", service, "undrain", is_repeatable=True))
 
     async def list_orchestrators(self, *, cursor: str | None = None, limit: int = 100) -> Page[OrchestratorView]:
-        """List the orchestrators that are alive or left lately, by id."""
+        """List the orchestrators that are alive or stopped within the last hour, by id."""
         return page_of(OrchestratorView, await self.connection.get("orchestrators", cursor=cursor, limit=limit))
 
     async def list_workers(self, *, cursor: str | None = None, limit: int = 100) -> Page[WorkerView]:
-        """List the workers that are alive or left lately, by id."""
+        """List the workers that are alive or stopped within the last hour, by id."""
         return page_of(WorkerView, await self.connection.get("workers", cursor=cursor, limit=limit))
 
     async def list_queues(self, *, cursor: str | None = None, limit: int = 100) -> Page[QueueView]:

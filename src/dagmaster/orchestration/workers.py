@@ -94,7 +94,12 @@ async def deregister_worker(worker_id: int | str, *, url: str | None = None, key
 async def list_workers(
     status: WorkerStatus | str | None = None, *, url: str | None = None, key: str | None = None
 ) -> list[WorkerInfo]:
-    """Return the workers that are alive or left lately, by id: all, or those with this status."""
+    """Return workers by id: those with this status, or all.
+
+    All are those that are alive, with work (`WorkerStatus.ACTIVE`) or without (`IDLE`), and those that stopped or died
+    within the last hour (`STOPPED`), at most the last 200 of these. A worker that was killed counts as alive until its
+    lease ends. An hour after its last heartbeat it is not listed any more.
+    """
     only = None if status is None else WorkerStatus(status)
     async with a_context(url, key) as context:
         views = (await context.backend.call(fleet.fleet)).workers

@@ -453,6 +453,7 @@ async def test_workers_are_registered_and_health_is_a_mapping(context: OrchConte
     assert [(one.hostname, one.pid) for one in await list_workers(status="ACTIVE")] == [("worker-01", 12345)]
     await deregister_worker(worker.id)
     assert await list_workers(status="ACTIVE") == []
+    assert [(one.id, one.status) for one in await list_workers()] == [(worker.id, "STOPPED")]
     with pytest.raises(WorkerExpired):
         await worker_heartbeat(worker.id)
     health = await health_check()

@@ -33,7 +33,7 @@ V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
 
 
 async def fleet(app: Application) -> FleetView:
-    """Return the orchestrators and workers that are alive or left lately, and the queues with tasks."""
+    """Return the services that are alive or stopped within the last hour, and the queues with tasks."""
     record = await app.read.fleet()
     return FleetView(
         orchestrators=tuple(map(_orchestrator_view, record.orchestrators)),
@@ -44,7 +44,7 @@ async def fleet(app: Application) -> FleetView:
 
 
 async def orchestrator_status(app: Application) -> OrchestratorStatusView:
-    """Return what the orchestrators did that are alive or left lately, in sum."""
+    """Return what the orchestrators did that are alive or stopped within the last hour, in sum."""
     view = await fleet(app)
     alive = [one for one in view.orchestrators if one.is_alive]
     sums = dict.fromkeys(_SUMMED, 0)
@@ -65,14 +65,14 @@ async def orchestrator_status(app: Application) -> OrchestratorStatusView:
 async def list_orchestrators(
     app: Application, *, cursor: str | None = None, limit: int = 100
 ) -> Page[OrchestratorView]:
-    """List the orchestrators that are alive or left lately, by id."""
+    """List the orchestrators that are alive or stopped within the last hour, by id."""
     after = start_page(CursorKind.ORCHESTRATORS, cursor, limit)
     views = (await fleet(app)).orchestrators
     return _page(CursorKind.ORCHESTRATORS, views, after, limit, lambda view: view.orchestrator_id)
 
 
 async def list_workers(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[WorkerView]:
-    """List the workers that are alive or left lately, by id."""
+    """List the workers that are alive or stopped within the last hour, by id."""
     after = start_page(CursorKind.WORKERS, cursor, limit)
     return _page(CursorKind.WORKERS, (await fleet(app)).workers, after, limit, lambda view: view.worker_id)
 

@@ -78,7 +78,7 @@ class OrchestratorView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorStatusView(View):
-    """What the orchestrators did that are alive or left lately, in sum."""
+    """What the orchestrators did that are alive or stopped within the last hour, in sum."""
 
     alive: int
     jobs: int

@@ -65,13 +65,13 @@ async def status(app: App) -> JSONResponse:
 
 @routes.get("/orchestrators", Scope.READ, "OrchestratorViewPage")
 async def orchestrators(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
-    """List orchestrators that are alive or left lately, by id."""
+    """List orchestrators that are alive or stopped within the last hour, by id."""
     return JSONResponse((await list_orchestrators(app, cursor=cursor, limit=limit)).to_dict())
 
 
 @routes.get("/workers", Scope.READ, "WorkerViewPage")
 async def workers(app: App, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
-    """List workers that are alive or left lately, by id."""
+    """List workers that are alive or stopped within the last hour, by id."""
     return JSONResponse((await list_workers(app, cursor=cursor, limit=limit)).to_dict())
 
 
