@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import functools
-import threading
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.handler_decorator import mark_of
 from dagmaster.authoring.handler_mocks import with_mocks
-from dagmaster.authoring.python.running_task import has_running_loop
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
+from dagmaster.event_loops import run_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Iterator
 
     from dagmaster.application.views import JobDetailView
     from dagmaster.authoring.handler_registry import Registry
@@ -117,28 +114,3 @@ def _handlers_in(data: Any) -> Iterator[str]:
 def _failure(view: JobDetailView, note: str) -> str:
     reason = note or (str(view.error["message"]) if view.error else "no reason is recorded")
     return f"the job of {view.workflow_id} is {view.status}: {reason}"
-
-
-def run_blocking(work: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine to its end, also where a loop is running, which is blocked meanwhile."""
-    return _run_on_thread(work) if has_running_loop() else asyncio.run(work)
-
-
-def _run_on_thread(work: Coroutine[Any, Any, R]) -> R:
-    """Run on a loop of its own, in the context of the caller: the loop of this thread is running, and is blocked."""
-    context = contextvars.copy_context()
-    outcome: list[R] = []
-    failures: list[BaseException] = []
-
-    def target() -> None:
-        try:
-            outcome.append(context.run(asyncio.run, work))
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread of the caller
-            failures.append(error)
-
-    thread = threading.Thread(target=target, name="dagmaster-run")
-    thread.start()
-    thread.join()
-    if failures:
-        raise failures[0]
-    return outcome[0]

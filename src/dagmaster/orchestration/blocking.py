@@ -16,7 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
-from dagmaster.bootstrap.workflow_run import run_blocking
+from dagmaster.event_loops import run_blocking
 from dagmaster.orchestration import context as contexts
 from dagmaster.orchestration import management, workers
 from dagmaster.orchestration.local_runs import run_job_test

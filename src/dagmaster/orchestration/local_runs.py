@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.python.process_functions import ProcessRegistry
-from dagmaster.bootstrap.workflow_run import run_blocking
 from dagmaster.errors import CommandRejected, JobNotFound
+from dagmaster.event_loops import run_blocking
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
 
 if TYPE_CHECKING:

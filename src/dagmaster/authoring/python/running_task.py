@@ -13,6 +13,7 @@ from dagmaster.authoring.handler_context import CURRENT_CONTEXT
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import GraphItem, ResultCollector, Task
 from dagmaster.errors import NodesRejected, PermanentError
+from dagmaster.event_loops import has_running_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
@@ -205,12 +206,3 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
 
 def _ids_in(part: GraphPart) -> set[int]:
     return {task.id for task in part.tasks} | {group.id for group in part.groups}
-
-
-def has_running_loop() -> bool:
-    """Return whether an event loop runs in this thread. What follows is not in the handler of an exception."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
