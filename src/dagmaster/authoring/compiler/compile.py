@@ -259,8 +259,8 @@ class _Compilation:
             may_fail=frozenset(node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)),
             edges=edges,
             availability=availability,
+            is_stored=self.is_stored,
         )
-        references.is_stored = self.is_stored
         for use, path, node_id, nesting in maker.values.uses:
             references.check(use, path, node_id=node_id, nesting=nesting)
         return references.problems + self._check_unreachable(edges, availability)

@@ -34,7 +34,7 @@ _ALWAYS_READABLE: Final = frozenset({"status", "error"})
 class ReferenceChecker:
     """Checks the paths that expressions use."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that is known of the document
         self,
         document: Document,
         *,
@@ -45,6 +45,7 @@ class ReferenceChecker:
         may_fail: frozenset[str],
         edges: Edges,
         availability: Availability,
+        is_stored: bool,
     ) -> None:
         self.document = document
         self.inputs = frozenset(inputs)
@@ -57,7 +58,7 @@ class ReferenceChecker:
         # Nodes whose dependencies are unknown: that is reported already.
         self.unresolved = edges.unresolved
         self.availability = availability
-        self.is_stored = False
+        self.is_stored = is_stored
         self.problems: list[Problem] = []
 
     def check(self, use: PathUse, path: Path, *, node_id: str | None, nesting: int = 0) -> None:
