@@ -165,7 +165,7 @@ async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_
     scene, worker, task = await a_held_task(world)
     await worker.reserve_batch(task.task_id, task.token, KEY)
     await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
-    await scene.write(batches={1: None})
+    await scene.write(batches={1: "no"})
     assert await scene.orchestrator.load_batches(scene.job_id) == []
     await scene.dispatch("a", attempt=2)
     (again,) = await worker.claim(1)
@@ -210,7 +210,7 @@ async def test_the_group_of_a_node_is_not_that_of_a_failed_attempt(world):
     failed, retried = some_rows(world), some_rows(world, 2)
     await worker.reserve_batch(task.task_id, task.token, KEY)
     await worker.add_batch(task.task_id, task.token, 1, failed)
-    await scene.write(batches={1: None})
+    await scene.write(batches={1: "no"})
     await scene.dispatch("a", attempt=2)
     (again,) = await worker.claim(1)
     await worker.reserve_batch(again.task_id, again.token, KEY)
@@ -268,14 +268,14 @@ async def test_a_task_learns_the_decision_about_its_batch_and_ids_of_a_rejected_
     await worker.reserve_batch(task.task_id, task.token, KEY)
     rows = some_rows(world)
     await worker.add_batch(task.task_id, task.token, 1, rows)
-    assert await worker.is_accepted(task.task_id, task.token, 1) is None
-    await scene.write(batches={1: None})
-    assert await worker.is_accepted(task.task_id, task.token, 1) is False
+    assert await worker.decision_about(task.task_id, task.token, 1) is None
+    await scene.write(batches={1: "no"})
+    assert await worker.decision_about(task.task_id, task.token, 1) == (False, "no")
     assert await worker.reserve_batch(task.task_id, task.token, KEY) == (2, False)
     assert await worker.add_batch(task.task_id, task.token, 2, rows), "the same ids"
     await scene.write(batches={2: 1})
-    assert await worker.is_accepted(task.task_id, task.token, 2) is True
-    assert await worker.is_accepted(task.task_id, task.token + 1, 2) is None
+    assert await worker.decision_about(task.task_id, task.token, 2) == (True, None)
+    assert await worker.decision_about(task.task_id, task.token + 1, 2) is None
     (batch,) = await scene.orchestrator.load_batches(scene.job_id)
     assert (list(batch.nodes), list(batch.groups)) == (list(rows.nodes), list(rows.groups))
     assert list(batch.dependencies) == list(rows.dependencies)
@@ -286,7 +286,7 @@ async def test_a_rejection_leaves_an_accepted_batch_as_it_is(world):
     await worker.reserve_batch(task.task_id, task.token, KEY)
     await worker.add_batch(task.task_id, task.token, 1, some_rows(world))
     await scene.write(batches={1: 1})
-    await scene.write(batches={1: None})
+    await scene.write(batches={1: "no"})
     assert [batch.number for batch in await scene.orchestrator.load_batches(scene.job_id)] == [1]
     assert await worker.reserve_batch(task.task_id, task.token, KEY) == (1, True)
 

@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import AddNodes, Fail
+from dagmaster.engine.decisions import AddNodes, Fail, Ignore
 from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, NodesAdded, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
@@ -74,10 +74,12 @@ def _decide_batches(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -> 
         if isinstance(decision, AddNodes):
             owned.last_batch_order += 1
             commit.batches |= dict.fromkeys(decision.batches, owned.last_batch_order)
-    for _, event in result.events:
+    for start, event in result.events:
         if type(event) is NodesAdded:
+            ignored = result.decisions[start] if start < len(result.decisions) else None
+            reason = ignored.reason if isinstance(ignored, Ignore) else ""
             for number in event.batch.numbers:
-                commit.batches.setdefault(number, None)
+                commit.batches.setdefault(number, reason)
 
 
 def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -> None:

@@ -112,6 +112,13 @@ class Reservation(NamedTuple):
     is_written: bool = False
 
 
+class BatchDecision(NamedTuple):
+    """What the owner of a job decided about a batch. `rejection`: why; None of an owner of an earlier version."""
+
+    is_accepted: bool
+    rejection: str | None = None
+
+
 class TaskNodes(Protocol):
     """Batches that running tasks add to their own job at once. Every call is fenced by the task's lease token."""
 
@@ -121,8 +128,8 @@ class TaskNodes(Protocol):
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:
         """Store a batch and ask the owner of the job to accept it now; return False if the task is not held."""
 
-    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
-        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
+    async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
+        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

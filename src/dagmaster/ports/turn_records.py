@@ -104,8 +104,8 @@ class TurnCommit:
     changed: list[Node] = field(default_factory=list)
     outputs: dict[str, JsonText] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    # The batches of added nodes, each with its place among the accepted ones of the job; None: it is rejected.
-    batches: dict[int, int | None] = field(default_factory=dict)
+    # The batches of added nodes, each with its place among the accepted ones of the job, or why it is rejected.
+    batches: dict[int, int | str] = field(default_factory=dict)
     reopened: list[str] = field(default_factory=list)
     # What earlier runs created and this one creates again, and the nodes whose tasks add it again.
     superseded: list[str] = field(default_factory=list)

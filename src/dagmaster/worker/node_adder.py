@@ -93,15 +93,14 @@ class NodeAdder:
     async def _until_accepted(self, task: TaskMessage, token: int, number: int, part: GraphPart) -> None:
         """Wait for the decision of the owner; raise `NodesRejected` if it rejects the nodes."""
         seconds = _FIRST_SECONDS
-        while (is_accepted := await self._journal.is_accepted(task.task_id, token, number)) is None:
+        while (decision := await self._journal.decision_about(task.task_id, token, number)) is None:
             if task.task_id not in self._held:
                 raise NodesRejected("the task is not held by this worker any more")
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, _LAST_SECONDS)
-        if not is_accepted:
+        if not decision.is_accepted:
             names = part.names(number)
+            reason = decision.rejection or f"`dagmaster jobs events {task.job_id}` says why"
             raise NodesRejected(
-                f"{format_list([names[one.id] for one in part.tasks])} cannot be added to job {task.job_id}: a name is"
-                " in use, a node that would have to wait has started, or one to wait for has failed;"
-                f" `dagmaster jobs events {task.job_id}` says which"
+                f"{format_list([names[one.id] for one in part.tasks])} cannot be added to job {task.job_id}: {reason}"
             )

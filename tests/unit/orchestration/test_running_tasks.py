@@ -235,7 +235,7 @@ async def test_a_task_learns_that_what_it_adds_at_once_is_rejected_and_can_add_i
     job = await run(add_a_name_in_use)
     assert job.status == "COMPLETED"
     (error,) = [seen for seen in SEEN if isinstance(seen, str)]
-    assert error.startswith(f"same cannot be added to job {job.id}: a name is in use, ")
+    assert error.startswith(f"same cannot be added to job {job.id}: the job has a node 'same' already")
     assert sorted(seen for seen in SEEN if isinstance(seen, int)) == [1, 2]
 
 

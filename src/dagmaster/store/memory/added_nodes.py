@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import ADDED_AT_ONCE, PlacedNode, Reservation, StoredBatch
+from dagmaster.ports.added_nodes import ADDED_AT_ONCE, BatchDecision, PlacedNode, Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.task_ids import id_in_use
 
@@ -27,8 +27,13 @@ class JobBatch:
     added_by: str | None = None
     rows: StoredBatch | None = None
     accepted_order: int | None = None
-    is_rejected: bool = False
+    rejection: str | None = None
     is_superseded: bool = False
+
+    @property
+    def is_rejected(self) -> bool:
+        """Return whether the owner of the job rejected it."""
+        return self.rejection is not None
 
 
 def reserve(job: StoredJob, key: BatchKey | None = None, added_by: str | None = None) -> Reservation:
@@ -51,15 +56,18 @@ def write(job: StoredJob, number: int, rows: BatchRows, *, accepted_order: int |
     return True
 
 
-def decide_batches(job: StoredJob, orders: Mapping[int, int | None]) -> None:
-    """Accept batches, or reject those without an order: the same call of a later attempt adds its nodes."""
+def decide_batches(job: StoredJob, orders: Mapping[int, int | str]) -> None:
+    """Accept batches, or reject those with a reason: the same call of a later attempt adds its nodes."""
     for number, order in orders.items():
         batch = job.batches[number]
-        if batch.accepted_order is None:
-            batch.accepted_order, batch.is_rejected = order, order is None
-            if batch.is_rejected:
-                # Their ids can be used again.
-                batch.rows = StoredBatch([], [], [], number)
+        if batch.accepted_order is not None:
+            continue
+        if isinstance(order, int):
+            batch.accepted_order = order
+        else:
+            batch.rejection = order
+            # Their ids can be used again.
+            batch.rows = StoredBatch([], [], [], number)
 
 
 def supersede_batches(job: StoredJob, adders: Collection[str]) -> None:
@@ -171,13 +179,14 @@ class MemoryTaskNodes:
         database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
         return True
 
-    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
-        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
+    async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
+        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
         task = self._database.claimed_task(task_id, token)
         if task is None:
             return None
         batch = self._database.jobs[task.job_id].batches[number]
-        return None if batch.accepted_order is None and not batch.is_rejected else not batch.is_rejected
+        is_accepted = batch.accepted_order is not None
+        return BatchDecision(is_accepted, batch.rejection) if is_accepted or batch.is_rejected else None
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

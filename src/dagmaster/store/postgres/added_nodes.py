@@ -12,6 +12,7 @@ from asyncpg.exceptions import UniqueViolationError
 from dagmaster.errors import DatabaseUnavailable, NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import (
     ADDED_AT_ONCE,
+    BatchDecision,
     DependencyRecord,
     GroupRecord,
     MemberKind,
@@ -217,11 +218,11 @@ class PostgresTaskNodes:
             )
         return bool(sent)
 
-    async def is_accepted(self, task_id: str, token: int, number: int) -> bool | None:
-        """Return whether the owner accepted a batch of a task; None: it has not decided, or the task is not held."""
+    async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
+        """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
         params = {"task_id": int(task_id), "token": token, "number": number}
         row = await self._journal.row(SQL["batch_decision"], params)
-        return None if row is None else row["is_accepted"]
+        return None if row is None else BatchDecision(*row)
 
     async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
         """Return the nodes of a batch that was written by an earlier attempt, in order."""

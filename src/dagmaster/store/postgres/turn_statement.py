@@ -54,7 +54,7 @@ _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
         "node_expanded_counts", "node_stoppeds", "node_upstreams", "node_branches", "node_wakes", "node_finishes",
         "node_outputs", "node_output_refs", "node_errors", "node_starts", "node_fingerprints", "node_versions",
     ),
-    "batches": ("batch_job_ids", "batch_numbers", "batch_orders"),
+    "batches": ("batch_job_ids", "batch_numbers", "batch_orders", "batch_rejections"),
     "adders": ("adder_job_ids", "adders"),
     "tasks": (
         "task_ids", "task_job_ids", "task_nodes", "task_attempts", "task_queues", "task_priorities", "task_handlers",
@@ -181,7 +181,10 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
         for node in turn.added
     ]
     rows["nodes"] += [_node_row(turn, job_id, node) for node in turn.changed]
-    rows["batches"] += [(job_id, number, order) for number, order in turn.batches.items()]
+    rows["batches"] += [
+        (job_id, number, *((order, None) if isinstance(order, int) else (None, order)))
+        for number, order in turn.batches.items()
+    ]
     rows["tasks"] += [
         (
             int(t.task_id), job_id, t.node_id, t.attempt, t.queue, turn.priority, t.handler, t.params, t.secrets,

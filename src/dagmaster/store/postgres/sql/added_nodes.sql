@@ -42,9 +42,9 @@ SELECT job_id FROM dag_task_queue WHERE task_id = :task_id AND lease_token = :to
 
 -- name: batch_decision
 -- Whether the owner of the job accepted a batch of a held task; no row if it has not decided. A rejected one has no key.
-SELECT b.accepted_order IS NOT NULL AS is_accepted
+SELECT b.accepted_order IS NOT NULL AS is_accepted, b.rejection
 FROM dag_task_queue q
-CROSS JOIN LATERAL (SELECT b.accepted_order, b.node_id FROM dag_node_batches b
+CROSS JOIN LATERAL (SELECT b.accepted_order, b.node_id, b.rejection FROM dag_node_batches b
                     WHERE b.job_id = q.job_id AND b.number = :number LIMIT 1) b
 WHERE q.task_id = :task_id AND q.lease_token = :token AND (b.accepted_order IS NOT NULL OR b.node_id IS NULL)
 

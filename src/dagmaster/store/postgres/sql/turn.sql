@@ -178,12 +178,12 @@ nodes_changed AS (
 -- attempt adds its nodes, and their ids can be used again.
 batches_decided AS (
     UPDATE dag_node_batches b
-    SET accepted_order = n.accepted_order,
+    SET accepted_order = n.accepted_order, rejection = n.rejection,
         node_id = CASE WHEN n.accepted_order IS NOT NULL THEN b.node_id END,
         call_number = CASE WHEN n.accepted_order IS NOT NULL THEN b.call_number END,
         digest = CASE WHEN n.accepted_order IS NOT NULL THEN b.digest END
-    FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[], :batch_orders::integer[])
-         AS n (job_id, number, accepted_order)
+    FROM unnest(:batch_job_ids::bigint[], :batch_numbers::integer[], :batch_orders::integer[], :batch_rejections::text[])
+         AS n (job_id, number, accepted_order, rejection)
     CROSS JOIN LATERAL (SELECT f.ctid AS row_id FROM dag_node_batches f
                         WHERE f.job_id = n.job_id AND f.number = n.number LIMIT 1) f
     WHERE b.ctid = f.row_id AND b.accepted_order IS NULL AND (n.job_id IN (SELECT id FROM owned)) IS TRUE

@@ -1,4 +1,4 @@
-"""Add the node whose task added a batch of nodes.
+"""Add to batches of nodes which node's task added them, and why they were rejected.
 
 Revision ID: 0009
 """
@@ -14,8 +14,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add `added_by` and `is_superseded` to batches. Services of earlier versions continue to run, and set neither."""
-    run_sql("v0009_added_by.sql")
+    """Add `added_by`, `is_superseded` and `rejection`. Services of earlier versions continue to run, and set none."""
+    run_sql("v0009_batches.sql")
 
 
 def downgrade() -> None:
