@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from dagmaster.engine.status import AttemptStatus
+from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import AuditEvent, EventType
 from dagmaster.ports.job_records import Accepted
 from dagmaster.ports.json_text import JsonText
@@ -132,6 +133,26 @@ async def test_a_report_of_a_task_whose_row_changes_meanwhile_is_accepted_with_t
     (attempt,) = await world.attempts(scene.job_id)
     assert (attempt.node, attempt.progress) == ("a", 0.5)
     assert [task.task_id for task in await worker.claim(1)] == [two.task_id]
+
+
+@in_world
+async def test_a_turn_with_results_that_were_read_before_the_connection_was_lost_is_not_committed(world):
+    """The server may have crashed and lost them: they are not flushed when they are read."""
+    scene, worker = await Scene.begin(world), await world.worker("q")
+    await scene.dispatch("a")
+    (task,) = await worker.claim(1)
+    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error="{}")])
+    (result,) = await scene.orchestrator.read_results(10)
+    others = "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    await world._admin.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity {others}")
+    with pytest.raises(DatabaseUnavailable):
+        await scene.write(results=[result.id])
+    with pytest.raises(DatabaseUnavailable, match="the connection was lost since its data were read"):
+        await scene.write(results=[result.id])
+    assert await world.attempts(scene.job_id) == []
+    (result,) = await scene.orchestrator.read_results(10)
+    await scene.write(results=[result.id])
+    assert [attempt.node for attempt in await world.attempts(scene.job_id)] == ["a"]
 
 
 @in_world

@@ -91,6 +91,11 @@ def test_a_node_that_adds_others_can_be_run_again() -> None:
     assert added > 1, "of one job"
 
 
+def test_results_that_were_read_before_a_crash_of_the_database_and_are_lost_with_it_do_not_count() -> None:
+    # Without `Network._is_still_connected` it never ends.
+    assert play(20_581).violation is None
+
+
 def test_a_seed_yields_the_same_schedule_every_time() -> None:
     seeds = range(7_000, 7_011)
     first = [play(seed).trace for seed in seeds]

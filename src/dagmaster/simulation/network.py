@@ -142,6 +142,7 @@ class Network:
         self._server = contextvars.copy_context()
         self._down_until = 0.0
         self._incarnation = 0
+        self._read_in: dict[str, int] = {}
 
     # ── Faults ──
 
@@ -201,6 +202,9 @@ class Network:
             await asyncio.sleep(self._delay())
             self.note(host.name, f"{request.name}: refused")
             raise DatabaseUnavailable(UNREACHABLE)
+        if not self._is_still_connected(request):
+            self.note(host.name, f"{request.name}: the connection was lost since its data were read")
+            raise DatabaseUnavailable(UNREACHABLE)
         if self._happens(faults.crash):
             is_sent = self._coin_flip()
             self.note(host.name, f"{request.name}: crashes {'after' if is_sent else 'before'} it is sent")
@@ -228,6 +232,15 @@ class Network:
         request.response = loop.create_future()
         self._send(request)
         return await request.response
+
+    def _is_still_connected(self, request: Request) -> bool:
+        """Return False for a turn with results that were read before the last outage: they may be lost."""
+        if request.name == "read_results":
+            self._read_in[request.host.name] = self._incarnation
+        if request.name != "commit_turns":
+            return True
+        has_read = any(len(turn.results) > len(turn.notified_results) for turn in request.args[0])
+        return not has_read or self._read_in[request.host.name] == self._incarnation
 
     def _coin_flip(self) -> bool:
         return self._rng.getrandbits(1) == 1

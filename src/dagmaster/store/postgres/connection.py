@@ -118,10 +118,14 @@ class Connection:
         async with self._lock:
             await self._ensure_connected()
 
-    async def fetch(self, query: Query, params: Mapping[str, Any]) -> list[asyncpg.Record]:
-        """Run a statement and return its rows."""
+    async def fetch(
+        self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
+    ) -> list[asyncpg.Record]:
+        """Run a statement and return its rows; raise `DatabaseUnavailable` if the connection was lost more often."""
         async with self._lock:
             connection = await self._ensure_connected()
+            if losses not in (None, self.losses):
+                raise DatabaseUnavailable(f"{query.name}: the connection was lost since its data were read")
             arguments = query.arguments(params)
             try:
                 # Each statement is a transaction of its own: after a deadlock it can simply be sent again.
@@ -136,9 +140,9 @@ class Connection:
             except DRIVER_ERRORS as error:
                 raise self._translate(error, query.name) from error
 
-    async def row(self, query: Query, params: Mapping[str, Any]) -> asyncpg.Record | None:
-        """Run a statement and return its first row, if it has one."""
-        rows = await self.fetch(query, params)
+    async def row(self, query: Query, params: Mapping[str, Any], *, losses: int | None = None) -> asyncpg.Record | None:
+        """Run a statement as `fetch` does, and return its first row, if it has one."""
+        rows = await self.fetch(query, params, losses=losses)
         return rows[0] if rows else None
 
     async def _fetch(

@@ -71,6 +71,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self.owner_id = 0
         self.name = ""
         self._watched = WatchedJobs()
+        self._losses_at_read = 0
 
     def _disconnected(self) -> None:
         self.on_disconnect()
@@ -184,6 +185,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
     async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
         """Read task results of owned jobs, but not of quarantined ones."""
         params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined)), "after": after}
+        self._losses_at_read = self._turns.losses
         return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], params)]
 
     async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
@@ -196,7 +198,10 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         if not turns:
             return set()
         query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now, watched=self._watched)
-        row = await self._turns.row(query, params)
+        # Results are not flushed when they are read: a server that crashed since may have lost them. Notified ones are
+        # compared with those that are stored.
+        has_read = any(len(turn.results) > len(turn.notified_results) for turn in turns)
+        row = await self._turns.row(query, params, losses=self._losses_at_read if has_read else None)
         return split_ids(None if row is None else row["written"])
 
     # ── Values ──
