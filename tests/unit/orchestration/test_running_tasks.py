@@ -14,6 +14,7 @@ from dagmaster import (
     RunningTask,
     add_task_to_job,
     create_job,
+    create_result_collector,
     create_task,
     get_current_context,
     get_task,
@@ -158,6 +159,56 @@ async def add_to_another_job() -> None:
     await context.apply(create_task(note), job_id=1)
 
 
+async def map_as_the_source_writes_it(callback: str, values: list[int]) -> ResultCollector:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    chunk_size = 4
+    tasks = []
+    for offset in range(0, len(values), chunk_size):
+        task = create_task(callback=callback, kwargs={"chunk": values[offset : offset + chunk_size]})
+        tasks.append(task)
+    await context.apply(tasks)
+    count = (len(values) + chunk_size - 1) // chunk_size
+    return await create_result_collector(context.job_id, count)
+
+
+async def split_as_the_source_does(count: int) -> None:
+    context = get_current_context()
+    await context.apply(create_task(note, {"value": "before"}))
+    handle = await map_as_the_source_writes_it(f"{__name__}.square", list(range(count)))
+    await context.apply(create_task(note, {"value": handle}, name="total"))
+    _fail_sometimes()
+
+
+async def collect_what_was_added_in_several_ways() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    first = create_task(note, {"value": "first"})
+    await context.apply(first, at_once=True)
+    inner = Group("inner", [create_task(note, {"value": "in two groups"})])
+    await context.apply(Group("outer", [create_task(note, {"value": "in a group"})], [inner]))
+    waited_for = create_task(note, {"value": "not given to apply"})
+    await context.apply([waited_for >> create_task(note, {"value": "last"}), first])
+    handle = await create_result_collector(context.job_id, 4)
+    await context.apply(create_task(note, {"value": handle}, name="total"))
+
+
+async def collect_wrongly() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    await context.apply([create_task(note), create_task(note)])
+    for job_id, count in ((context.job_id, 3), (context.job_id, -1), (context.job_id + 1, 2)):
+        with pytest.raises(NodesRejected) as error:
+            create_result_collector(job_id, count)
+        SEEN.append(str(error.value).replace(str(job_id), "JOB"))
+
+
+async def add_a_generator() -> None:
+    context = get_current_context()
+    await context.apply(create_task(note, {"value": number}) for number in range(3))
+    await context.apply(create_task(note, {"value": 3}))
+
+
 def in_memory(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     async def run() -> None:
         SEEN.clear()
@@ -284,6 +335,49 @@ async def test_a_cycle_fails_the_task_and_is_spelled_out():
 async def test_a_task_cannot_add_to_another_job():
     job = await run(add_to_another_job)
     assert "a running task adds to its own job" in str(job.error)
+
+
+@pytest.mark.parametrize(("count", "squares"), [(10, [[0, 1, 4, 9], [16, 25, 36, 49], [64, 81]]), (0, [])])
+@pytest.mark.parametrize("failures", [0, 1])
+def test_a_task_collects_the_results_of_the_last_tasks_that_it_added(count, squares, failures):
+    @in_memory
+    async def test():
+        FAILURES[0] = failures
+        assert (await run(split_as_the_source_does, count=count)).status == "COMPLETED"
+        assert sorted(SEEN, key=str) == sorted(["before", squares], key=str)
+
+    test()
+
+
+@in_memory
+async def test_the_last_tasks_are_those_that_were_given_to_apply_in_that_order():
+    assert (await run(collect_what_was_added_in_several_ways)).status == "COMPLETED"
+    assert ["first", "in a group", "in two groups", "last"] in SEEN
+
+
+@in_memory
+async def test_a_collector_of_another_job_or_of_more_tasks_than_were_added_is_rejected():
+    assert (await run(collect_wrongly)).status == "COMPLETED"
+    too_many, negative, other_job = [seen for seen in SEEN if seen is not None]
+    assert too_many == "this task has added 2 tasks to its job: the last 3 cannot be collected"
+    assert negative == "this task has added 2 tasks to its job: the last -1 cannot be collected"
+    assert other_job.startswith("a running task collects results of its own job, ")
+    assert other_job.endswith(", not of JOB")
+
+
+def test_the_last_tasks_can_be_collected_only_in_a_running_task():
+    with pytest.raises(NodesRejected, match="no task is running here: give the tasks"):
+        create_result_collector(1, 2)
+    wrong: list[Any] = [(1,), (1, "2"), (1, True), ([create_task(note)], 1)]
+    for arguments in wrong:
+        with pytest.raises(TypeError, match="takes tasks, or the id of the job of the running task and how many"):
+            create_result_collector(*arguments)
+
+
+@in_memory
+async def test_tasks_of_a_generator_are_added_although_apply_is_called_again():
+    assert (await run(add_a_generator)).status == "COMPLETED"
+    assert sorted(SEEN) == [0, 1, 2, 3]
 
 
 def test_outside_of_a_task_and_of_a_context_there_is_no_current_context():

@@ -7,16 +7,17 @@ retry adds nothing twice. `at_once` adds them now, once for all attempts.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from dagmaster.authoring.handler_context import CURRENT_CONTEXT
 from dagmaster.authoring.python.graph_collection import collect
-from dagmaster.authoring.python.graph_items import GraphItem, ResultCollector, Task
+from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected, PermanentError
 from dagmaster.event_loops import has_running_loop
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
     from dagmaster.authoring.graph_parts import GraphPart
@@ -64,6 +65,8 @@ class RunningTask:
         self._context = context
         self._staged: list[GraphItem] = []
         self._calls: list[Applied[Any]] = []
+        # The tasks that were given to `apply`, in that order. A mapping: one that is given again keeps its place.
+        self._added_tasks: dict[Task, None] = {}
 
     @property
     def job_id(self) -> int:
@@ -97,27 +100,40 @@ class RunningTask:
 
     def _stage(self, items: T) -> Applied[T]:
         # All together: a later call may refer to what an earlier one added.
-        staged = [*self._staged, items]
+        new_items = list(items_in(items))
+        staged = [*self._staged, *new_items]
         self._context.added = self._collect(staged).part
-        self._staged = staged  # type: ignore[assignment]
+        self._staged = staged
+        self._added_tasks |= dict.fromkeys(_tasks_in(new_items))
         return Applied(items, None, lambda _: None)
 
     def _apply_now(self, items: T) -> Applied[T]:
-        collected = self._collect(items)
+        new_items = list(items_in(items))
+        collected = self._collect(new_items)
         future = self._context.add_nodes_at_once(collected.part)
-        applied = Applied(items, future, lambda answer: self._on_added(collected, answer))
+        applied = Applied(items, future, lambda answer: self._on_added(new_items, collected, answer))
         self._calls.append(applied)
         if not has_running_loop():
             applied.wait()
         return applied
 
-    def _on_added(self, collected: Collected, answer: JsonObject) -> None:
+    def _on_added(self, new_items: list[GraphItem], collected: Collected, answer: JsonObject) -> None:
         _mark_added(collected, self.job_id, answer)
+        self._added_tasks |= dict.fromkeys(_tasks_in(new_items))
         added = self._context.added
         if added is not None and not _ids_in(added).isdisjoint(_ids_in(collected.part)):
             # What was to be added with the success, and belongs to these items, is part of the job now.
             part = self._collect(self._staged).part
             self._context.added = part if part.tasks or part.groups or part.dependencies else None
+
+    def last_tasks(self, job_id: int, count: int) -> list[Task]:
+        """Return the last tasks that were added to the job of this task; raise `NodesRejected` if there are fewer."""
+        if int(job_id) != self.job_id:
+            raise NodesRejected(f"a running task collects results of its own job, {self.job_id}, not of {job_id}")
+        if not 0 <= count <= len(self._added_tasks):
+            added = format_count(len(self._added_tasks), "task")
+            raise NodesRejected(f"this task has added {added} to its job: the last {count} cannot be collected")
+        return list(self._added_tasks)[len(self._added_tasks) - count :]
 
     async def finish_calls(self) -> None:
         """Wait for the calls at once that the task did not wait for: it must not end before them."""
@@ -184,9 +200,35 @@ def map_values(
 map = map_values  # noqa: A001 - the name that the source systems use
 
 
-def create_result_collector(tasks: Iterable[Task | ResultCollector], *, name: str | None = None) -> ResultCollector:
-    """Return a handle for the results of tasks, as a list in their order."""
-    return ResultCollector(tasks, name=name)
+@overload
+def create_result_collector(tasks: Iterable[Task | ResultCollector], *, name: str | None = None) -> ResultCollector: ...
+
+
+@overload
+def create_result_collector(tasks: int, count: int, *, name: str | None = None) -> ResultCollector: ...
+
+
+def create_result_collector(
+    tasks: Iterable[Task | ResultCollector] | int, count: int | None = None, *, name: str | None = None
+) -> ResultCollector:
+    """Return a handle for the results of tasks, as a list in their order.
+
+    In a running task, also `create_result_collector(job_id, count)`: the last `count` tasks that it gave to `apply`, in
+    that order; members of groups count, what they wait for does not. `job_id` is that of its own job.
+    """
+    if count is None and not isinstance(tasks, int):
+        return ResultCollector(tasks, name=name)
+    if not isinstance(tasks, int) or type(count) is not int:
+        raise TypeError(
+            "a collector takes tasks, or the id of the job of the running task and how many of the tasks that it added"
+            f" last, not {tasks!r:.100} and {count!r:.100}"
+        )
+    running = get_running_task()
+    if running is None:
+        raise NodesRejected("no task is running here: give the tasks, create_result_collector([one, two])")
+    collector = ResultCollector(running.last_tasks(tasks, count), name=name)
+    running.apply(collector)
+    return collector
 
 
 def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
@@ -202,6 +244,15 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
         item.id = int(number)
         names[item.id] = str(node_id)
     collected.mark_applied(job_id, names)
+
+
+def _tasks_in(items: Iterable[GraphItem]) -> Iterator[Task]:
+    """Yield the tasks of a call of `apply`, those in groups, too."""
+    for item in items:
+        if isinstance(item, Group):
+            yield from _tasks_in(item.members)
+        elif isinstance(item, Task):
+            yield item
 
 
 def _ids_in(part: GraphPart) -> set[int]:
