@@ -1068,6 +1068,28 @@ async def test_what_dead_services_left_is_counted_by_what_became_of_it(world):
     assert fleet.unowned_jobs == 1
 
 
+async def test_tasks_of_a_dead_worker_are_stale_if_they_are_not_reclaimed_in_time(world):
+    await world.move(1000.0)
+    reader, played = await world.reader(), await tiled(world)
+    for silent_seconds, stale in ((0.0, 0), (15.0, 0), (30.0, 1), (4000.0, 1)):
+        await world.silence(played.worker, silent_seconds)
+        assert (await reader.fleet()).stale_tasks == (stale, 0), f"its last heartbeat was {silent_seconds} s ago"
+    await played.orchestrator.mark_lost_tasks()
+    assert (await reader.fleet()).stale_tasks == (0, 0)
+
+
+async def test_a_started_task_of_a_live_worker_is_stale_long_after_its_timeout(world):
+    reader, played = await world.reader(), await tiled(world)
+    (task,) = await reader.tasks(TaskFilter(job_id=played.job_id))
+    await played.worker.mark_started({task.task_id: (played.tokens[task.node_id], 3650.0)})
+    assert (await reader.fleet()).stale_tasks == (0, 0), "its worker has time to stop it"
+    await world.move(20.0)
+    await world.silence(played.worker, 0.0)
+    assert (await reader.fleet()).stale_tasks == (0, 1)
+    await world.silence(played.worker, 100.0)
+    assert (await reader.fleet()).stale_tasks == (1, 0)
+
+
 async def test_queues_count_what_waits_and_what_is_claimed(world):
     reader, played = await world.reader(), await tiled(world)
     await played.worker.heartbeat([], {"running": 1, "processes": 2, "processes_busy": 1, "claimed": 9})

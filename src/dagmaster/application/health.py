@@ -6,16 +6,18 @@ import time
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.queries.fleet import fleet
+from dagmaster.application.queries.fleet import fleet_view
 from dagmaster.application.shared_calls import SharedCalls
 from dagmaster.application.views.health import HealthPartView, HealthState, HealthView, ReadinessView
 from dagmaster.errors import DagmasterError
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
 
     from dagmaster.application.context import Application
     from dagmaster.application.views.fleet import FleetView, OrchestratorView, WorkerView
+    from dagmaster.ports.read_store import StaleTasks
     from dagmaster.ports.schema_admin import SchemaAdmin, SchemaState
 
 READY_PARTS: Final = ("database", "schema", "orchestrators")
@@ -24,6 +26,7 @@ READY_SECONDS: Final = 1.0
 """How long an answer about readiness is used: anyone may ask, and as often as they like."""
 _OK, _BAD = HealthState.HEALTHY, HealthState.UNHEALTHY
 _Part = tuple[str, HealthState, str]
+_FLEET_PARTS: Final = ("orchestrators", "workers", "queues", "stale_tasks")
 
 
 class HealthMonitor:
@@ -73,7 +76,8 @@ class HealthMonitor:
         return parts
 
     async def _check_fleet(self) -> list[_Part]:
-        return list(_fleet_parts(await fleet(self._app)))
+        record = await self._app.read.fleet()
+        return [*_fleet_parts(fleet_view(record)), _check_stale_tasks(record.stale_tasks)]
 
     async def _count_orchestrators(self) -> list[_Part]:
         """Check what readiness needs, by counts: the whole fleet has the tasks of every queue."""
@@ -86,14 +90,14 @@ class HealthMonitor:
             schema = await self._schema.state()
             self._database_seconds = round(time.monotonic() - asked_at, 6)
         except DagmasterError as error:
-            return [("database", _BAD, error.code), *_unknown("schema", "orchestrators", "workers", "queues")]
+            return [("database", _BAD, error.code), *_unknown("schema", *_FLEET_PARTS)]
         parts = [("database", _OK, "reachable"), _check_schema(schema)]
         if not schema.is_usable:
-            return [*parts, *_unknown("orchestrators", "workers", "queues")]
+            return [*parts, *_unknown(*_FLEET_PARTS)]
         try:
             return [*parts, *await check_services()]
         except DagmasterError as error:
-            return [("database", _BAD, error.code), parts[1], *_unknown("orchestrators", "workers", "queues")]
+            return [("database", _BAD, error.code), parts[1], *_unknown(*_FLEET_PARTS)]
 
 
 def _unknown(*names: str) -> Iterator[_Part]:
@@ -131,3 +135,13 @@ def _fleet_parts(view: FleetView) -> Iterator[_Part]:
         yield "queues", _BAD, "no live worker claims from any queue"
     else:
         yield "queues", _OK, "every queue with tasks is served"
+
+
+def _check_stale_tasks(stale: StaleTasks) -> _Part:
+    sentences = []
+    if stale.of_dead_workers:
+        tasks = format_count(stale.of_dead_workers, "task")
+        sentences.append(f"{tasks} of dead workers not reclaimed: an orchestrator does that")
+    if stale.overdue:
+        sentences.append(f"{format_count(stale.overdue, 'task')} past the timeout, and the worker has not stopped it")
+    return "stale_tasks", _BAD if sentences else _OK, "; ".join(sentences) or "every claimed task has a live worker"

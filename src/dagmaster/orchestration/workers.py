@@ -108,7 +108,7 @@ async def list_workers(
 
 
 async def health_check(*, url: str | None = None, key: str | None = None) -> Health:
-    """Check the database, its schema, orchestrators, workers and queues. The answer is true if all of it works."""
+    """Check the database, its schema, orchestrators, workers, queues and stale tasks; the answer is true if all work."""
     async with a_context(url, key) as context:
         view = await context.backend.check_health()
     parts = view.parts.items()

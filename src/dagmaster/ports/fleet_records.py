@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.diagnosis.context import QueueState
 
@@ -100,6 +100,20 @@ class WorkerRecord:
     drain: DrainRecord | None = None
 
 
+class StaleTasks(NamedTuple):
+    """Claimed tasks that nothing runs or ends.
+
+    `of_dead_workers`: those that should have been reclaimed. `overdue`: live workers should have stopped and reported
+    them, for their timeouts are over.
+    """
+
+    of_dead_workers: int = 0
+    overdue: int = 0
+
+
+NO_STALE_TASKS: Final = StaleTasks()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRecord:
     """Live and recently stopped services, and queues."""
@@ -108,3 +122,4 @@ class FleetRecord:
     workers: Sequence[WorkerRecord]
     queues: Sequence[QueueRecord]
     unowned_jobs: int
+    stale_tasks: StaleTasks = NO_STALE_TASKS

@@ -19,6 +19,7 @@ from dagmaster.ports.fleet_records import (
     OrchestratorRecord,
     QueueBacklog,
     QueueRecord,
+    StaleTasks,
     WorkerRecord,
 )
 from dagmaster.ports.read_records import (
@@ -83,6 +84,7 @@ __all__ = [
     "QueueBacklog",
     "QueueRecord",
     "ReadStore",
+    "StaleTasks",
     "Subscription",
     "TaskFilter",
     "TaskRecord",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dagmaster.engine.diagnosis.context import AdvanceFailure, QueueState, Service
 from dagmaster.engine.status import TERMINAL_NODE, NodeStatus
-from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, WorkerRecord
+from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, StaleTasks, WorkerRecord
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ MAX_STOPPED: Final = 200
 """How many of these are listed. Live ones are listed however many they are."""
 UNKNOWN_PLACE: Final = "unknown host"
 """The place of a service whose registration was pruned."""
+OVERDUE_SECONDS: Final = 60.0
+"""How long after its timeout a task of a live worker is overdue: the worker asks it to stop, kills it and reports."""
 _LATE_HEARTBEAT_SECONDS: Final = 10.0
 
 
@@ -168,6 +170,40 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
         processes=sum(int(row.counters.get("processes") or 0) for row in serving),
         processes_busy=sum(int(row.counters.get("processes_busy") or 0) for row in serving),
     )
+
+
+# ── Stale tasks ──
+
+
+class ClaimedTasks(NamedTuple):
+    """How many tasks a worker has claimed, and how many of them are `OVERDUE_SECONDS` past their timeouts."""
+
+    tasks: int
+    overdue: int = 0
+
+
+def count_stale(
+    claimed: Mapping[str, ClaimedTasks], workers: Iterable[Registration], lease_seconds: float
+) -> StaleTasks:
+    """Count claimed tasks that nothing runs or ends. A worker that is not among these is dead for long.
+
+    `lease_seconds`: that of orchestrators. They look for dead workers several times in it.
+    """
+    by_id = {row.id: row for row in workers}
+    of_dead_workers = overdue = 0
+    for worker_id, tasks in claimed.items():
+        row = by_id.get(worker_id)
+        if row is None or _is_long_dead(row, lease_seconds):
+            of_dead_workers += tasks.tasks
+        elif row.is_alive:
+            overdue += tasks.overdue
+    return StaleTasks(of_dead_workers, overdue)
+
+
+def _is_long_dead(row: Registration, lease_seconds: float) -> bool:
+    if row.stopped_seconds is not None:
+        return row.stopped_seconds > lease_seconds
+    return row.silent_seconds > row.lease_seconds + lease_seconds
 
 
 # ── Records ──

@@ -34,6 +34,8 @@ from dagmaster import (
 from dagmaster.engine import backlog
 from dagmaster.errors import NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
+from tests.integration.runtime.runtime_world import Gate
+from tests.integration.runtime.test_ownership import GATED, gated_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -204,3 +206,29 @@ async def test_workers_of_code_are_alive_while_they_call(world: World, place: Pa
         assert worker.started_at - timedelta(minutes=1) < shown.started_at <= shown.last_heartbeat
         health = await health_check()
         assert (health["database"], health["orchestrators"], bool(health)) == (True, False, False)
+
+
+async def test_health_names_tasks_of_a_killed_worker_until_an_orchestrator_reclaims_them(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    gate = Gate()
+    world.handlers.append(gated_by(gate))
+    worker, owner = await world.worker(), await world.orchestrator()
+    job = await world.submit(GATED)
+    await world.until_claimed()
+    healthy = await health_check()
+    assert healthy, healthy.details
+    await world.kill(owner)
+    await world.kill(worker)
+    assert (await health_check())["stale_tasks"], "an orchestrator has time to reclaim them"
+    await world.silence(worker)
+    health = await health_check()
+    assert (health["database"], health["stale_tasks"]) == (True, False)
+    assert health.details["stale_tasks"] == "1 task of dead workers not reclaimed: an orchestrator does that"
+    gate.open()
+    await world.silence(owner)
+    await world.orchestrator()
+    await world.worker()
+    assert (await world.finished(job)).status == "COMPLETED"
+    assert (await health_check())["stale_tasks"]

@@ -55,7 +55,7 @@ def test_health_is_shown_without_the_database(monkeypatch):
             assert "Everything is healthy" in text_of((await pages.get("/ui/health")).text)
             monkeypatch.setattr(MemorySchemaAdmin, "state", fail)
             text = text_of((await pages.get("/ui/health")).text)
-            assert "Database, schema, orchestrators, workers, queues: not healthy" in text
+            assert "Database, schema, orchestrators, workers, queues, stale tasks: not healthy" in text
             assert "dagmaster doctor" in text
 
     asyncio.run(main())

@@ -26,7 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from dagmaster.application.context import Application
-    from dagmaster.ports.read_store import DrainRecord, OrchestratorRecord, Position, QueueRecord, WorkerRecord
+    from dagmaster.ports.read_store import (
+        DrainRecord,
+        FleetRecord,
+        OrchestratorRecord,
+        Position,
+        QueueRecord,
+        WorkerRecord,
+    )
 
 _SUMMED: Final = ("jobs_claimed", "jobs_reclaimed", "jobs_finished", "turns", "results")
 V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
@@ -34,7 +41,11 @@ V = TypeVar("V", OrchestratorView, WorkerView, QueueView)
 
 async def fleet(app: Application) -> FleetView:
     """Return the services that are alive or stopped within the last hour, and the queues with tasks."""
-    record = await app.read.fleet()
+    return fleet_view(await app.read.fleet())
+
+
+def fleet_view(record: FleetRecord) -> FleetView:
+    """Return the view of a fleet."""
     return FleetView(
         orchestrators=tuple(map(_orchestrator_view, record.orchestrators)),
         workers=tuple(map(_worker_view, record.workers)),

@@ -16,9 +16,12 @@ from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import DiagnosisFacts, FleetCounts, FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
+    OVERDUE_SECONDS,
+    ClaimedTasks,
     LeftNodes,
     Registration,
     advance_failure,
+    count_stale,
     left_status,
     orchestrator_record,
     queue_state,
@@ -89,20 +92,32 @@ def workers(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registr
 def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
     """Return the live services, services that stopped within the last hour, and what waits."""
     open_jobs = [job for job in database.jobs.values() if job.is_open]
+    registered = recent(workers(database, worker_lease_seconds).values())
+    claimed = _count_claimed(database)
     return FleetRecord(
         orchestrators=[
             orchestrator_record(row, sum(job.owner_id == row.id for job in open_jobs), _left_jobs(open_jobs, row.id))
             for row in recent(orchestrators(database, lease_seconds).values())
         ],
         workers=[
-            worker_record(
-                row, sum(task.worker_id == row.id for task in database.queue.values()), _left_nodes(database, row)
-            )
-            for row in recent(workers(database, worker_lease_seconds).values())
+            worker_record(row, claimed.get(row.id, ClaimedTasks(0)).tasks, _left_nodes(database, row))
+            for row in registered
         ],
         queues=[_queue_record(database, queue) for queue in sorted({task.queue for task in database.queue.values()})],
         unowned_jobs=sum(job.owner_id is None for job in open_jobs),
+        stale_tasks=count_stale(claimed, registered, lease_seconds),
     )
+
+
+def _count_claimed(database: MemoryDatabase) -> dict[str, ClaimedTasks]:
+    claimed: dict[str, ClaimedTasks] = {}
+    for task in database.queue.values():
+        if task.worker_id is not None:
+            seconds = 0.0 if task.started_at is None else database.clock.now() - task.started_at
+            tasks, overdue = claimed.get(task.worker_id, ClaimedTasks(0))
+            overdue += seconds > task.timeout_seconds + OVERDUE_SECONDS
+            claimed[task.worker_id] = ClaimedTasks(tasks + 1, overdue)
+    return claimed
 
 
 def count_services(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetCounts:

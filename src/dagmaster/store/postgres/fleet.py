@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.handler_definitions import HandlerRecord
@@ -11,9 +11,12 @@ from dagmaster.ports.read_store import FleetRecord, QueueRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     MAX_STOPPED,
+    OVERDUE_SECONDS,
     RECENT_SECONDS,
+    ClaimedTasks,
     LeftNodes,
     Registration,
+    count_stale,
     left_status,
     orchestrator_record,
     recent,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
 
 _SQL = queries("fleet")
+_NONE: Final = ClaimedTasks(0)
 
 
 async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_seconds: float) -> FleetRecord:
@@ -41,17 +45,23 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
     orchestrators = recent(registration_of(row, lease_seconds) for row in rows)
     rows = await pool.fetch(_SQL["workers"], params)
     workers = recent(registration_of(row, worker_lease_seconds) for row in rows)
-    claimed = {str(row["worker_id"]): row["tasks"] for row in await pool.fetch(_SQL["claimed"], {})}
+    claimed = await _read_claimed(pool)
     left_jobs = await _left_jobs(pool, [row for row in orchestrators if not row.is_alive])
     left_nodes = await _left_nodes(pool, [row for row in workers if not row.is_alive])
     queue_rows = await pool.fetch(_SQL["queues"], {})
     unowned = await pool.row(_SQL["unowned_jobs"], {})
     return FleetRecord(
         orchestrators=[orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators],
-        workers=[worker_record(row, claimed.get(row.id, 0), left_nodes.get(row.id)) for row in workers],
+        workers=[worker_record(row, claimed.get(row.id, _NONE).tasks, left_nodes.get(row.id)) for row in workers],
         queues=[QueueRecord(**dict(row)) for row in queue_rows],
         unowned_jobs=0 if unowned is None else unowned["jobs"],
+        stale_tasks=count_stale(claimed, workers, lease_seconds),
     )
+
+
+async def _read_claimed(pool: ReadOnlyPool) -> dict[str, ClaimedTasks]:
+    rows = await pool.fetch(_SQL["claimed"], {"overdue_seconds": OVERDUE_SECONDS})
+    return {str(row["worker_id"]): ClaimedTasks(row["tasks"], row["overdue"]) for row in rows}
 
 
 async def read_workers(

@@ -23,6 +23,7 @@ _ADVICE: Final = {
     "orchestrators": "Start one: dagmaster orchestrator",
     "workers": "Start one: dagmaster worker",
     "queues": "Start a worker that serves them: dagmaster worker --queue NAME",
+    "stale_tasks": "Start an orchestrator, or restart the worker that does not stop them: dagmaster fleet",
 }
 
 
@@ -58,11 +59,11 @@ def health_page(
     """Return the health; what cannot be read from the database is None."""
     bad = [name for name, part in health.parts.items() if part.state is not HealthState.HEALTHY]
     return HealthPage(
-        headline="Everything is healthy" if not bad else f"{', '.join(bad).capitalize()}: not healthy",
+        headline="Everything is healthy" if not bad else f"{', '.join(map(_title, bad)).capitalize()}: not healthy",
         tone="ok" if not bad else "failed",
         parts=tuple(
             PartRow(
-                name=name,
+                name=_title(name),
                 word=_LOOKS[part.state][0],
                 icon=_LOOKS[part.state][1],
                 tone=_LOOKS[part.state][2],
@@ -76,6 +77,10 @@ def health_page(
         pending=NOTHING if pending is None else f"{pending:,}",
         versions=tuple(_versions(health, schema, fleet)),
     )
+
+
+def _title(part: str) -> str:
+    return part.replace("_", " ")
 
 
 def _versions(health: HealthView, schema: SchemaView | None, fleet: FleetView | None) -> list[tuple[str, str]]:

@@ -63,8 +63,10 @@ LEFT JOIN LATERAL (SELECT * FROM dag_task_queue q WHERE q.task_id = n.task_id LI
 GROUP BY 1, 2
 
 -- name: claimed
--- How many tasks each worker has claimed.
-SELECT worker_id, count(*) AS tasks FROM dag_task_queue WHERE worker_id IS NOT NULL GROUP BY worker_id
+-- How many tasks each worker has claimed, and how many of them are past their timeouts.
+SELECT worker_id, count(*) AS tasks,
+       count(*) FILTER (WHERE extract(epoch FROM clock() - started_at) > timeout_seconds + :overdue_seconds) AS overdue
+FROM dag_task_queue WHERE worker_id IS NOT NULL GROUP BY worker_id
 
 -- name: queues
 -- How many tasks of each queue wait, and how many are claimed.
