@@ -42,7 +42,7 @@ ALIASES: Final = (
     Alias("WORKER_HEARTBEAT_INTERVAL", "worker_heartbeat_seconds"),
     Alias("WORKER_TASK_TIMEOUT", "task_timeout_seconds"),
     Alias("JOB_DEFAULT_TIMEOUT", "job_timeout_seconds"),
-    Alias("WORKER_MAX_RETRIES", instead="attempts are the workflow's; write retry in the node or the handler"),
+    Alias("WORKER_MAX_RETRIES", "task_max_retries"),
     Alias("WORKER_TYPE", instead="a worker is identified by its queues; use DAGMASTER_QUEUES"),
     Alias("JOB_QUEUE_NAME", instead="jobs do not come from a broker's queue yet; use `dagmaster submit`"),
     Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; there is none for Service Bus yet"),

@@ -38,6 +38,18 @@ def test_a_task_without_a_timeout_ends_after_that_of_the_operator(tmp_path, env)
     assert "the handler did not finish within 1 seconds; its process was killed" in str(error["message"])
 
 
+@pytest.mark.parametrize(("retry", "attempts"), [("", 2), (", retry: {max_attempts: 1}", 1)])
+def test_a_task_without_a_retry_is_retried_as_often_as_the_operator_says(tmp_path, env, retry, attempts):
+    (tmp_path / "own.py").write_text(
+        "from dagmaster import handler\n@handler('fails', queue='q')\ndef fails() -> None: raise OSError('no')\n"
+    )
+    (tmp_path / "flow.yaml").write_text(f"{{name: fails, nodes: {{a: {{handler: fails{retry}}}}}}}")
+    command = ("run", "flow.yaml", "--ephemeral", "--json", "--handlers", "./own.py")
+    done = run_command(*command, env=env | {"DAGMASTER_TASK_MAX_RETRIES": "1"}, cwd=tmp_path)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert json.loads(done.stdout)["attempts"] == attempts
+
+
 def test_a_job_without_a_deadline_ends_after_that_of_the_operator(tmp_path, env):
     error = run_file(tmp_path, WAITS, env | {"DAGMASTER_JOB_TIMEOUT_SECONDS": "0.2"})
     assert (error["kind"], error["message"]) == ("deadline", "the job exceeded its deadline of 0.2 s")

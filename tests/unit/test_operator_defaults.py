@@ -9,15 +9,19 @@ import numpy as np
 import pytest
 import rasterio
 
-from dagmaster import task, workflow
-from dagmaster.authoring.compiler.compile import compile_definition, compile_text
+from dagmaster import Registry, RetryPolicy, create_task, task, workflow
+from dagmaster.authoring.added_nodes import read_batch
+from dagmaster.authoring.compiler.compile import compile_definition, compile_document, compile_text
+from dagmaster.authoring.graph_outline import outline_graph
 from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
+from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.authoring.source_document import document_from_data
 from dagmaster.bootstrap import default_limits, find_handlers, handler_services_config, make_orchestrator, make_worker
 from dagmaster.engine.graph import TaskSpec
-from dagmaster.errors import WorkflowInvalid
+from dagmaster.errors import SettingsInvalid, WorkflowInvalid
 from dagmaster.ports.database_config import DatabaseConfig
-from dagmaster.settings import PARAM_DEFAULTS, Settings
+from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.services import local_services
 from tests.unit.handlers.raster.raster_context import Bed
@@ -109,6 +113,55 @@ def test_a_published_version_does_not_change_with_the_operators_limits():
     graph = compile_text(FLOW).graph
     other = compile_definition(graph.definition, default_limits(Settings(task_timeout_seconds=60)))
     assert (other.content_hash, other.definition) == (graph.content_hash, graph.definition)
+
+
+# ── Retries ──
+
+
+def max_attempts(graph: Any) -> dict[str, int]:
+    return {name: spec.retry.max_attempts for name, spec in graph.specs.items()}
+
+
+def test_the_operator_sets_the_retries_of_tasks_that_name_none():
+    retries: dict[str, Any] = {
+        "a": {},
+        "b": {"retry": {"max_attempts": 2}},
+        "c": {"retry": {"backoff": "fixed"}},
+        "d": {"retry": "none"},
+    }
+    nodes: dict[str, Any] = {name: {"handler": "h", "queue": "q", **keys} for name, keys in retries.items()}
+
+    @handler("own", queue="q", retry=RetryPolicy(max_attempts=7))
+    def own() -> None:
+        """Do nothing."""
+
+    nodes["e"] = {"handler": "own"}
+    graph = compile_document(
+        document_from_data({"name": "flow", "nodes": nodes}),
+        handlers=Registry([own]),
+        allow_missing_handlers=True,
+    ).graph
+    assert max_attempts(graph) == {"a": 3, "b": 2, "c": 3, "d": 1, "e": 7}
+    for retries_of_tasks, attempts in ((None, 3), (0, 1), (9, 10)):
+        limits = default_limits(Settings(task_max_retries=retries_of_tasks))
+        other = compile_definition(graph.definition, limits)
+        assert max_attempts(other) == max_attempts(graph) | {"a": attempts}
+        assert other.content_hash == graph.content_hash
+        assert max_attempts(outline_graph(graph.definition, graph.content_hash, limits)) == max_attempts(other)
+
+
+def test_the_operator_sets_the_retries_of_tasks_in_code_that_name_none():
+    part = collect([create_task("m.f", queue="q"), create_task("m.g", queue="q", retry=4)]).part
+    batch = read_batch(part.to_rows(1), limits=default_limits(Settings(task_max_retries=1)))
+    assert [spec.retry.max_attempts for spec in batch.specs if isinstance(spec, TaskSpec)] == [2, 4]
+
+
+@pytest.mark.parametrize("name", ["DAGMASTER_TASK_MAX_RETRIES", "WORKER_MAX_RETRIES"])
+@pytest.mark.parametrize("value", ["-1", "many", "1000", "2.5"])
+def test_a_wrong_number_of_retries_is_refused_by_name(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsInvalid, match=name):
+        load_settings(services=True)
 
 
 # ── Params of handlers ──

@@ -188,6 +188,7 @@ def test_a_value_that_is_not_allowed_is_answered_with_what_is(environment, varia
         ("LEASE_ACQUIRE_DELAY_SEC", "2", ("reconnect_max_seconds", 2.0)),
         ("WORKER_HEARTBEAT_INTERVAL", "3", ("worker_heartbeat_seconds", 3.0)),
         ("WORKER_TASK_TIMEOUT", "60", ("task_timeout_seconds", 60.0)),
+        ("WORKER_MAX_RETRIES", "5", ("task_max_retries", 5)),
         ("JOB_DEFAULT_TIMEOUT", "86400", ("job_timeout_seconds", 86400.0)),
     ],
 )

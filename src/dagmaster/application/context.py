@@ -11,6 +11,7 @@ from dagmaster.orchestrator.graph_cache import GraphCache, OutlineCache
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from dagmaster.engine.graph import DefaultLimits
     from dagmaster.ports.audit_trail import ChangeOrigin
     from dagmaster.ports.client_store import ClientStore
     from dagmaster.ports.output_blobs import OutputBlobs
@@ -35,6 +36,8 @@ class Application:
     """Who makes changes. Those without an origin, as of a local run, have no entry in the audit trail."""
     default_queue: str | None = None
     """The queue of tasks that name none, and whose handlers name none."""
+    limits: DefaultLimits | None = None
+    """The operator's limits of tasks that name none, as explanations show them."""
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)
@@ -43,11 +46,10 @@ class Application:
     """The same with the conditions of branches, which explanations quote."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "graphs", GraphCache(self.read, added=self.read.added_nodes))
-        object.__setattr__(self, "outlines", OutlineCache(self.read, added=self.read.added_nodes))
-        object.__setattr__(
-            self, "explained_outlines", OutlineCache(self.read, with_conditions=True, added=self.read.added_nodes)
-        )
+        read, added = self.read, self.read.added_nodes
+        object.__setattr__(self, "graphs", GraphCache(read, added=added))
+        object.__setattr__(self, "outlines", OutlineCache(read, self.limits, added))
+        object.__setattr__(self, "explained_outlines", OutlineCache(read, self.limits, added, with_conditions=True))
 
     def on_behalf_of(self, origin: ChangeOrigin) -> Application:
         """Return the same application, with its caches, for the changes of one caller."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagmaster.engine.expressions.json_values import ABSENT, missing, pick
 from dagmaster.engine.expressions.templates import JsonTemplate, Template
 from dagmaster.engine.graph import (
-    DEFAULT_TIMEOUT_SECONDS,
+    DefaultLimits,
     FanInSpec,
     Gate,
     GateKind,
@@ -46,8 +46,9 @@ PYTHON_WORKFLOW: Final = "python"
 
 PYTHON_DEFINITION: Final[JsonObject] = {"workflow_id": PYTHON_WORKFLOW, "version": 1, "nodes": {}}
 
-# What most nodes have in common is made once.
-_DEFAULT_RETRY: Final = RetryPolicy()
+_NO_LIMITS: Final = DefaultLimits()
+_Defaults: TypeAlias = tuple[float, int]
+"""The timeout and the attempts of tasks that name none."""
 # Without the search for white space around it: a definition was written by `graph_parts`.
 _DECODE: Final = json.JSONDecoder().raw_decode
 _PARAMS: Final = '"params": '
@@ -56,12 +57,12 @@ _WRITE: Final = {one.name: getattr(TaskSpec, one.name).__set__ for one in fields
 _OWN_FIELDS: Final = ("id", "requires", "group", "params", "added_by")
 
 
-def read_batches(batches: Iterable[StoredBatch], default_timeout_seconds: float | None = None) -> list[NodeBatch]:
+def read_batches(batches: Iterable[StoredBatch], limits: DefaultLimits | None = None) -> list[NodeBatch]:
     """Return stored batches as the engine adds them; those that were accepted as a whole are one."""
     merged: list[NodeBatch] = []
     last_order: int | None = None
     for stored in batches:
-        batch = read_batch(stored, (stored.number,), default_timeout_seconds)
+        batch = read_batch(stored, (stored.number,), limits)
         if merged and stored.accepted_order is not None and stored.accepted_order == last_order:
             merged[-1] = merged[-1].merge(batch)
         else:
@@ -77,14 +78,14 @@ def outline_batch(rows: BatchRows) -> NodeBatch:
     )
 
 
-def read_batch(
-    rows: BatchRows, numbers: tuple[int, ...] = (), default_timeout_seconds: float | None = None
-) -> NodeBatch:
+def read_batch(rows: BatchRows, numbers: tuple[int, ...] = (), limits: DefaultLimits | None = None) -> NodeBatch:
     """Return the rows of a batch as the engine adds them."""
-    timeout = default_timeout_seconds or DEFAULT_TIMEOUT_SECONDS
+    known = limits or _NO_LIMITS
+    # A tuple: it is part of a key that is looked up for every node.
+    defaults = (known.task_timeout_seconds, known.task_max_attempts)
     added_by = rows.added_by if isinstance(rows, StoredBatch) else None
     return _link_batch(
-        rows, numbers, lambda record, requires: _read_node(record, requires, timeout, added_by), added_by
+        rows, numbers, lambda record, requires: _read_node(record, requires, defaults, added_by), added_by
     )
 
 
@@ -128,11 +129,11 @@ def _requires(leaves: Sequence[Leaf]) -> Gate:
     return Gate(GateKind.ALL, tuple(dict.fromkeys(leaves)))
 
 
-def _read_node(record: NodeRecord, requires: Gate | None, timeout: float, added_by: str | None) -> Spec:
+def _read_node(record: NodeRecord, requires: Gate | None, defaults: _Defaults, added_by: str | None) -> Spec:
     _, node_id, group, text = record
     head, _, params = text.partition(_PARAMS)
     # If more followed, it would begin so: within a text, a quotation mark has a backslash before it.
-    make = _read_options(head, timeout) if params and '}, "' not in params else None
+    make = _read_options(head, defaults) if params and '}, "' not in params else None
     if make is not None:
         return make(node_id, requires, group, JsonTemplate(params[:-1]), added_by)
     definition, _ = _DECODE(text)
@@ -140,7 +141,7 @@ def _read_node(record: NodeRecord, requires: Gate | None, timeout: float, added_
     common: dict[str, Any] = {"id": node_id, "requires": requires, "group": group, "added_by": added_by}
     if kind is None or kind == Kind.TASK:
         params_of = params_template(definition.get("params", {}), definition.get("references", ()))
-        return TaskSpec(**common, params=params_of, **_options(definition, timeout))
+        return TaskSpec(**common, params=params_of, **_options(definition, defaults))
     if kind == Kind.FAN_IN:
         return FanInSpec(**common, sources=tuple(definition["sources"]))
     if kind == Kind.WAIT:
@@ -155,7 +156,7 @@ def _read_node(record: NodeRecord, requires: Gate | None, timeout: float, added_
 
 
 @lru_cache(maxsize=1_000)
-def _read_options(head: str, timeout: float) -> _TaskMaker | None:
+def _read_options(head: str, defaults: _Defaults) -> _TaskMaker | None:
     """Return what makes the tasks whose definitions start like this; None if it is not the start of a task."""
     try:
         definition = json.loads(f"{head.rstrip(', ')}}}")
@@ -163,7 +164,7 @@ def _read_options(head: str, timeout: float) -> _TaskMaker | None:
         return None
     if definition.get("type", Kind.TASK) != Kind.TASK:
         return None
-    return _make_like(TaskSpec(id="", params=JsonTemplate(""), **_options(definition, timeout)))
+    return _make_like(TaskSpec(id="", params=JsonTemplate(""), **_options(definition, defaults)))
 
 
 def _make_like(options: TaskSpec) -> _TaskMaker:
@@ -190,20 +191,21 @@ def _make_like(options: TaskSpec) -> _TaskMaker:
     return make
 
 
-def _options(definition: Mapping[str, Any], timeout: float) -> dict[str, Any]:
+def _options(definition: Mapping[str, Any], defaults: _Defaults) -> dict[str, Any]:
+    timeout, max_attempts = defaults
     return {
         "handler": definition["handler"],
         "queue": definition["queue"],
         "timeout_seconds": definition.get("timeout_seconds", timeout),
-        "retry": _read_retry(definition.get("retry")),
+        "retry": _read_retry(definition.get("retry"), max_attempts),
         "allow_failure": definition.get("allow_failure", False),
         "code_fingerprint": definition.get("code_fingerprint"),
     }
 
 
-def _read_retry(written: Mapping[str, Any] | None) -> RetryPolicy:
+def _read_retry(written: Mapping[str, Any] | None, max_attempts: int) -> RetryPolicy:
     if written is None:
-        return _DEFAULT_RETRY
+        return RetryPolicy(max_attempts=max_attempts)
     return RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])} if "backoff" in written else written)
 
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from dagmaster.engine.expressions.templates import Template
+    from dagmaster.engine.graph import DefaultLimits
 
 # A node as it was checked and stored.
 _Node = dict[str, Any]
@@ -47,16 +48,25 @@ _Node = dict[str, Any]
 _NO_TEMPLATE: Final = cast("Template", None)
 
 
-def outline_graph(definition: Mapping[str, Any], content_hash: str, *, with_conditions: bool = False) -> Graph:
+def outline_graph(
+    definition: Mapping[str, Any],
+    content_hash: str,
+    limits: DefaultLimits | None = None,
+    *,
+    with_conditions: bool = False,
+) -> Graph:
     """Return the graph of a stored definition, which was checked when it was compiled, without templates."""
     nodes: dict[str, _Node] = definition["nodes"]
     edges: dict[str, list[Leaf]] = {}
     for node_id, node in nodes.items():
         for leaf, target in _edges_of(node_id, node):
             edges.setdefault(target, []).append(leaf)
-    specs = link_groups(
-        {node_id: _spec(node_id, node, _requires(node, edges.get(node_id))) for node_id, node in nodes.items()}, {}
-    )
+    default_retry = RetryPolicy() if limits is None else RetryPolicy(max_attempts=limits.task_max_attempts)
+    outlines = {
+        node_id: _spec(node_id, node, _requires(node, edges.get(node_id)), default_retry)
+        for node_id, node in nodes.items()
+    }
+    specs = link_groups(outlines, {})
     if with_conditions:
         conditionals = (spec for spec in list(specs.values()) if isinstance(spec, ConditionalSpec))
         specs |= {spec.id: _with_conditions(spec, nodes[spec.id]) for spec in conditionals}
@@ -123,7 +133,9 @@ def _gate(value: Any) -> Gate | Leaf:
     return members[0] if len(members) == 1 and isinstance(members[0], Gate) else Gate(GateKind(kind), members)
 
 
-def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PLR0911 - one case a kind of node
+def _spec(  # noqa: PLR0911 - one case a kind of node
+    node_id: str, node: _Node, requires: Gate | None, default_retry: RetryPolicy
+) -> Spec:
     common: dict[str, Any] = {
         "id": node_id,
         "description": node.get("description", ""),
@@ -138,13 +150,13 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
                 queue=node.get("queue", ""),
                 params=_NO_TEMPLATE,
                 dispatch_timeout_seconds=node.get("dispatch_timeout_seconds"),
-                retry=_retry(node.get("retry")),
+                retry=_retry(node.get("retry")) or default_retry,
                 allow_failure=node.get("allow_failure", False),
             )
         case Kind.CONDITIONAL:
             return ConditionalSpec(**common, condition_field=None, branches=_branches(node))
         case Kind.FAN_OUT:
-            child: Any = _spec(node_id, node["task"], None)
+            child: Any = _spec(node_id, node["task"], None, default_retry)
             limit = node.get("max_parallel")
             return FanOutSpec(**common, source=_NO_TEMPLATE, child=child, max_parallel=limit)
         case Kind.FAN_IN:
@@ -176,8 +188,8 @@ def _spec(node_id: str, node: _Node, requires: Gate | None) -> Spec:  # noqa: PL
             return GroupSpec(**common)
 
 
-def _retry(written: Mapping[str, Any] | None) -> RetryPolicy:
-    return RetryPolicy() if written is None else RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])})
+def _retry(written: Mapping[str, Any] | None) -> RetryPolicy | None:
+    return None if written is None else RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])})
 
 
 def _with_conditions(spec: ConditionalSpec, node: _Node) -> ConditionalSpec:

@@ -11,6 +11,7 @@ import os
 import pathlib
 import tempfile
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ async def wire_application(
             blobs=blobs,
             env=allowed_env(settings),
             default_queue=default_queue,
+            limits=default_limits(settings),
         )
 
 
@@ -223,13 +225,15 @@ def make_orchestrator(
     )
 
 
-def default_limits(settings: Settings) -> DefaultLimits:
+def default_limits(settings: Settings | ClientSettings) -> DefaultLimits:
     """Return the operator's limits for tasks and jobs whose workflow states none."""
     from dagmaster.engine.graph import DefaultLimits
 
-    return DefaultLimits(
+    limits = DefaultLimits(
         task_timeout_seconds=settings.task_timeout_seconds, job_timeout_seconds=settings.job_timeout_seconds
     )
+    retries = settings.task_max_retries
+    return limits if retries is None else replace(limits, task_max_attempts=retries + 1)
 
 
 def make_worker(  # noqa: PLR0913 - all wiring in one place

@@ -49,6 +49,9 @@ class ClientSettings:
     orchestrator_lease_seconds: float = 15.0
     worker_lease_seconds: float = 6.0
     read_timeout_seconds: float = 30.0
+    task_timeout_seconds: float = 3600.0
+    task_max_retries: int | None = None
+    job_timeout_seconds: float | None = None
     allowed_env: tuple[str, ...] = ()
     otlp_endpoint: str | None = None
     application_insights: PlainSecret | None = None

@@ -10,7 +10,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
-from dagmaster.engine.retry import RetryPolicy
+from dagmaster.engine.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -139,9 +139,10 @@ class EndSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultLimits:
-    """How long tasks and jobs may take whose workflow does not say: the operator decides, and no definition has it."""
+    """The limits of tasks and jobs whose workflow does not say: the operator decides, and no definition has them."""
 
     task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    task_max_attempts: int = DEFAULT_MAX_ATTEMPTS
     job_timeout_seconds: float | None = None
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+DEFAULT_MAX_ATTEMPTS: Final = 3
 
 
 class Backoff(StrEnum):
@@ -22,7 +25,7 @@ class RetryPolicy:
     `max_attempts` counts failures of the handler; `max_lost` counts attempts lost with a worker that ran nothing else.
     """
 
-    max_attempts: int = 3
+    max_attempts: int = DEFAULT_MAX_ATTEMPTS
     backoff: Backoff = Backoff.EXPONENTIAL
     initial_delay_seconds: float = 5.0
     max_delay_seconds: float = 300.0

@@ -91,6 +91,7 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
         client=client,
         results=MemoryReusableResults(database),
         blobs=database.blobs,
+        limits=limits,
     )
     return LocalServices(
         application=application,

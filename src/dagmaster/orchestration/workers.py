@@ -108,7 +108,7 @@ async def list_workers(
 
 
 async def health_check(*, url: str | None = None, key: str | None = None) -> Health:
-    """Check the database, its schema, orchestrators, workers, queues and stale tasks; the answer is true if all work."""
+    """Check the database, its schema, orchestrators, workers, queues and stale tasks: true if all of it works."""
     async with a_context(url, key) as context:
         view = await context.backend.check_health()
     parts = view.parts.items()

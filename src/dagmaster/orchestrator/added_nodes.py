@@ -14,7 +14,7 @@ from dagmaster.engine.growth import NodeBatch, grow_graph
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.graph import DefaultLimits, Graph
     from dagmaster.orchestrator.graph_cache import GraphCache
     from dagmaster.orchestrator.inbox import PendingEvents
     from dagmaster.ports.added_nodes import JobNodes
@@ -26,7 +26,7 @@ async def graph_of(claimed: ClaimedJob, graphs: GraphCache) -> Graph:
     graph = await graphs.get(claimed.content_hash)
     if not claimed.batches:
         return graph
-    return grow_graph(graph, read_batches(claimed.batches, graphs.task_timeout_seconds))
+    return grow_graph(graph, read_batches(claimed.batches, graphs.limits))
 
 
 def gc_pause(pending: PendingEvents) -> AbstractContextManager[None]:
@@ -34,12 +34,10 @@ def gc_pause(pending: PendingEvents) -> AbstractContextManager[None]:
     return without_gc() if pending.batches else nullcontext()
 
 
-async def load_added(
-    pending: PendingEvents, job_id: str, store: JobNodes, default_timeout_seconds: float | None = None
-) -> None:
+async def load_added(pending: PendingEvents, job_id: str, store: JobNodes, limits: DefaultLimits | None = None) -> None:
     """Read the batches that pending events name."""
     for index, numbers in pending.batches.items():
-        batches = read_batches(await store.load_batches(job_id, numbers), default_timeout_seconds)
+        batches = read_batches(await store.load_batches(job_id, numbers), limits)
         batch = reduce(NodeBatch.merge, batches) if batches else NodeBatch(tuple(numbers), ())
         event = pending.events[index]
         if isinstance(event, TaskSucceeded):

@@ -60,9 +60,9 @@ class GraphCache:
         self.run: Runner = run_here
 
     @property
-    def task_timeout_seconds(self) -> float | None:
-        """Return the operator's timeout of tasks that name none."""
-        return None if self._limits is None else self._limits.task_timeout_seconds
+    def limits(self) -> DefaultLimits | None:
+        """Return the operator's limits of tasks that name none."""
+        return self._limits
 
     async def get(self, content_hash: str) -> Graph:
         """Return the graph with this hash."""
@@ -91,7 +91,7 @@ class GraphCache:
             is_later = numbers[: len(known)] == known
             missing = numbers[len(known) :] if is_later else numbers
             batches = await self._added.load_batches(job.id, missing)
-            extended = await self.run(_grow, extended if is_later else graph, batches)
+            extended = await self.run(_grow, extended if is_later else graph, batches, self._limits)
             self._extended[job.id] = (numbers, extended)
             if len(self._extended) > MAX_EXTENDED:
                 self._extended.popitem(last=False)
@@ -109,23 +109,28 @@ class GraphCache:
         return compile_definition(definition, self._limits)
 
 
-def _grow(graph: Graph, batches: list[StoredBatch]) -> Graph:
+def _grow(graph: Graph, batches: list[StoredBatch], limits: DefaultLimits | None) -> Graph:
     from dagmaster.authoring.added_nodes import read_batches
     from dagmaster.engine.growth import grow_graph
 
-    return grow_graph(graph, read_batches(batches))
+    return grow_graph(graph, read_batches(batches, limits))
 
 
 class OutlineCache(GraphCache):
     """The same for outlines: graphs without expressions, or with those of branches only, which are not compiled."""
 
     def __init__(
-        self, store: Definitions, *, with_conditions: bool = False, added: AddedNodeReader | None = None
+        self,
+        store: Definitions,
+        limits: DefaultLimits | None = None,
+        added: AddedNodeReader | None = None,
+        *,
+        with_conditions: bool = False,
     ) -> None:
-        super().__init__(store, added=added)
+        super().__init__(store, limits, added)
         self._with_conditions = with_conditions
 
     def _read(self, definition: Mapping[str, JsonValue], content_hash: str) -> Graph:
         from dagmaster.authoring.graph_outline import outline_graph
 
-        return outline_graph(definition, content_hash, with_conditions=self._with_conditions)
+        return outline_graph(definition, content_hash, self._limits, with_conditions=self._with_conditions)

@@ -292,7 +292,7 @@ class Orchestrator:
     ) -> tuple[TurnCommit, OwnedJob, TurnResult]:
         job, scopes, values, reuse = owned.job, owned.scopes, owned.values, owned.reuse
         result = TurnResult()
-        await added_nodes.load_added(pending, job.id, self.store, self._graphs.task_timeout_seconds)
+        await added_nodes.load_added(pending, job.id, self.store, self._graphs.limits)
         if pending.needs_recovery:
             result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
         if pending.events:

@@ -173,6 +173,13 @@ class TimeoutSettings(BaseModel):
         le=86_400,
         description="How long a task may run whose node and handler have no timeout_seconds. Read by orchestrators.",
     )
+    task_max_retries: int | None = Field(
+        default=None,
+        ge=0,
+        le=999,
+        description="How often a failed task is retried whose node and handler have no retry; 0: never. Read by"
+        " orchestrators. Default: 2, which makes 3 attempts.",
+    )
     job_timeout_seconds: float | None = Field(
         default=None,
         gt=0,

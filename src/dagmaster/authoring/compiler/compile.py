@@ -128,7 +128,7 @@ class _Compilation:
             edges,
             self.handlers,
             allow_missing_handlers=self.allow_missing_handlers,
-            task_timeout_seconds=self.limits.task_timeout_seconds,
+            limits=self.limits,
         )
         for node_id, model in models.items():
             maker.make(node_id, model)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_document import Document, Path
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
+    from dagmaster.engine.graph import DefaultLimits
     from dagmaster.json_types import JsonObject, JsonValue
 
 MAX_NESTING: Final = 3
@@ -58,10 +59,10 @@ class NodeSpecBuilder:
         handlers: HandlerCatalog | None,
         *,
         allow_missing_handlers: bool,
-        task_timeout_seconds: float,
+        limits: DefaultLimits,
     ) -> None:
         self.document = document
-        self.task_timeout_seconds = task_timeout_seconds
+        self.limits = limits
         self.edges = edges
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
@@ -130,7 +131,9 @@ class NodeSpecBuilder:
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
             return None
-        definition |= {"queue": queue, "retry": _retry_definition(retry)}
+        definition["queue"] = queue
+        if model.retry is not None or (handler is not None and handler.retry is not None):
+            definition["retry"] = _retry_definition(retry)
         if timeout is not None:
             definition["timeout_seconds"] = float(timeout)
         return TaskSpec(
@@ -138,7 +141,7 @@ class NodeSpecBuilder:
             handler=model.handler,
             queue=queue,
             params=params,
-            timeout_seconds=self.task_timeout_seconds if timeout is None else float(timeout),
+            timeout_seconds=self.limits.task_timeout_seconds if timeout is None else float(timeout),
             dispatch_timeout_seconds=model.dispatch_timeout_seconds,
             retry=retry,
             allow_failure=model.allow_failure,
@@ -191,7 +194,8 @@ class NodeSpecBuilder:
     def _retry(self, task: schema.TaskModel, handler: HandlerFacts | None, path: Path) -> RetryPolicy | None:
         value = task.retry
         if value is None:
-            return (handler.retry if handler is not None else None) or RetryPolicy()
+            named = None if handler is None else handler.retry
+            return named or RetryPolicy(max_attempts=self.limits.task_max_attempts)
         if value == "none":
             return NO_RETRY
         if not isinstance(value, dict):
