@@ -111,7 +111,8 @@ async def test_a_call_that_is_repeated_by_a_later_attempt_reserves_the_same_batc
     await scene.dispatch("a", attempt=2)
     (again,) = await worker.claim(1)
     assert await worker.reserve_batch(again.task_id, again.token, KEY) == (1, True)
-    assert list(await worker.batch_nodes(again.task_id, again.token, 1)) == list(rows.nodes)
+    stored = await worker.batch_rows(again.task_id, again.token, 1)
+    assert (list(stored.nodes), list(stored.groups)) == (list(rows.nodes), list(rows.groups))
     assert await worker.add_batch(again.task_id, again.token, 1, rows) is False, "it has its rows"
     assert await worker.reserve_batch(again.task_id, again.token, KEY._replace(call_number=1)) == (2, False)
     assert await worker.reserve_batch(again.task_id, again.token, KEY._replace(digest="other")) == (3, False)
@@ -130,7 +131,7 @@ async def test_a_task_that_is_not_held_adds_nothing(world):
     assert await worker.reserve_batch(task.task_id, token, KEY) is None
     await worker.reserve_batch(task.task_id, task.token, KEY)
     assert await worker.add_batch(task.task_id, token, 1, some_rows(world)) is False
-    assert await worker.batch_nodes(task.task_id, token, 1) == []
+    assert await worker.batch_rows(task.task_id, token, 1) == BatchRows()
     assert await scene.orchestrator.read_commands(10) == []
     assert await scene.orchestrator.load_batches(scene.job_id, [1]) == []
 

@@ -205,7 +205,7 @@ class HandlerContext:
             self.added.extend(part)
 
     def add_nodes_at_once(self, part: GraphPart) -> Future[JsonObject]:
-        """Add nodes to the job now; return the future of [id, node id] of each task, or of an error.
+        """Add nodes to the job now; return the future of [id, node id] of each task and each group, or of an error.
 
         The same call of a later attempt of this node adds nothing, and gets the same ids.
         """

@@ -131,8 +131,8 @@ class TaskNodes(Protocol):
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:
         """Return the owner's decision about a batch of a task; None: there is none yet, or the task is not held."""
 
-    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
-        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+    async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
+        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
 
 
 class AddedNodeReader(Protocol):

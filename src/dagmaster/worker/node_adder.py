@@ -43,7 +43,7 @@ class NodeAdder:
         self._loop = asyncio.get_running_loop()
 
     def add(self, task: TaskMessage, call: int, part: JsonObject) -> Future[JsonObject]:
-        """Store nodes that a task adds by its n-th call; return the future of their names and ids."""
+        """Store nodes that a task adds by its n-th call; return the future of the names and ids of tasks and groups."""
         return asyncio.run_coroutine_threadsafe(self._add(task, call, part), self._loop)
 
     def add_for_process(
@@ -85,10 +85,13 @@ class NodeAdder:
             await self._journal.add_batch(task.task_id, token, number, part.to_rows(number))
         await self._until_accepted(task, token, number, part)
         # Also after a lost answer: the rows of the batch say which ids count.
-        nodes = await self._journal.batch_nodes(task.task_id, token, number)
-        if len(nodes) != len(part.tasks):
+        rows = await self._journal.batch_rows(task.task_id, token, number)
+        if (len(rows.nodes), len(rows.groups)) != (len(part.tasks), len(part.groups)):
             raise NodesRejected("the task is not held by this worker any more")
-        return {"nodes": [[node.id, node.node_id] for node in nodes]}
+        return {
+            "nodes": [[node.id, node.node_id] for node in rows.nodes],
+            "groups": [[group.id, group.name] for group in rows.groups],
+        }
 
     async def _until_accepted(self, task: TaskMessage, token: int, number: int, part: GraphPart) -> None:
         """Wait for the decision of the owner; raise `NodesRejected` if it rejects the nodes."""

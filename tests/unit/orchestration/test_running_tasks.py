@@ -77,6 +77,20 @@ async def add_now() -> str:
     return "done"
 
 
+async def add_groups_now() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    member = create_task(note, {"value": "member"}, name="member")
+    inner = Group("inner", [member])
+    outer = Group("outer", groups=[inner])
+    await context.apply(outer, at_once=True)
+    SEEN.append(("ids", outer.id, inner.id, inner.parent_group_id, member.id, member.group_id))
+    _fail_sometimes()
+    after = create_task(note, {"value": "after"}, name="after")
+    outer >> after
+    await context.apply(after)
+
+
 async def add_by_name() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
@@ -254,6 +268,17 @@ async def test_a_task_that_is_added_at_once_is_added_once_although_its_attempt_i
     ids = {seen[1] for seen in SEEN if isinstance(seen, tuple)}
     assert len(ids) == 1, "every attempt gets the same id"
     assert (await get_task(ids.pop())).result == "now"
+
+
+@in_memory
+async def test_groups_that_are_added_at_once_have_the_stored_ids_although_the_attempt_is_retried():
+    FAILURES[0] = 2
+    assert (await run(add_groups_now)).status == "COMPLETED"
+    outer, inner, parent, member, group = {seen[1:] for seen in SEEN if isinstance(seen, tuple)}.pop()
+    assert len({seen for seen in SEEN if isinstance(seen, tuple)}) == 1, "every attempt gets the same ids"
+    assert (parent, group) == (outer, inner)
+    assert (await get_task(member)).group_id == inner
+    assert SEEN[-1] == "after", "the group that it waits for is part of the job"
 
 
 @in_memory

@@ -235,14 +235,19 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
     error: Any = answer.get("error")
     if error is not None:
         raise NodesRejected(str(error))
-    stored: Any = answer["nodes"]
-    names: dict[int, str] = {group.id: group.name for group in collected.part.groups}
+    nodes: Any = answer["nodes"]
+    groups: Any = answer["groups"]
+    group_ids = {str(name): int(number) for number, name in groups}
+    stored = [(group.id, group_ids[group.name], group.name) for group in collected.part.groups]
+    stored += [
+        (task.id, int(number), str(name)) for task, (number, name) in zip(collected.part.tasks, nodes, strict=True)
+    ]
+    names: dict[int, str] = {}
     by_id = {item.id: item for item in collected.items}
-    for task, (number, node_id) in zip(collected.part.tasks, stored, strict=True):
+    for item_id, number, name in stored:
         # An earlier attempt made the same call: its ids count.
-        item = by_id[task.id]
-        item.id = int(number)
-        names[item.id] = str(node_id)
+        by_id[item_id].id = number
+        names[number] = name
     collected.mark_applied(job_id, names)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import ADDED_AT_ONCE, BatchDecision, PlacedNode, Reservation, StoredBatch
+from dagmaster.ports.added_nodes import ADDED_AT_ONCE, BatchDecision, BatchRows, PlacedNode, Reservation, StoredBatch
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.task_ids import id_in_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from dagmaster.ports.added_nodes import BatchKey, BatchRows, NodeRecord
+    from dagmaster.ports.added_nodes import BatchKey
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredTask
 
 
@@ -188,8 +188,8 @@ class MemoryTaskNodes:
         is_accepted = batch.accepted_order is not None
         return BatchDecision(is_accepted, batch.rejection) if is_accepted or batch.is_rejected else None
 
-    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
-        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+    async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
+        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
         task = self._database.claimed_task(task_id, token)
         batches = [] if task is None else stored_batches(self._database.jobs[task.job_id], [number])
-        return batches[0].nodes if batches else []
+        return batches[0] if batches else BatchRows()

@@ -13,6 +13,7 @@ from dagmaster.errors import DatabaseUnavailable, NodesRejected, StatementFailed
 from dagmaster.ports.added_nodes import (
     ADDED_AT_ONCE,
     BatchDecision,
+    BatchRows,
     DependencyRecord,
     GroupRecord,
     MemberKind,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     import asyncpg
 
-    from dagmaster.ports.added_nodes import BatchKey, BatchRows
+    from dagmaster.ports.added_nodes import BatchKey
     from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.store.postgres.connection import Connection, Copy
     from dagmaster.store.postgres.connection_pool import ReadOnlyPool
@@ -224,8 +225,8 @@ class PostgresTaskNodes:
         row = await self._journal.row(SQL["batch_decision"], params)
         return None if row is None else BatchDecision(*row)
 
-    async def batch_nodes(self, task_id: str, token: int, number: int) -> Sequence[NodeRecord]:
-        """Return the nodes of a batch that was written by an earlier attempt, in order."""
+    async def batch_rows(self, task_id: str, token: int, number: int) -> BatchRows:
+        """Return the rows of a batch that was written by this or an earlier attempt; none if the task is not held."""
         row = await self._journal.row(SQL["job_of_task"], {"task_id": int(task_id), "token": token})
         batches = [] if row is None else await load_batches(self._journal, str(row["job_id"]), [number])
-        return batches[0].nodes if batches else []
+        return batches[0] if batches else BatchRows()
