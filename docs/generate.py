@@ -225,7 +225,7 @@ PYTHON_METHODS = {
     "mock_handler": ("__init__",),
     "Future": ("default", "after"),
     "TaskFunction": ("map", "expand", "partial", "with_options", "submit"),
-    "Workflow": ("run", "run_async", "to_yaml", "with_options", "compile"),
+    "Workflow": ("from_tasks", "run", "run_async", "to_yaml", "with_options", "compile"),
 }
 
 

@@ -13,11 +13,12 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 import dagmaster
-from dagmaster.authoring.handler_decorator import local_names_of
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster.authoring.handler_decorator import entrypoint_spec, local_names_of
+from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.authoring.python.document_writer import DocumentWriter, PythonDocument
+from dagmaster.authoring.python.graph_export import write_nodes
 from dagmaster.authoring.python.graph_nodes import GraphBuilder, Node, require_builder
-from dagmaster.authoring.python.places import place_of, reject
+from dagmaster.authoring.python.places import calling_place, place_of, reject
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.python.workflow_inputs import read_inputs
 from dagmaster.authoring.suggestions import did_you_mean
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.compiler.compile import Compiled
     from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.authoring.python.futures import Dependency, Future
+    from dagmaster.authoring.python.places import Place
     from dagmaster.authoring.source_document import Document
 
 P = ParamSpec("P")
@@ -53,13 +55,28 @@ class Workflow(Generic[P, R]):
         returns_mapping: bool | None = None,
     ) -> None:
         self.workflow_id = self.__name__ = workflow_id
-        self.tasks: dict[str, TaskFunction[Any, Any, Any]] = {}
+        self.tasks: dict[str, TaskFunction[Any, Any, Any] | HandlerSpec] = {}
         self.children: dict[str, Workflow[Any, Any]] = {}
         self._build = build
         self._is_building = False
         self.options: Mapping[str, Any] = {}
         # Whether the result is a mapping of outputs, or one value; None: no result.
         self.returns_mapping = returns_mapping
+
+    @classmethod
+    def from_tasks(cls, workflow_id: str, items: Any, *, version: int = 1, description: str = "") -> Workflow[[], Any]:
+        """Return a workflow of tasks and groups that code has connected: to export it, to publish it, to run it.
+
+        It has the nodes of `create_job(workflow_id, items)`. What the items wait for, and the groups that they are in,
+        belong to them. A function that is named by text is run if its module is imported.
+        """
+        frame = sys._getframe(1)  # noqa: SLF001 - the module that the workflow belongs to
+        head = {"workflow_id": workflow_id, "version": version if version != 1 else None, "description": description}
+        kept = {key: value for key, value in head.items() if value not in (None, "")}
+        place = calling_place()
+        made = cls(workflow_id, lambda target: _write_items(target, kept, items, place), returns_mapping=True)
+        made.__module__ = frame.f_globals["__name__"]
+        return made  # type: ignore[return-value]
 
     @functools.cached_property
     def document(self) -> Document:
@@ -273,6 +290,16 @@ def _trace(
     target.tasks = {key: task for key, task in builder.tasks.items() if isinstance(task, TaskFunction)}
     target.children = builder.children
     return PythonDocument(data, place, writer.places())
+
+
+def _write_items(target: Workflow[Any, Any], head: dict[str, Any], items: Any, place: Place) -> PythonDocument:
+    """Write tasks and groups as a document."""
+    nodes, functions = write_nodes(items)
+    target.tasks = {
+        name: function if isinstance(function, TaskFunction) else entrypoint_spec(function, name)
+        for name, function in functions.items()
+    }
+    return PythonDocument({**head, "nodes": nodes}, place, {})
 
 
 def _description(function: Callable[..., Any]) -> str:
