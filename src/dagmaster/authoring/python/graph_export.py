@@ -16,7 +16,7 @@ from dagmaster.engine.topology import topological_order
 from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 
@@ -79,12 +79,22 @@ def _place(sources: Any, group: int | None, names: Mapping[int, str]) -> dict[st
 def _write_task(task: TaskPart, names: Mapping[int, str]) -> dict[str, Any]:
     node = {key: value for key, value in task.definition.items() if (key, value) != ("queue", _NO_QUEUE)}
     params: Any = json.loads(task.params or "{}")
+    key = next((key for key in _keys_in(params) if "{{" in key), None)
+    if key is not None:
+        raise NodesRejected(f"{names[task.id]} has the key {key!r} in its kwargs: in a workflow file no key has {{{{")
     # Text is a value: its braces are escaped before the expressions are written.
     written = DocumentWriter(()).value(params, f"params of {names[task.id]!r}")
     for path, source, *within in task.references:
         inner = "".join(f".{key}" for keys in within for key in keys)
         written = fill_place(written, path, f"{{{{ nodes.{names[source]}.output{inner} }}}}")
     return {**node, "params": written} if written else node
+
+
+def _keys_in(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _keys_in(inner)
 
 
 def _collected(task: TaskPart, previous: list[int], names: Mapping[int, str]) -> list[int]:
