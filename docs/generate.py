@@ -195,6 +195,8 @@ PYTHON_NAMES = (
         "approval",
         "wait",
         "child_workflow",
+        "start",
+        "end",
     ),
     *(
         "any_of",

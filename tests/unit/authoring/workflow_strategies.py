@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from keyword import iskeyword
 from typing import Any
 
 from hypothesis import strategies as st
@@ -39,6 +40,22 @@ INPUTS = st.one_of(
     st.just({"type": "array", "items": {"type": "string"}, "default": ["a"]}),
     st.just({"type": "object", "properties": {"n": {"type": "integer"}}}),
     st.just({"enum": ["a", "b"], "default": "b", "pattern": "^[ab]$"}),
+    st.fixed_dictionaries(
+        {"constraints": st.just({"minLength": 1, "maxLength": 40, "format": "uuid"})},
+        optional={"required": st.booleans(), "description": TEXT},
+    ),
+    st.sampled_from(
+        [
+            {"type": "number", "constraints": {"exclusiveMinimum": 0, "multipleOf": 0.5}},
+            {"type": "array", "constraints": {"minItems": 1, "uniqueItems": True, "contains": {"type": "integer"}}},
+            {
+                "type": "object",
+                "properties": {"n": {"type": "integer"}, "title": {"type": "string"}},
+                "constraints": {"required": ["n"], "additionalProperties": False},
+                "required": True,
+            },
+        ]
+    ),
     st.sampled_from(
         [
             {"type": "uri", "default": "file:///x"},
@@ -64,7 +81,10 @@ class Maker:
 
     def workflow(self) -> dict[str, Any]:
         draw = self.draw
-        self.inputs = draw(st.dictionaries(NAMES, INPUTS, max_size=3))
+        self.inputs = draw(st.dictionaries(NAMES.filter(lambda name: not iskeyword(name)), INPUTS, max_size=3))
+        if draw(st.booleans()):
+            self.nodes["start"] = {"type": "start"} | self.some(description=TEXT)
+            self.leaves.append("start")
         for number in range(draw(st.integers(1, 7))):
             self.add(f"n{number}")
         result = draw(
@@ -91,7 +111,8 @@ class Maker:
         kinds = ["task", "task", "conditional", "fan_out", "workflow", "approval", "wait", "end", "group", "group"]
         before = list(self.nodes)
         node: dict[str, Any] = {}
-        if before and self.draw(st.integers(0, 4)):
+        # Everything comes after a start.
+        if before and ("start" in before or self.draw(st.integers(0, 4))):
             kinds.append("fan_in")
             if self.draw(st.booleans()):
                 node["depends_on"] = self.gate(0)
@@ -199,7 +220,7 @@ class Maker:
         for number, branch in enumerate(branches):
             if self.draw(st.booleans()):
                 branch["name"] = f"b{number}"
-                self.leaves.append(f"n{len(self.nodes)}.b{number}")
+                self.leaves.append(f"n{len(self.nodes) - ('start' in self.nodes)}.b{number}")
         return {"condition_field": self.value(before), "branches": branches}
 
     def fan_out(self, before: list[str], nesting: int) -> dict[str, Any]:

@@ -33,6 +33,23 @@ _ONE_NODE: Final = "return the call of one task, one workflow or one fan-out; se
 _ROOTS: Final = PARAMS | {"item", "index", "outer"}
 
 
+def start(*, name: str | None = None, description: str | None = None) -> Future[dict[str, Any]]:
+    """Make the entry of a workflow, which everything else comes after. A workflow without one needs none."""
+    keys = _written({}, description=description)
+    return require_builder("a start").add("start", "start", keys, name=name).result()
+
+
+def end(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    depends_on: Dependency | list[Dependency] | None = None,
+) -> Future[dict[str, Any]]:
+    """Make an exit of a workflow: if its function returns nothing, the result is that of the nodes before the exits."""
+    keys = _written({}, description=description)
+    return require_builder("an end").add("end", "end", keys, name=name, depends_on=depends_on).result()
+
+
 def conditional(
     value: Any,
     branches: Mapping[str, str],

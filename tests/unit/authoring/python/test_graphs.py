@@ -16,12 +16,14 @@ from dagmaster import (
     child_workflow,
     compile_text,
     conditional,
+    end,
     expression,
     fan_in,
     fan_out,
     group,
     handler_task,
     join,
+    start,
     wait,
     workflow,
 )
@@ -331,19 +333,24 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
             .expand(b=[1, 2])
         )
         fan_in(items, aggregation="concat", name="fan_in", description="d")
+        end(name="end", description="d", depends_on=items)
         child_workflow("other", {"x": 1}, version=2, name="workflow", description="d", depends_on=items)
 
+    @workflow
+    def begun():
+        echo.with_options(depends_on=join(start(name="start", description="d")))(0)
+
+    begun.compile()
     graph = flow.compile(allow_missing_handlers=True).graph
     assert compile_text(
         flow.to_yaml(), handlers=flow.handlers("default"), allow_missing_handlers=True
     ).graph.content_hash == (graph.content_hash)
     written: dict[str, set[str]] = {}
-    for node in flow.document.data["nodes"].values():
+    for node in (*flow.document.data["nodes"].values(), *begun.document.data["nodes"].values()):
         written.setdefault(node.get("type", "task"), {"type"}).update(node)
-    # `next` is written by `join`; a pool is not implemented; start and end are implied.
+    # `next` is written by `join`; a pool is not implemented.
     for kind, model in NODE_MODELS.items():
-        if kind not in ("start", "end"):
-            assert set(model.model_fields) - {"next", "pool", "depends_on"} <= written[kind], kind
+        assert set(model.model_fields) - {"next", "pool", "depends_on"} <= written[kind], kind
     assert {"version", "name", "description", "on_failure", "deadline_seconds", "tags"} <= set(flow.document.data)
 
 

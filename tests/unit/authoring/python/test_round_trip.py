@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import json
 from contextlib import nullcontext
 from dataclasses import replace
+from datetime import date, datetime
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, WithJsonSchema
 
 from dagmaster import (
     Registry,
@@ -21,6 +25,7 @@ from dagmaster import (
     compile_file,
     compile_text,
     conditional,
+    end,
     expression,
     fan_in,
     fan_out,
@@ -28,10 +33,12 @@ from dagmaster import (
     handler_task,
     join,
     load_workflow,
+    start,
     wait,
     workflow,
 )
 from dagmaster.authoring.compiler.compile import compile_document
+from dagmaster.authoring.input_schema import input_schema
 from dagmaster.authoring.source_document import document_from_data, read_document
 from dagmaster.authoring.yaml.writer import write_yaml
 from dagmaster.engine.graph import Gate, GateKind, Graph, Leaf
@@ -48,6 +55,11 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )
+
+
+_PLAIN: list[Any] = [str, int, float, bool, list[str], date, datetime, Literal["a", "b"]]
+TYPES: dict[str, Any] = {json.dumps(TypeAdapter(kind).json_schema(), sort_keys=True): kind for kind in _PLAIN}
+"""The types of Python that are inputs as they stand, by their JSON Schema. Others are written as a schema."""
 
 
 @given(st.dictionaries(TEXTS.filter(bool), VALUES, min_size=1, max_size=4))
@@ -68,7 +80,6 @@ def test_a_random_workflow_is_the_same_graph_after_it_was_written_as_yaml(tmp_pa
 @given(workflows())
 @pytest.mark.slow
 def test_a_random_workflow_can_be_written_in_python_and_is_the_same_graph(data):
-    data = normal(data)
     graph = compile_document(document_from_data(data)).graph
     written = in_python(data)
     assert facts(written.compile(NO_HANDLERS, allow_missing_handlers=True).graph) == facts(graph)
@@ -82,11 +93,9 @@ def test_every_shipped_workflow_is_the_same_graph_as_yaml_and_in_python(file):
     loaded = load_workflow(file)
     assert loaded.compile(**options).graph.content_hash == graph.content_hash
     assert compile_text(loaded.to_yaml(), **options).graph.content_hash == graph.content_hash
-    data = normal(loaded.document.data)
-    same = compile_document(document_from_data(data), **options).graph
-    written = in_python(data)
-    assert facts(written.compile(**options).graph) == facts(same)
-    assert facts(compile_text(written.to_yaml(), **options).graph) == facts(same)
+    written = in_python(loaded.document.data)
+    assert facts(written.compile(**options).graph) == facts(graph)
+    assert facts(compile_text(written.to_yaml(), **options).graph) == facts(graph)
 
 
 def test_the_shipped_workflows_are_there():
@@ -96,40 +105,27 @@ def test_the_shipped_workflows_are_there():
 # ── The same workflow, written by calls ──
 
 
-def normal(data: dict[str, Any]) -> dict[str, Any]:
-    """Return a document with what Python has no other word for.
-
-    Branches have names, groups are declared, and a start or an end is a pause.
-    """
-    data = copy.deepcopy(data)
-    nodes: dict[str, Any] = {}
-    for name, node in data["nodes"].items():
-        around = node.get("group")
-        if around is not None and around not in data["nodes"]:
-            nodes.setdefault(around, {"type": "group"})
-        nodes[name] = node
-    data["nodes"] = nodes
-    for node in nodes.values():
-        if node.get("type") in ("start", "end"):
-            node |= {"type": "wait", "seconds": 0}
-        for number, branch in enumerate(node.get("branches", ())):
-            branch.setdefault("name", f"b{number}")
-    return data
-
-
 def in_python(data: dict[str, Any]) -> Any:
     """Write a document by calls of the Python functions, in the order of its nodes."""
     keys = ("name", "version", "description", "on_failure", "deadline_seconds", "tags")
 
-    @workflow(workflow_id=data.get("workflow_id") or data["name"], **{key: data[key] for key in keys if key in data})
-    def body():
-        Calls(data["nodes"]).make()
+    def body(**_inputs: Any) -> Any:
+        Calls(copy.deepcopy(data["nodes"])).make()
         return as_value(data["outputs"]) if "outputs" in data else None
 
-    if "inputs" in data:
-        # Inputs are parameters of a function: they have tests of their own.
-        body.document.data["inputs"] = data["inputs"]
-    return body
+    parameters = [parameter_of(name, definition) for name, definition in data.get("inputs", {}).items()]
+    body.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    body.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    head = {key: data[key] for key in keys if key in data}
+    return workflow(workflow_id=data.get("workflow_id") or data["name"], **head)(body)
+
+
+def parameter_of(name: str, definition: dict[str, Any]) -> Parameter:
+    """Return the parameter of a function that is this input: its type has the schema, and it may have a default."""
+    schema = {key: value for key, value in input_schema(definition).items() if key != "default"}
+    default = definition.get("default", Parameter.empty if definition.get("required") else None)
+    annotation = TYPES.get(json.dumps(schema, sort_keys=True)) or Annotated[Any, WithJsonSchema(schema)]
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 def as_value(value: Any) -> Any:
@@ -151,7 +147,9 @@ class Calls:
         for name, node in nodes.items():
             for target in listed(node.get("next")):
                 self.edges.setdefault(target, []).append(name)
-            for branch in node.get("branches", ()):
+            for number, branch in enumerate(node.get("branches", ()), 1):
+                # The names that branches without one have.
+                branch.setdefault("name", "default" if branch.get("default") else f"branch_{number}")
                 for target in listed(branch.get("next")):
                     self.edges.setdefault(target, []).append(f"{name}.{branch['name']}")
 
@@ -159,7 +157,10 @@ class Calls:
         for name, node in self.nodes.items():
             rest = {key: value for key, value in node.items() if key not in ("type", "next", "depends_on", "group")}
             options = {"name": name, "depends_on": self.dependency(name, node)}
-            with self.made[node["group"]] if "group" in node else nullcontext():
+            around = node.get("group")
+            if around is not None and around not in self.made:
+                self.made[around] = group(around)
+            with self.made[around] if around is not None else nullcontext():
                 self.made[name] = self.call(node.get("type", "task"), rest, options)
 
     def call(self, kind: str, node: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -181,7 +182,9 @@ class Calls:
         if kind == "fan_in":
             depends_on = options.pop("depends_on")
             return fan_in(*listed(depends_on), **node, **options)
-        make: Any = {"approval": approval, "group": group, "wait": wait}[kind]
+        if kind == "start":
+            options.pop("depends_on")
+        make: Any = {"approval": approval, "end": end, "group": group, "start": start, "wait": wait}[kind]
         return make(**{key: as_value(value) for key, value in node.items()}, **options)
 
     def dependency(self, name: str, node: dict[str, Any]) -> Any:
@@ -216,13 +219,19 @@ def facts(graph: Graph) -> Any:
         graph.version,
         graph.name,
         graph.description,
-        graph.inputs,
+        {name: input_fact(definition) for name, definition in graph.inputs.items()},
+        set(graph.result_nodes),
         graph.on_failure,
         graph.deadline_seconds,
         graph.tags,
         None if graph.outputs is None else graph.outputs.source,
         {name: (replace(spec, requires=None, next=()), requires(spec.requires)) for name, spec in graph.specs.items()},
     )
+
+
+def input_fact(definition: Any) -> Any:
+    """Return what an input means: one with a default need not be required."""
+    return {key: value for key, value in definition.items() if key != "required" or "default" not in definition}
 
 
 def requires(gate: Gate | Leaf | None) -> Any:
