@@ -1,4 +1,4 @@
-"""Graphs of Python code: contexts that store them, jobs, management. The objects are in `authoring/python`.
+"""Graphs of Python code: contexts that store them, jobs, management. Tasks and groups are in `authoring/python`.
 
 Its public names are those of `dagmaster`, and are imported when they are first used.
 """
@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import dagmaster
 
 if TYPE_CHECKING:
+    from dagmaster.authoring.python.graph_items import Dependency, Group, Task, create_task
+    from dagmaster.authoring.python.running_task import create_result_collector
+    from dagmaster.engine.status import JobStatus
     from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
     from dagmaster.orchestration.job import Job
     from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
@@ -36,9 +39,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Context",
+    "Dependency",
+    "Group",
     "Health",
     "Job",
+    "JobStatus",
     "OrchContext",
+    "Task",
     "TaskInfo",
     "TaskStatus",
     "WorkerInfo",
@@ -46,6 +53,8 @@ __all__ = [
     "add_task_to_job",
     "cancel_job",
     "create_job",
+    "create_result_collector",
+    "create_task",
     "deregister_worker",
     "get_current_context",
     "get_job",

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.views.results import ActivateResult, PublishOutcome, PublishResult
 from dagmaster.application.workflow_lookup import find_version, load_versions
+from dagmaster.authoring.compiler.node_specs import retry_definition
+from dagmaster.engine.retry import RetryPolicy
 from dagmaster.errors import Problem, WorkflowInvalid, WorkflowVersionConflict
 from dagmaster.ports.job_records import StoredWorkflow
 from dagmaster.redaction import REDACTED
@@ -50,6 +52,8 @@ async def publish_workflows(
     for source in sources:
         versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
         outcome = _outcome(source.graph, versions, replace=replace)
+        if outcome is None and await _differs_in_defaults_alone(app, source.graph, versions):
+            outcome = PublishOutcome.UNCHANGED
         if outcome is None:
             conflicts.append(_conflict(source, versions))
             continue
@@ -119,6 +123,22 @@ def _outcome(graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bo
     if published.content_hash == graph.content_hash:
         return PublishOutcome.UNCHANGED
     return PublishOutcome.REPLACED if replace else None
+
+
+async def _differs_in_defaults_alone(app: Application, graph: Graph, versions: Mapping[int, VersionRecord]) -> bool:
+    """Return whether the published definition is the same file, compiled by a version that wrote the default retry."""
+    published = await app.read.definition(versions[graph.version].content_hash)
+    return published is not None and _with_default_retry(published) == _with_default_retry(graph.definition)
+
+
+def _with_default_retry(definition: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = {node_id: _fill_retry(node) for node_id, node in definition["nodes"].items()}
+    return {**definition, "nodes": nodes}
+
+
+def _fill_retry(node: Mapping[str, Any]) -> dict[str, Any]:
+    task = {"task": _fill_retry(node["task"])} if "task" in node else {}
+    return {**({"retry": retry_definition(RetryPolicy())} if "handler" in node else {}), **node, **task}
 
 
 def _conflict(source: WorkflowSource, versions: Mapping[int, VersionRecord]) -> str:

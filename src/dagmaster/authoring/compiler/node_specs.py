@@ -133,7 +133,7 @@ class NodeSpecBuilder:
             return None
         definition["queue"] = queue
         if model.retry is not None or (handler is not None and handler.retry is not None):
-            definition["retry"] = _retry_definition(retry)
+            definition["retry"] = retry_definition(retry)
         if timeout is not None:
             definition["timeout_seconds"] = float(timeout)
         return TaskSpec(
@@ -361,7 +361,8 @@ def _definition(model: schema.AnyNodeModel) -> JsonObject:
     return {"type": model.type, **model.model_dump(exclude_defaults=True)}
 
 
-def _retry_definition(retry: RetryPolicy) -> JsonValue:
+def retry_definition(retry: RetryPolicy) -> JsonValue:
+    """Return a retry policy as a definition has it."""
     return {
         "max_attempts": retry.max_attempts,
         "backoff": retry.backoff.value,

@@ -63,6 +63,27 @@ def test_a_published_version_does_not_change_and_one_conflict_publishes_nothing(
     asyncio.run(work())
 
 
+def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_unchanged():
+    async def work() -> None:
+        app = memory_application()
+        task = "handler: h, queue: q"
+        text = (
+            "{{workflow_id: flow, version: 1, nodes: {{a: {{{0}}}, f: {{type: fan_out, source: [1], task: {{{0}}}}}}}}}"
+        )
+        retry = "retry: {max_attempts: 3}"
+        earlier, now, other = (
+            WorkflowSource(compile_text(text.format(one)).graph)
+            for one in (f"{task}, {retry}", task, f"{task}, retry: none")
+        )
+        await publish_workflows(app, [earlier])
+        assert outcomes(await publish_workflows(app, [now])) == [("flow", 1, "unchanged", True)]
+        assert await versions(app) == {1: (now.graph.content_hash, True)}, "the operator's setting counts from now on"
+        with pytest.raises(WorkflowVersionConflict):
+            await publish_workflows(app, [other])
+
+    asyncio.run(work())
+
+
 def test_a_version_is_replaced_when_that_is_asked_for():
     async def work() -> None:
         app = memory_application()
