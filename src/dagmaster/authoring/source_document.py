@@ -138,7 +138,7 @@ def document_from_data(data: Any, file: str = "<definition>") -> Document:
     while left and len(problems) < MAX_PROBLEMS:
         value, path = left.pop()
         seen += 1
-        wrong = _json_problem(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
+        wrong = json_problem(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
         if wrong:
             problems.append(Problem(message=wrong, file=file, path=format_path(path)))
         elif type(value) is dict:
@@ -198,7 +198,7 @@ def _decode(content: bytes, file: str) -> str:
         raise WorkflowInvalid([problem]) from error
 
 
-def _json_problem(value: Any, path: Path) -> str:
+def json_problem(value: Any, path: Path) -> str:
     """Return why a value is not allowed in a document, or an empty text. Containers are checked item by item."""
     kind = type(value)
     if kind is dict or kind is list:

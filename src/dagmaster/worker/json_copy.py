@@ -1,7 +1,7 @@
 """Copy a value as plain JSON before it is stored or sent.
 
-A copy, because a handler may keep changing what it returned or received. A value that is not JSON is an error with its
-path.
+A copy, because a handler may keep changing what it returned or received. What has one obvious form in JSON gets it;
+any other value that is not JSON is an error with its path.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
 from dagmaster.authoring.source_map import format_path, truncate
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, MAX_JSON_DEPTH
 from dagmaster.engine.json_size import MAX_OUTPUT_BYTES
@@ -94,7 +95,7 @@ class _Copier:
                 small = item.__class__ is int and -_SMALL <= item < _SMALL
                 copied[name] = item if small else self.copy(item, depth + 1)
         except _NotJsonError as wrong:
-            wrong.path.append(str(key))
+            wrong.path.append(key if isinstance(key, str) else short_repr(key))
             raise
         return copied
 
@@ -132,7 +133,7 @@ class _Copier:
         return value
 
     def _convert_subclass(self, value: Any, depth: int) -> Any:
-        """Convert subclasses of JSON types (enums, OrderedDict, numpy's float64) and tuples to plain JSON."""
+        """Convert tuples, subclasses of JSON types (OrderedDict, numpy's float64), dates, models … to plain JSON."""
         if isinstance(value, str):
             return self._text(str.__str__(value))
         if isinstance(value, int):
@@ -143,7 +144,11 @@ class _Copier:
             return self._object(value, depth)
         if isinstance(value, list | tuple):
             return self._array(list(value), depth)
-        raise _NotJsonError(f"is of type {type(value).__name__}, which JSON does not have")
+        try:
+            form = json_form(value)
+        except NoJsonForm as reason:
+            raise _NotJsonError(str(reason)) from None
+        return self.copy(form, depth)
 
     def _count(self, values: int, depth: int) -> None:
         if depth > MAX_JSON_DEPTH:

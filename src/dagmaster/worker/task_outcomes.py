@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from dagmaster.authoring import handler_decorator
 from dagmaster.authoring.source_map import format_path, truncate
@@ -56,19 +55,17 @@ def outcome_of(value: Any, spec: HandlerSpec) -> Outcome:
         if not value.success:
             return failed("error", value.error_message or "the handler reported a failure")
         if value.metrics:
-            metrics = json_copy(value.metrics, kind="invalid_output", subject="the metrics")
+            metrics = json_copy(value.metrics, kind="invalid_output", subject=f"the metrics of {spec.name}")
         value = value.output
     if value is None and not spec.returns_json:
         value = {}
     if spec.output_model is not None:
-        value = _validated_output(value, spec.output_model)
-    elif spec.returns_json:
-        value = _to_json(value)
+        value = _validated_output(value, spec)
     elif isinstance(value, BaseModel):
         value = _dump_model(value)
-    if not isinstance(value, dict) and not spec.returns_json:
-        raise PermanentError(_describe_bad_output(value), kind="invalid_output", path="")
-    return Succeeded(json_copy(value, kind="invalid_output", subject="the output"), metrics)
+    if inspect.iscoroutine(value) or not (spec.returns_json or isinstance(value, dict)):
+        raise PermanentError(_describe_bad_output(value, spec.name), kind="invalid_output", path="")
+    return Succeeded(json_copy(value, kind="invalid_output", subject=f"the output of {spec.name}"), metrics)
 
 
 def handle_yielded(item: Any, context: HandlerContext, spec: HandlerSpec) -> Any:
@@ -179,8 +176,10 @@ def failed(kind: str, message: str, *, permanent: bool = False, **details: Any) 
     return Failed({"kind": kind, "message": _short(message, MAX_MESSAGE), **details}, permanent)
 
 
-def _validated_output(value: Any, model: type[BaseModel]) -> Any:
+def _validated_output(value: Any, spec: HandlerSpec) -> Any:
     """Return the value, checked against the model of the return annotation."""
+    model = spec.output_model
+    assert model is not None  # noqa: S101 - for mypy; the caller looked
     if not isinstance(value, model):
         if isinstance(value, BaseModel):
             value = value.model_dump()
@@ -193,20 +192,9 @@ def _validated_output(value: Any, model: type[BaseModel]) -> Any:
             )
             path = format_path(errors[0]["loc"])
             raise PermanentError(
-                f"the output is not a {model.__name__}: {listed}", kind="invalid_output", path=path
+                f"the output of {spec.name} is not a {model.__name__}: {listed}", kind="invalid_output", path=path
             ) from None
     return _dump_model(value)
-
-
-def _to_json(value: Any) -> Any:
-    """Return the result of a task with models, dates, enums … as JSON."""
-    if inspect.iscoroutine(value):
-        raise PermanentError(_describe_bad_output(value), kind="invalid_output", path="")
-    try:
-        return to_jsonable_python(value)
-    except PydanticSerializationError as error:
-        message = f"the result, of type {type(value).__name__}, is not JSON: {error}"
-        raise PermanentError(message, kind="invalid_output", path="") from None
 
 
 def _dump_model(value: BaseModel) -> Any:
@@ -214,11 +202,11 @@ def _dump_model(value: BaseModel) -> Any:
     return value.__pydantic_serializer__.to_python(value, mode="json", by_alias=True, warnings=False)
 
 
-def _describe_bad_output(value: Any) -> str:
+def _describe_bad_output(value: Any, name: str) -> str:
     if inspect.iscoroutine(value):
         value.close()
-        return "the handler returned a coroutine: it, or the decorator around it, has to be an `async def`"
-    return f"the handler returned a value of type {type(value).__name__}: an output is a dict, or a HandlerResult"
+        return f"{name} returned a coroutine: it, or the decorator around it, has to be an `async def`"
+    return f"{name} returned a value of type {type(value).__name__}: an output is a dict, or a HandlerResult"
 
 
 def _permanent(error: PermanentError, about: str | None) -> Failed:

@@ -85,7 +85,7 @@ def test_another_model_is_checked_against_the_promised_one():
 def test_a_broken_promise_is_refused_with_its_place(value):
     error = refused(value, TYPED)
     assert error.details == {"path": "areaKm2"}
-    assert "the output is not a Area: `areaKm2`" in str(error)
+    assert "the output of typed is not a Area: `areaKm2`" in str(error)
     assert "s3cret" not in str(error)
 
 

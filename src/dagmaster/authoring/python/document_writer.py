@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
-
-from dagmaster.authoring.python.futures import Future, Gate, Scope, escape, futures_in, origin_of, write_template
+from dagmaster.authoring.json_forms import NoJsonForm, json_form
+from dagmaster.authoring.python.futures import (
+    MAX_DEPTH,
+    Future,
+    Gate,
+    Scope,
+    escape,
+    futures_in,
+    origin_of,
+    write_template,
+)
 from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
 from dagmaster.authoring.python.places import Place, reject
-from dagmaster.authoring.source_document import Document
-from dagmaster.authoring.source_map import Source
+from dagmaster.authoring.source_document import Document, json_problem
+from dagmaster.authoring.source_map import Source, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
 
     from dagmaster.authoring.python.futures import Requirement
     from dagmaster.authoring.source_map import Path
@@ -89,23 +98,24 @@ class DocumentWriter:
 
     def value(self, value: Any, subject: str, *, nesting: int = 0, place: Place | None = None) -> Any:
         """Write a value: futures as expressions, text as it is, everything else as JSON."""
+        return self._value(value, subject, Scope(self.ids, nesting, place), 0)
+
+    def _value(self, value: Any, subject: str, scope: Scope, depth: int) -> Any:
         if isinstance(value, Future):
-            return write_template(value, Scope(self.ids, nesting, place))
-        if isinstance(value, str):
-            return escape(str.__str__(value))
-        if value is None or type(value) in (bool, int, float):
-            return value
+            return write_template(value, scope)
+        if value is None or isinstance(value, str) or type(value) in (bool, int, float):
+            return _scalar(value, subject, scope.place)
+        if depth > MAX_DEPTH:
+            message = f"{truncate(subject)} is nested more than {MAX_DEPTH} deep, or contains itself"
+            raise reject(message, place=scope.place)
         if isinstance(value, list | tuple):
-            return [
-                self.value(item, f"{subject}[{index}]", nesting=nesting, place=place)
-                for index, item in enumerate(value)
-            ]
-        if isinstance(value, dict):
+            return [self._value(item, f"{subject}[{index}]", scope, depth + 1) for index, item in enumerate(value)]
+        if isinstance(value, Mapping):
             return {
-                _key(key, subject, place): self.value(item, f"{subject}.{key}", nesting=nesting, place=place)
+                _key(key, subject, scope.place): self._value(item, f"{subject}.{key}", scope, depth + 1)
                 for key, item in value.items()
             }
-        return self.value(_to_json(value, subject, place), subject, nesting=nesting, place=place)
+        return self._value(_to_json(value, subject, scope.place), subject, scope, depth)
 
     def _node(self, node: Node) -> dict[str, Any]:
         written: dict[str, Any] = {} if node.kind == "task" else {"type": node.kind}
@@ -325,11 +335,17 @@ def _key(key: Any, subject: str, place: Place | None) -> str:
     return key
 
 
+def _scalar(value: Any, subject: str, place: Place | None) -> Any:
+    plain = str.__str__(value) if isinstance(value, str) else value
+    problem = json_problem(plain, ())
+    if problem:
+        raise reject(f"{subject}: {problem}", place=place)
+    return escape(plain) if isinstance(plain, str) else plain
+
+
 def _to_json(value: Any, subject: str, place: Place | None) -> Any:
     """Convert a model, a date, an enum … as the params of tasks read them."""
-    if not isinstance(value, bytes | bytearray):
-        try:
-            return to_jsonable_python(value)
-        except PydanticSerializationError:
-            pass
-    raise reject(f"{subject} is of type {type(value).__name__}, which JSON does not have", place=place)
+    try:
+        return json_form(value)
+    except NoJsonForm as reason:
+        raise reject(f"{subject} {reason}", place=place) from None

@@ -9,13 +9,14 @@ comparison) is an error at that line.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from dagmaster.authoring.python.places import reject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import Self
 
     from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
@@ -34,7 +35,10 @@ _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATH: Final = re.compile(r"[\w.\[\]]+")
 _CONTROL: Final = re.compile(r"[\\'\x00-\x1f\x7f]")
 _OPENING: Final = re.compile(r"\{[{%#]")
+_SCALARS: Final = (str, int, float, type(None))
 NOTHING: Final[Any] = object()
+MAX_DEPTH: Final = 100
+"""How deep lists and mappings in an argument may be nested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,16 +275,27 @@ def origin_of(future: Future[Any]) -> Origin:
 
 
 def futures_in(value: Any) -> Iterator[Future[Any]]:
-    """Yield the futures inside a value: in lists, tuples and dicts at any depth, and in defaults of futures."""
-    if isinstance(value, Future):
-        yield value
-        yield from futures_in(value._default)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from futures_in(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from futures_in(item)
+    """Yield the futures inside a value: in lists, dicts and dataclasses at any depth, and in defaults of futures."""
+    # No recursion: a value may be nested deeper than Python's stack, or contain itself.
+    pending, seen = [value], set[int]()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, Future):
+            yield one
+            pending.append(one._default)
+        elif isinstance(one, _SCALARS) or id(one) in seen:
+            continue
+        else:
+            seen.add(id(one))
+            pending += reversed(_items_of(one))
+
+
+def _items_of(value: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return [getattr(value, one.name) for one in fields(value)] if is_dataclass(type(value)) else []
 
 
 def escape(text: str) -> str:
@@ -295,7 +310,7 @@ def _ordered_in(value: Any) -> list[Ordered]:
     return ordered
 
 
-def literal(value: Any, scope: Scope) -> str:
+def literal(value: Any, scope: Scope, depth: int = 0) -> str:
     """Write a value in the expression language."""
     if isinstance(value, Future):
         return write_text(value, scope)
@@ -305,10 +320,13 @@ def literal(value: Any, scope: Scope) -> str:
         return repr(value)
     if isinstance(value, str):
         return "'" + _CONTROL.sub(lambda sign: f"\\x{ord(sign[0]):02x}", value) + "'"
+    if depth > MAX_DEPTH:
+        raise reject(f"a default is nested more than {MAX_DEPTH} deep, or contains itself", place=scope.place)
     if isinstance(value, list | tuple):
-        return f"[{', '.join(literal(item, scope) for item in value)}]"
+        return f"[{', '.join(literal(item, scope, depth + 1) for item in value)}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{literal(key, scope)}: {literal(item, scope)}' for key, item in value.items())}}}"
+        pairs = (f"{literal(key, scope)}: {literal(item, scope, depth + 1)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
     raise reject(f"a default is a JSON value, not a value of type {type(value).__name__}", place=scope.place)
 
 

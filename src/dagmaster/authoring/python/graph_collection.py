@@ -5,6 +5,7 @@ What is applied brings along what it waits for, the groups that it is in, and th
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from operator import attrgetter
@@ -14,19 +15,18 @@ from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_f
 from dagmaster.authoring.entrypoint_arguments import argument_problem
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
+from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
+from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from dagmaster.json_types import JsonObject
 
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
 _SIMPLE: Final = frozenset({int, bool, type(None)})
-_MAX_DEPTH: Final = 100
 
 
 @dataclass(slots=True)
@@ -300,7 +300,7 @@ def _flat_json(kwargs: dict[Any, Any]) -> str | None:
         "".join(kwargs)
     except (TypeError, ValueError, RecursionError):
         return None
-    is_deep = len(text) >= 2 * _MAX_DEPTH and text.count("[") > _MAX_DEPTH
+    is_deep = len(text) >= 2 * MAX_DEPTH and text.count("[") > MAX_DEPTH
     return None if is_deep or "\\u" in text or text.find("{", 1) > 0 else text
 
 
@@ -314,7 +314,7 @@ class _Kwargs:
 
     def read(self, kwargs: Any) -> Any:
         if not hasattr(kwargs, "keys"):
-            raise NodesRejected(f"task {self.task.label}: kwargs is {kwargs!r:.100}, not a mapping of arguments")
+            raise NodesRejected(f"task {self.task.label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
         return self._mapping(kwargs)
 
     def _value(self, value: Any) -> Any:
@@ -329,19 +329,20 @@ class _Kwargs:
             return value
         if isinstance(value, GraphItem):
             return self._reference(value)
-        if len(self.path) > _MAX_DEPTH:
-            raise self._reject(value, f"is nested more than {_MAX_DEPTH} deep, or contains itself")
+        if len(self.path) > MAX_DEPTH:
+            raise self._reject(value, f"is nested more than {MAX_DEPTH} deep, or contains itself")
         # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` accepts them, too.
         if isinstance(value, list | tuple):
             return [self._at(place, one) for place, one in enumerate(value)]
-        if isinstance(value, dict):
+        if isinstance(value, Mapping):
             return self._mapping(value)
-        if isinstance(value, str | int):
-            # An enum with such values, as JSON has it.
-            return self._text(str.__str__(value)) if isinstance(value, str) else int(value)
-        if isinstance(value, float):
-            return self._value(float(value))
-        raise self._reject(value, f"is not JSON: a {kind.__name__}")
+        return self._value(self._form(value))
+
+    def _form(self, value: Any) -> Any:
+        try:
+            return str.__str__(value) if isinstance(value, str) else json_form(value)
+        except NoJsonForm as reason:
+            raise self._reject(value, str(reason)) from None
 
     def _at(self, key: str | int, value: Any) -> Any:
         self.path.append(key)
@@ -352,7 +353,7 @@ class _Kwargs:
     def _mapping(self, value: Any) -> dict[str, Any]:
         for key in value:
             if not isinstance(key, str):
-                raise self._reject(value, f"has the key {key!r:.50}, and keys of JSON are text")
+                raise self._reject(value, f"has the key {short_repr(key)}, and keys of JSON are text")
             self._text(key)
         return {str.__str__(key): self._at(str.__str__(key), one) for key, one in value.items()}
 
@@ -376,4 +377,4 @@ class _Kwargs:
     def _reject(self, value: Any, reason: str) -> NodesRejected:
         place = "kwargs" + "".join(f"[{key!r}]" for key in self.path)
         task = self.task
-        return NodesRejected(f"task {task.label} ({task.entrypoint}): {place} {reason}: {value!r:.100}")
+        return NodesRejected(f"task {task.label} ({task.entrypoint}): {place} {reason}: {short_repr(value)}")

@@ -131,7 +131,8 @@ class Task(GraphItem):
     and all of them are literals: else none applies. No module is imported for them.
 
     A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency. Any other value
-    is JSON: text is a value and never a template. A task without a `name` is called after its function, with a number.
+    is JSON, or has one obvious form in it, as a date or a model. Text is a value and never a template. A task without
+    a `name` is called after its function, with a number.
     """
 
     __slots__ = ("allow_failure", "entrypoint", "function", "kwargs", "queue", "retry", "timeout_seconds")

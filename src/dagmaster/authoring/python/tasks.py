@@ -268,8 +268,8 @@ def task(
     """Make a function a task: `@task` or `@task(retry=3, queue="light")`.
 
     The keys are those of `@handler`. The name of the handler is `module.function`; a worker runs it if its operator
-    allowed the module (`--handlers`). The result is any JSON value, a model, a date … `retry`: a number of attempts, a
-    policy, its keys as in YAML, or "none".
+    allowed the module (`--handlers`). The result is any JSON value, a model, a date …, but no set and no bytes.
+    `retry`: a number of attempts, a policy, its keys as in YAML, or "none".
     """
     frame = sys._getframe(1)  # noqa: SLF001 - local names of postponed annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import importlib
 import inspect
 import json
@@ -244,13 +243,12 @@ def test_text_is_a_value_and_never_a_template():
 @pytest.mark.parametrize(
     ("kwargs", "place"),
     [
-        ({"a": {"b": [1, {2}]}}, r"kwargs\['a'\]\['b'\]\[1\] is not JSON: a set"),
-        ({"day": dt.date(2026, 1, 1)}, r"kwargs\['day'\] is not JSON: a date"),
+        ({"a": {"b": [1, {2}]}}, r"kwargs\['a'\]\['b'\]\[1\] is of type set, which JSON does not have"),
         ({"x": float("nan")}, r"kwargs\['x'\] is not a JSON number"),
         ({"x": {1: 2}}, r"kwargs\['x'\] has the key 1"),
         ({"x": "a\0b"}, r"kwargs\['x'\] has a NUL character"),
         ({"x": "\ud800"}, r"kwargs\['x'\] has half of a surrogate pair"),
-        ({"x": b"bytes"}, r"kwargs\['x'\] is not JSON: a bytes"),
+        ({"x": b"bytes"}, r"kwargs\['x'\] is of type bytes"),
         ({"x": Group("g")}, r"kwargs\['x'\] is a group"),
         ([1], "not a mapping"),
     ],

@@ -103,7 +103,7 @@ CALLS: dict[str, tuple[Any, str, str]] = {
         "run it once",
     ),
     "not JSON": (lambda: echo(object()), "is of type object, which JSON does not have", ""),
-    "inside": (lambda: echo({"a": [Opaque(object())]}), "params of 'echo'.value.a[0] is of type Opaque", ""),
+    "inside": (lambda: echo({"a": [Opaque(object())]}), "params of 'echo'.value.a[0].thing is of type object", ""),
     "bytes": (lambda: echo(b"x"), "is of type bytes", ""),
     "key": (lambda: echo({1: 2}), "has a key of type int, and keys are text", ""),
     "fan-out key": (lambda: double.with_options(max_parallel=3)(1), "max_parallel goes with a fan-out", "double.map"),
