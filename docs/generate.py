@@ -240,7 +240,8 @@ def _signature(label: str, function: Any) -> str:
             parts.append("*")
         prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         default = "" if one.default is one.empty else f" = {one.default!r}"
-        if one.name != "self":
+        # What is `Never` is only there to explain a mistake.
+        if one.name != "self" and one.annotation != "Never":
             parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
     returned = "" if function.__name__ == "__init__" else f" -> {signature.return_annotation}"
     line = f"{label}({', '.join(parts)}){returned}"

@@ -95,8 +95,8 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
 
 def start_page(kind: CursorKind, cursor: str | None, limit: int, *, max_limit: int = MAX_LIMIT) -> Position | None:
     """Return the position that a page starts after; raise `QueryInvalid` if no page can have so many items."""
-    if not 1 <= limit <= max_limit:
-        raise QueryInvalid(f"a page has 1 to {max_limit:,} items, not {limit}", field="limit")
+    if type(limit) is not int or not 1 <= limit <= max_limit:
+        raise QueryInvalid(f"a page has 1 to {max_limit:,} items, not {limit!r:.100}", field="limit")
     return decode_cursor(kind, cursor)
 
 

@@ -57,10 +57,10 @@ def parse_job_filter(  # noqa: PLR0913 - a filter has many fields
 def parse_status(text: str) -> JobStatus:
     """Return the status of a job with this name, in any case; raise `QueryInvalid` with the names that exist."""
     try:
-        return JobStatus(text.upper())
+        return JobStatus(str(text).upper())
     except ValueError as error:
         names = ", ".join(status.lower() for status in JobStatus)
-        raise QueryInvalid(f"{text[:100]!r} is not a status of a job: {names}", field="status") from error
+        raise QueryInvalid(f"{str(text)[:100]!r} is not a status of a job: {names}", field="status") from error
 
 
 def _parse_version(version: int | str | None) -> int | None:

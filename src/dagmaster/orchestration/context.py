@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import Collected, Hold, add_held_groups, collect
 from dagmaster.authoring.python.graph_items import GraphItem, Task
 from dagmaster.authoring.python.running_task import RunningTask, get_running_task
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
-from dagmaster.orchestration.job import Job
+from dagmaster.orchestration.job import Job, job_number
 from dagmaster.orchestration.reserved_queues import reserved_queue
 
 if TYPE_CHECKING:
@@ -63,9 +64,9 @@ class OrchContext:
         local: bool = False,
         clock: Clock | None = None,
     ) -> None:
-        if hold_seconds <= 0:
-            raise ValueError(f"hold_seconds is more than 0, not {hold_seconds}")
-        self.job_id = None if job_id is None else int(job_id)
+        if type(hold_seconds) not in (int, float) or not hold_seconds > 0:
+            raise ValueError(f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}")
+        self.job_id = None if job_id is None else job_number(job_id)
         self.hold_seconds = hold_seconds
         self.is_in_memory = in_memory
         self._is_local = local and not in_memory
@@ -179,6 +180,8 @@ class OrchContext:
 
     async def _create_job(self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None) -> Job:
         check_job_name(name)
+        if not isinstance(idempotency_key, str | None):
+            raise NodesRejected(f"job {name}: an idempotency key is text, not {short_repr(idempotency_key)}")
         if isinstance(entry, str) or (callable(entry) and not isinstance(entry, GraphItem)):
             entry = Task(entry)
         backend = self.backend
@@ -209,7 +212,7 @@ class OrchContext:
         What they wait for comes along, and so do groups with their members. What is part of the job already is not
         added again. Without `job_id` it is the job of the context.
         """
-        job = self.job_id if job_id is None else int(job_id)
+        job = self.job_id if job_id is None else job_number(job_id)
         if job is None:
             raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
         if not self.is_open and not self.is_in_memory:
@@ -376,4 +379,6 @@ def check_job_name(name: Any) -> None:
     from dagmaster.application.submission import MAX_NAME
 
     if not isinstance(name, str) or not name or len(name) > MAX_NAME or not name.isprintable():
-        raise NodesRejected(f"the name of a job is text of 1 to {MAX_NAME} printable characters, not {name!r:.150}")
+        raise NodesRejected(
+            f"the name of a job is text of 1 to {MAX_NAME} printable characters, not {short_repr(name)}"
+        )

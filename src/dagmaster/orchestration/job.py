@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
+from dagmaster.errors import JobNotFound
 
 if TYPE_CHECKING:
     from dagmaster.application.views import JobView
     from dagmaster.orchestration.context import OrchContext
     from dagmaster.orchestration.job_display import JobTable, JobWatch
+
+_ID_DIGITS: Final = 19
 
 
 class Job:
@@ -77,6 +82,23 @@ class Job:
     def __repr__(self) -> str:
         """Return the id, the name and the status."""
         return f"<Job {self.id} {self.name!r} {self.status}>"
+
+
+def job_number(job_id: object) -> int:
+    """Return the id of a job as a number; raise `JobNotFound` if it cannot be one."""
+    digits = id_digits(job_id)
+    if not digits:
+        hint = "give its id: job.id" if isinstance(job_id, Job) else "the id of a job is a whole number"
+        raise JobNotFound(f"there is no job {short_repr(job_id)}: {hint}")
+    return int(digits)
+
+
+def id_digits(value: object) -> str:
+    """Return the digits of an id, which is a whole number or its text; an empty text if no id can be this."""
+    text = value if isinstance(value, str) else ""
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        text = str(operator.index(value))
+    return text if text.isascii() and text.isdecimal() and len(text) <= _ID_DIGITS else ""
 
 
 def to_datetime(seconds: float | None) -> datetime | None:

@@ -6,17 +6,18 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.authoring.handler_mocks import with_mocks
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.errors import CommandRejected, JobNotFound
 from dagmaster.event_loops import run_blocking
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
+from dagmaster.orchestration.job import Job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from dagmaster.application.context import Application
     from dagmaster.local.runner import LocalServices
-    from dagmaster.orchestration.job import Job
 
 WAIT_SECONDS: Final = 2.0
 
@@ -34,6 +35,8 @@ def run_job_test(job: Job) -> Job:
 
 async def run_job_test_async(job: Job) -> Job:
     """Run a job as `run_job_test` does, on the running loop."""
+    if not isinstance(job, Job):
+        raise TypeError(f"run_job_test takes a job, as create_job and get_job return it, not {short_repr(job)}")
     async with _services(job) as services:
         backend = ApplicationBackend(services.application, None)
         for signal in [] if job.context is None else job.context.take_signals(job.id):

@@ -13,12 +13,14 @@ from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.job_filters import parse_status
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
-from dagmaster.authoring.python.graph_items import create_task
+from dagmaster.authoring.json_forms import short_repr
+from dagmaster.authoring.python.graph_items import Task, create_task
 from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.engine.status import NodeStatus
+from dagmaster.errors import NodeNotFound
 from dagmaster.orchestration.backends import current_user
 from dagmaster.orchestration.context import a_context, lasting
-from dagmaster.orchestration.job import Job, to_datetime
+from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter
 from dagmaster.text_format import format_error
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from dagmaster.application.views.graph_tasks import GraphTaskView
-    from dagmaster.authoring.python.graph_items import Task
     from dagmaster.engine.status import JobStatus
     from dagmaster.orchestration.context import OrchContext
 
@@ -65,8 +66,9 @@ class TaskInfo:
 
 async def get_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Return a job; raise `JobNotFound`."""
+    number = str(job_number(job_id))
     async with a_context(url, key) as context:
-        return await _read(context, job_id)
+        return await _read(context, number)
 
 
 async def list_jobs(
@@ -86,22 +88,25 @@ async def list_jobs(
 
 async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop. Return the job as it is then."""
+    number = str(job_number(job_id))
     async with a_context(url, key) as context:
-        await context.backend.call(control.cancel_job, str(job_id), sent_by=current_user())
-        return await _read(context, job_id)
+        await context.backend.call(control.cancel_job, number, sent_by=current_user())
+        return await _read(context, number)
 
 
 async def retry_failed_tasks(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
     """Run again what failed in a finished job, was cancelled, or was skipped because of it."""
+    number = str(job_number(job_id))
     async with a_context(url, key) as context:
-        await context.backend.call(resume_job, str(job_id), ResumeRequest(sent_by=current_user()))
-        return await _read(context, job_id)
+        await context.backend.call(resume_job, number, ResumeRequest(sent_by=current_user()))
+        return await _read(context, number)
 
 
 async def get_task(task_id: int | str, *, url: str | None = None, key: str | None = None) -> TaskInfo:
     """Return a task by the id of its `Task`; raise `NodeNotFound`."""
+    digits = _task_digits(task_id)
     async with a_context(url, key) as context:
-        return _task_info(await context.backend.call(find_task, str(task_id)))
+        return _task_info(await context.backend.call(find_task, digits))
 
 
 async def add_task_to_job(
@@ -114,17 +119,25 @@ async def add_task_to_job(
     **options: Any,
 ) -> Task:
     """Add a task to a job that has not finished, and return it. `options`: those of `Task`."""
-    task = create_task(entrypoint, kwargs, **options)
+    number, task = job_number(job_id), create_task(entrypoint, kwargs, **options)
     running = get_running_task()
-    if running is not None and running.job_id == int(job_id):
+    if running is not None and running.job_id == number:
         return await running.apply(task, at_once=True)
     async with a_context(url, key) as context:
-        return await context.add(task, int(job_id))
+        return await context.add(task, number)
 
 
-async def _read(context: OrchContext, job_id: int | str) -> Job:
-    view, result = await context.backend.read_job(str(job_id))
+async def _read(context: OrchContext, job_id: str) -> Job:
+    view, result = await context.backend.read_job(job_id)
     return Job(int(view.job_id), view.name, lasting(context)).update(view, result)
+
+
+def _task_digits(task_id: object) -> str:
+    digits = id_digits(task_id)
+    if not digits:
+        hint = "give its id: task.id" if isinstance(task_id, Task) else "the id of a task is a whole number"
+        raise NodeNotFound(f"there is no task {short_repr(task_id)}: {hint}")
+    return digits
 
 
 def _task_info(view: GraphTaskView) -> TaskInfo:

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable  # noqa: TC003 - the type of a constant
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Never, TypeAlias
 
 from dagmaster.authoring.entrypoint_options import read_options
 from dagmaster.authoring.entrypoint_sources import loaded_function, source_version
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
+from dagmaster.authoring.source_map import truncate
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS, time_of
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 ItemKind: TypeAlias = Literal["task", "group"]
 _TASK_OPTIONS: Final = frozenset({"name", "queue", "retry", "timeout_seconds", "allow_failure"})
+_MAX_SHOWN: Final = 100
 _NO_RETRY: Final = {"max_attempts": 1}
 # Names that were checked: 100,000 tasks of one function need one check.
 _CHECKED: Final[set[str]] = set()
@@ -84,16 +87,22 @@ class GraphItem:
 
     def depends_on(self, *others: GraphItem | Iterable[Any]) -> Self:
         """Make this wait for tasks and groups; return self."""
-        for other in items_in(others):
+        for other in self._items_in(others):
             _link(other, self)
         return self
+
+    def _items_in(self, items: Any) -> list[GraphItem]:
+        try:
+            return list(items_in(items))
+        except TypeError as error:
+            raise TypeError(f"{type(self).__name__.lower()} {self.label}: {error}") from None
 
     def __rshift__(self, other: Any) -> Any:
         """Make the others wait for this; return them."""
         if isinstance(other, GraphItem):
             _link(self, other)
         elif isinstance(other, list | tuple):
-            for one in items_in(other):
+            for one in self._items_in(other):
                 _link(self, one)
         else:
             return NotImplemented
@@ -147,7 +156,19 @@ class Task(GraphItem):
         retry: Retry | None = None,
         timeout_seconds: float | None = None,
         allow_failure: bool = False,
+        **unknown: Never,
     ) -> None:
+        if unknown:
+            raise _unknown_options("Task", entrypoint, kwargs, unknown)
+        if name is not None and not isinstance(name, str):
+            raise NodesRejected(f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}")
+        if kwargs is not None and type(kwargs) is not dict and not hasattr(kwargs, "keys"):
+            label = name or _shown(entrypoint)
+            raise NodesRejected(f"task {label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
+        if allow_failure is not False and allow_failure is not True:
+            raise NodesRejected(
+                f"task {name or _shown(entrypoint)}: allow_failure is True or False, not {allow_failure!r:.100}"
+            )
         super().__init__(name)
         if type(entrypoint) is str:
             if entrypoint not in _CHECKED:
@@ -161,7 +182,11 @@ class Task(GraphItem):
             self.allow_failure = allow_failure
             self.retry: dict[str, Any] | None = declared.retry
         else:
-            options = _read_function(entrypoint)
+            try:
+                options = _read_function(entrypoint)
+            except TypeError as error:
+                # It cannot be a key of the cache.
+                raise _no_entrypoint(entrypoint) from error
             self.entrypoint, self.function = options.name, options.function
             self.kwargs = {**options.constants, **(kwargs or {})} if options.constants else kwargs or {}
             self.queue = options.queue if queue is None else queue
@@ -201,10 +226,14 @@ class ResultCollector(GraphItem):
 
     def __init__(self, sources: Iterable[Task | ResultCollector], *, name: str | None = None) -> None:
         super().__init__(name)
+        if name is not None and not isinstance(name, str):
+            raise NodesRejected(f"the name of a collector is text, not {short_repr(name)}")
+        if not hasattr(sources, "__iter__"):
+            raise TypeError(f"a collector takes a list of tasks, not {short_repr(sources)}")
         self.sources = list(sources)
         for source in self.sources:
             if not isinstance(source, Task | ResultCollector):
-                raise TypeError(f"a collector takes the results of tasks, not {source!r}")
+                raise TypeError(f"a collector takes the results of tasks, not {short_repr(source)}")
 
     def __await__(self) -> Generator[None, None, Self]:
         """Return the handle itself: the results are there when a later task runs."""
@@ -224,7 +253,7 @@ class Group(GraphItem):
     def __init__(self, name: str, tasks: Iterable[Any] = (), groups: Iterable[Any] = ()) -> None:
         argument: Any = name
         if not isinstance(argument, str) or not argument:
-            raise NodesRejected(f"a group has a name, not {argument!r}")
+            raise NodesRejected(f"the name of a group is text, not {short_repr(argument)}")
         super().__init__(name)
         self.tasks: list[Task | ResultCollector] = []
         self.groups: list[Group] = []
@@ -242,7 +271,7 @@ class Group(GraphItem):
 
     def add(self, *members: GraphItem | Iterable[Any]) -> Self:
         """Put tasks and groups into it; return self."""
-        for member in items_in(members):
+        for member in self._items_in(members):
             if member.group is not None and member.group is not self:
                 raise NodesRejected(f"{member.label} is in the group {member.group.label} already")
             if member.group is self:
@@ -265,12 +294,28 @@ def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | 
     """
     if not options.keys() <= _TASK_OPTIONS:
         unknown = {name: value for name, value in options.items() if name not in _TASK_OPTIONS}
-        arguments, shown = {**(kwargs or {}), **unknown}, getattr(callback, "__name__", repr(callback))
-        raise TypeError(
-            f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of the"
-            f" function go into the mapping: create_task({shown}, {arguments!r:.100})"
-        )
+        raise _unknown_options("create_task", callback, kwargs, unknown)
     return Task(callback, kwargs, **options)
+
+
+def _unknown_options(maker: str, callback: Any, kwargs: Any, unknown: Mapping[str, Any]) -> TypeError:
+    arguments = {**kwargs, **unknown} if isinstance(kwargs, dict) else {**unknown}
+    shown = ", ".join(f"{name!r}: {short_repr(value)}" for name, value in arguments.items())
+    mapping = f"{'kwargs=' if maker == 'Task' else ''}{{{truncate(shown, _MAX_SHOWN)}}}"
+    return TypeError(
+        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of the"
+        f" function go into the mapping: {maker}({_shown(callback)}, {mapping})"
+    )
+
+
+def _no_entrypoint(callback: Any) -> HandlerInvalid:
+    return HandlerInvalid(
+        f"{short_repr(callback)} is not an entrypoint: give a function, or its name as 'module.function'"
+    )
+
+
+def _shown(callback: Any) -> str:
+    return str(getattr(callback, "__name__", None) or short_repr(callback))
 
 
 def items_in(items: Any) -> Iterator[GraphItem]:
@@ -284,7 +329,7 @@ def items_in(items: Any) -> Iterator[GraphItem]:
             else:
                 yield from items_in(one)
     elif isinstance(items, str | dict) or not hasattr(items, "__iter__"):
-        raise TypeError(f"{items!r} is not a Task, a Group or a list of them")
+        raise TypeError(f"{short_repr(items)} is not a Task, a Group or a list of them")
     else:
         yield from items_in(list(items))
 
@@ -322,7 +367,7 @@ def _read_function(callback: Any) -> _Function:
     call: NodeCall | None = callback if isinstance(callback, NodeCall) else None
     options: Mapping[str, Any] = {} if call is None else call.options
     if mark is None and call is None and not hasattr(callback, "__qualname__"):
-        raise HandlerInvalid(f"{callback!r} is not an entrypoint: give a function, or its name as 'module.function'")
+        raise _no_entrypoint(callback)
     name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
     _check_name(name)
     if call is None or isinstance(call, TaskFunction):

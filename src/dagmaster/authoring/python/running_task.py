@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from dagmaster.authoring.handler_context import CURRENT_CONTEXT
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
 from dagmaster.errors import NodesRejected, PermanentError
@@ -89,8 +90,8 @@ class RunningTask:
         They become part of the job with the success of this attempt. With `at_once` they do now, and a later attempt
         that makes the same call adds nothing. `await` it; in a plain function it needs no await.
         """
-        if job_id is not None and int(job_id) != self.job_id:
-            raise NodesRejected(f"a running task adds to its own job, {self.job_id}, not to {job_id}")
+        if job_id is not None and str(job_id) != self._context.job_id:
+            raise NodesRejected(f"a running task adds to its own job, {self.job_id}, not to {short_repr(job_id)}")
         return self._apply_now(items) if at_once else self._stage(items)
 
     def _collect(self, items: Any) -> Collected:
@@ -183,11 +184,10 @@ def map_values(
             "map() takes the values themselves: call it in a task that gets them as an argument, or use .map() of a"
             " @task in a @workflow, which expands a result when the job runs"
         )
-    if chunk < 1:
-        raise ValueError(f"a chunk has at least 1 value, not {chunk!r}")
-    items = list(values)
+    items = _check_chunks(callback, values, chunk)
+    others = Task(callback, kwargs, **options).kwargs
     tasks = [
-        Task(callback, {**(kwargs or {}), "chunk": items[start : start + chunk]}, **options)
+        Task(callback, {**others, "chunk": items[start : start + chunk]}, **options)
         for start in range(0, len(items), chunk)
     ]
     collector = create_result_collector(tasks)
@@ -195,6 +195,18 @@ def map_values(
     if running is not None:
         running.apply([tasks, collector])
     return collector
+
+
+def _check_chunks(callback: Any, values: Any, chunk: Any) -> list[Any]:
+    """Return the values as a list; raise if they, or the size of a chunk, are none."""
+    label = f"map({getattr(callback, '__name__', None) or short_repr(callback)})"
+    if isinstance(chunk, bool) or not isinstance(chunk, int):
+        raise TypeError(f"{label}: chunk is a whole number of values, not {short_repr(chunk)}")
+    if chunk < 1:
+        raise ValueError(f"{label}: a chunk has at least 1 value, not {chunk}")
+    if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
+        raise TypeError(f"{label}: the values are a list, or another iterable, not {short_repr(values)}")
+    return list(values)
 
 
 map = map_values  # noqa: A001 - the name that the source systems use

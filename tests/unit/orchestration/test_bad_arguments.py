@@ -1,0 +1,155 @@
+"""Arguments that cannot be meant: a clear error at once, and nothing is stored."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from dagmaster import Group, OrchContext, Task, blocking, create_result_collector, create_task, map_values
+from dagmaster.errors import DagmasterError, HandlerInvalid, JobNotFound, NodeNotFound, NodesRejected, QueryInvalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+WRONG: Any = 5
+
+
+def one(x: int = 0) -> int:
+    return x
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "name": (lambda: Task(one, name=WRONG), NodesRejected, "the name of a task is text, not 5: a task of one"),
+    "entrypoint": (lambda: Task(entrypoint=WRONG), HandlerInvalid, "5 is not an entrypoint: give a function"),
+    "no callback": (lambda: create_task(None), HandlerInvalid, "None is not an entrypoint"),  # type: ignore[arg-type]
+    "a list": (lambda: create_task([one]), HandlerInvalid, "is not an entrypoint"),  # type: ignore[arg-type]
+    "partial": (lambda: create_task(functools.partial(one)), HandlerInvalid, "is not an entrypoint"),
+    "no words": (lambda: create_task(Odd()), HandlerInvalid, "<Odd instance"),  # type: ignore[arg-type]
+    "kwargs": (lambda: Task(one, WRONG), NodesRejected, "task one: kwargs is 5, not a mapping"),
+    "list of kwargs": (lambda: Task(one, [], name="a"), NodesRejected, "task a: kwargs is []"),  # type: ignore[arg-type]
+    "allow_failure": (lambda: Task(one, allow_failure="no"), NodesRejected, "task one: allow_failure is True or False"),  # type: ignore[arg-type]
+    "unknown": (lambda: Task(one, {"y": 1}, x=3), TypeError, "Task(one, kwargs={'y': 1, 'x': 3})"),  # type: ignore[arg-type]
+    "unknown of a name": (lambda: Task("m.f", x=3), TypeError, "Task('m.f', kwargs={'x': 3})"),  # type: ignore[arg-type]
+    "unknown option": (lambda: create_task(one, x=3), TypeError, "create_task(one, {'x': 3})"),
+    "group": (lambda: Group(WRONG), NodesRejected, "the name of a group is text, not 5"),
+    "members": (lambda: Group("g", WRONG), TypeError, "group g: 5 is not a Task, a Group or a list of them"),
+    "member": (lambda: Group("g", [[one]]), TypeError, "group g: <function one"),
+    "dependency": (lambda: Task(one).depends_on(WRONG), TypeError, "task one: 5 is not a Task"),
+    "operator": (lambda: Task(one) >> [WRONG], TypeError, "task one: 5 is not a Task"),
+    "collector": (lambda: create_result_collector(WRONG), TypeError, "a collector takes a list of tasks, not 5"),
+    "source": (lambda: create_result_collector([WRONG]), TypeError, "takes the results of tasks, not 5"),
+    "collector's name": (lambda: create_result_collector([], name=WRONG), NodesRejected, "collector is text, not 5"),
+    "values": (lambda: map_values(one, WRONG), TypeError, "map(one): the values are a list"),
+    "text": (lambda: map_values(one, "abc"), TypeError, "map(one): the values are a list"),
+    "other kwargs": (lambda: map_values(one, [], kwargs=WRONG), NodesRejected, "task one: kwargs is 5"),
+    "mapped": (lambda: map_values(WRONG, []), HandlerInvalid, "5 is not an entrypoint"),
+    "run": (lambda: blocking.run_job_test(WRONG), TypeError, "run_job_test takes a job, as create_job"),
+    "context": (lambda: OrchContext(job_id="abc"), JobNotFound, "there is no job 'abc'"),
+    "hold": (lambda: OrchContext(hold_seconds="1"), ValueError, "hold_seconds is a number of seconds"),  # type: ignore[arg-type]
+    "no hold": (lambda: OrchContext(hold_seconds=float("nan")), ValueError, "more than 0, not nan"),
+}
+
+
+@pytest.mark.parametrize(("make", "kind", "message"), MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_wrong_argument_is_an_error_with_its_value(make, kind, message):
+    with pytest.raises(kind) as caught:
+        make()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("chunk", "kind"), [("a", TypeError), (True, TypeError), (None, TypeError), (1.5, TypeError)])
+def test_a_chunk_is_a_whole_number(chunk, kind):
+    with pytest.raises(kind, match=r"map\(one\): chunk is a whole number of values, not "):
+        map_values(one, [1, 2], chunk=chunk)
+
+
+@pytest.mark.parametrize("chunk", [0, -1])
+def test_a_chunk_has_a_value(chunk):
+    with pytest.raises(ValueError, match=rf"map\(one\): a chunk has at least 1 value, not {chunk}"):
+        map_values(one, [1, 2], chunk=chunk)
+
+
+@pytest.fixture
+def context() -> Iterator[Any]:
+    with blocking.OrchContext(in_memory=True) as opened:
+        yield opened
+
+
+NO_IDS: list[Any] = ["abc", "", None, -1, "-1", 1.5, 10**40, "9" * 5000, b"1", "١", True, [1], "1\0", " 1"]  # noqa: RUF001
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "get_job": blocking.get_job,
+    "cancel_job": blocking.cancel_job,
+    "retry_failed_tasks": blocking.retry_failed_tasks,
+    "add_task_to_job": lambda job_id: blocking.add_task_to_job(job_id, one),
+}
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS.keys())
+def test_what_is_no_id_names_no_job(call):
+    for job_id in NO_IDS:
+        with pytest.raises(JobNotFound, match=r"there is no job .*: the id of a job is a whole number"):
+            call(job_id)
+    with pytest.raises(JobNotFound, match="there is no job '5'"):
+        call(5)
+
+
+@pytest.mark.usefixtures("context")
+def test_what_is_no_id_names_no_task():
+    for task_id in NO_IDS:
+        with pytest.raises(NodeNotFound, match=r"there is no task .*: the id of a task is a whole number"):
+            blocking.get_task(task_id)
+
+
+def test_an_object_is_not_its_id(context: Any):
+    job: Any = blocking.create_job("j", Task(one))
+    task: Any = Task(one)
+    with pytest.raises(JobNotFound, match=r"give its id: job\.id"):
+        blocking.get_job(job)
+    with pytest.raises(JobNotFound, match=r"give its id: job\.id"):
+        context.apply(task, job)
+    with pytest.raises(NodeNotFound, match=r"give its id: task\.id"):
+        blocking.get_task(task)
+    assert blocking.get_job(str(job.id)).id == job.id
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize(
+    ("call", "kind", "message"),
+    [
+        (lambda: blocking.list_jobs(limit="a"), QueryInvalid, "a page has 1 to 1,000 items, not 'a'"),  # type: ignore[arg-type]
+        (lambda: blocking.list_jobs(WRONG), QueryInvalid, "'5' is not a status of a job"),
+        (
+            lambda: blocking.create_job("j", Task(one), idempotency_key=WRONG),
+            NodesRejected,
+            "job j: an idempotency key",
+        ),
+        (lambda: blocking.create_job(WRONG, Task(one)), NodesRejected, "the name of a job is text"),
+        (lambda: blocking.create_job("j", WRONG), TypeError, "5 is not a Task, a Group or a list of them"),
+    ],
+)
+def test_a_wrong_call_stores_nothing(call, kind, message):
+    with pytest.raises(kind, match=message):
+        call()
+    assert blocking.list_jobs() == []
+
+
+def add_to_another() -> str:
+    try:
+        blocking.add_task_to_job("abc", one)
+    except DagmasterError as error:
+        return error.code
+    return ""
+
+
+@pytest.mark.usefixtures("context")
+def test_a_running_task_gets_the_same_error():
+    job = blocking.run_job_test(blocking.create_job("j", Task(add_to_another)))
+    assert job.result == JobNotFound.code
