@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
     from dagmaster.authoring.python.places import Place
+    from dagmaster.errors import WorkflowInvalid
 
 T_co = TypeVar("T_co", covariant=True)
 D = TypeVar("D")
@@ -343,23 +344,64 @@ _MISUSES: Final[dict[str, tuple[str, str]]] = {
     "__iter__": ("iteration", _EACH),
     "__reversed__": ("iteration", _EACH),
     "__len__": ("len()", _EACH),
-    **dict.fromkeys(("__int__", "__float__", "__index__", "__round__"), ("a conversion to a number", _COMPUTE)),
-    **dict.fromkeys(("__str__", "__format__", "__bytes__"), ("text", _FORMAT)),
+    "__next__": ("next()", _EACH),
+    **dict.fromkeys(("__setitem__", "__delitem__"), ("an assignment to its items", _COMPUTE)),
+    **dict.fromkeys(
+        ("__int__", "__float__", "__complex__", "__index__", "__round__", "__trunc__", "__floor__", "__ceil__"),
+        ("a conversion to a number", _COMPUTE),
+    ),
+    **dict.fromkeys(("__str__", "__format__", "__bytes__", "__fspath__"), ("text", _FORMAT)),
     **{
         f"__{prefix}{name}__": ("a computation", _COMPUTE)
-        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "xor", "matmul")
+        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "divmod", "and", "or", "xor", "matmul")
         for prefix in ("", "r")
     },
     **dict.fromkeys(("__neg__", "__pos__", "__abs__", "__invert__"), ("a computation", _COMPUTE)),
 }
 
 
+_METHODS: Final = {
+    **dict.fromkeys(("keys", "values", "items"), ("`**`, dict() or .{}()", "name its keys: future['key']")),
+    "get": (".{}()", "write future['key'].default(value)"),
+}
+
+
 def _refuse(what: str, hint: str) -> Callable[..., NoReturn]:
-    def method(*_: Any) -> NoReturn:
-        raise reject(f"{what} needs the value of a future, which is not known while the graph is built", hint)
+    def method(self: Future[Any], *_: Any) -> NoReturn:
+        raise _unknown_value(self, what, hint)
 
     return method
 
 
+def _refuse_call(self: Future[Any], *_: Any, **_named: Any) -> NoReturn:
+    """Explain `future.get("key")`, and `**future`, which calls `keys`: attributes of a future are keys of its value."""
+    *keys, name = self._keys or ("",)
+    if name == "":
+        raise reject(f"{_described(self)} is not a function", "call a @task with it, or in it")
+    what, hint = _METHODS.get(str(name), (".{}()", "call it in a @task"))
+    whole: Future[Any] = Future(self._origin, tuple(keys))
+    raise _unknown_value(whole, what.format(name), f"{hint}, or take the whole value in a @task")
+
+
+def _unknown_value(future: Future[Any], what: str, hint: str) -> WorkflowInvalid:
+    return reject(f"{what} needs the value of {_described(future)}, which is not known while the graph is built", hint)
+
+
+def _described(future: Future[Any]) -> str:
+    """Return what a future is the value of, for people."""
+    origin = future._origin
+    keys = "".join(f"[{key!r}]" for key in future._keys)
+    of = f"{keys} of " if keys else ""
+    match origin:
+        case NodeOrigin():
+            return f"{of}the result of {origin.node.label!r} (line {origin.node.place.line})"
+        case InputOrigin():
+            return f"{of}the input {origin.name!r}"
+        case ItemOrigin():
+            return f"{of}the item of a fan-out"
+    return f"{of}a future"
+
+
 for _name, (_what, _hint) in _MISUSES.items():
     setattr(Future, _name, _refuse(_what, _hint))
+Future.__call__ = _refuse_call  # type: ignore[method-assign]

@@ -43,9 +43,9 @@ class Place(NamedTuple):
 
 
 def calling_place() -> Place:
-    """Return the place of the innermost call that is not in this package."""
+    """Return the place of the innermost call that is neither in this package nor in a module that is part of Python."""
     frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
-    while frame.f_code.co_filename.startswith(_OWN_FOLDER) and frame.f_back is not None:
+    while frame.f_code.co_filename.startswith((_OWN_FOLDER, "<frozen")) and frame.f_back is not None:
         frame = frame.f_back
     _, _, column, _ = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None))
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)

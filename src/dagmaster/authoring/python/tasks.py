@@ -9,6 +9,7 @@ import copy
 import functools
 import inspect
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 
 from dagmaster.authoring.entrypoints import function_name
@@ -20,7 +21,7 @@ from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
     from typing import Literal, Self
 
     from dagmaster.authoring.handler_decorator import HandlerSpec
@@ -104,11 +105,16 @@ class NodeCall:
         return builder.add("fan_out", self._label(), keys, **self._node_options())
 
     def _read_items(self, items: Any) -> list[Any]:
-        try:
+        if hasattr(items, "__iter__") and not isinstance(items, str | bytes | Mapping | set | frozenset):
             return list(items)
-        except TypeError:
-            message = f"the items of {self._label()} are a list or the result of a task, not of type"
-            raise reject(f"{message} {type(items).__name__}", f"to run it once, call {self._label()}()") from None
+        label = self._label()
+        hint = f"to run it once, call {label}()"
+        if isinstance(items, Mapping):
+            hint = f"make a list of it: {label}.map(items.items())"
+        elif isinstance(items, set | frozenset):
+            hint = f"make a list of it: {label}.map(sorted(items))"
+        message = f"the items of {label} are a list or the result of a task, not of type {type(items).__name__}"
+        raise reject(message, hint)
 
     def _keys(self, arguments: dict[str, Any]) -> dict[str, Any]:
         require_builder(self.handler).tasks[self.handler] = self
