@@ -22,6 +22,7 @@ from dagmaster.authoring.schema import RetryModel
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
 from dagmaster.errors import HandlerInvalid
+from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -36,7 +37,6 @@ MAX_TIMEOUT_SECONDS = 86_400
 MAX_NAME = 128
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.-][A-Za-z0-9_]+)*")
-_QUEUE = re.compile(r"\S(?:.*\S)?")
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _MARK = "__dagmaster_handler__"
 
@@ -96,9 +96,13 @@ class HandlerSpec:
 
     def place(self) -> str:
         """Return where it is written, for people: `module.function (file:line)`."""
+        name, line = f"{self.module}.{getattr(self.function, '__qualname__', self.name)}", self.line()
+        return f"{name} ({line})" if line else name
+
+    def line(self) -> str:
+        """Return its `file:line`; an empty text if it has none."""
         code = getattr(inspect.unwrap(self.function), "__code__", None)
-        name = f"{self.module}.{getattr(self.function, '__qualname__', self.name)}"
-        return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+        return f"{code.co_filename}:{code.co_firstlineno}" if code else ""
 
 
 class CheckpointableHandler(ABC):
@@ -271,10 +275,8 @@ def _check_name(name: Any) -> None:
 
 def check_queue(queue: Any, label: str) -> None:
     """Raise HandlerInvalid if a queue is not the name of one."""
-    if queue is None:
-        return
-    if not isinstance(queue, str) or len(queue) > MAX_NAME or not _QUEUE.fullmatch(queue):
-        raise HandlerInvalid(f"{label}: queue is a name, not {queue!r}")
+    if queue is not None and not is_queue_name(queue):
+        raise HandlerInvalid(f"{label}: queue is {QUEUE_RULE}, not {queue!r:.200}")
 
 
 def check_timeout(seconds: Any, label: str) -> None:

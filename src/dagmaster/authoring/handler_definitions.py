@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 MAX_HANDLER_NAME: Final = MAX_NAME
-MAX_QUEUE: Final = MAX_NAME
 
 
 def describe_handler(spec: HandlerSpec) -> dict[str, Any]:

@@ -24,12 +24,13 @@ UNREADABLE: Final = "\0"
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _ROUNDS: Final = 4
+_UNREAD_QUEUE: Final = "unread"
 _STAND_INS: Final[dict[str, Any]] = {
     "handler": UNREADABLE,
     "workflow_id": "unread",
     "branches": [{"condition": UNREADABLE}],
     "source": [],
-    "task": {"handler": UNREADABLE, "queue": "unread"},
+    "task": {"handler": UNREADABLE, "queue": _UNREAD_QUEUE},
     "nodes": {},
 }
 
@@ -114,7 +115,11 @@ def _remove(part: Any, loc: Path) -> None:
         if isinstance(part, dict):
             holder, held = part, key
         part = _step(part, key)
-    holder.pop(held, None)
+    if held == "queue":
+        # Without it, the task would have a second problem: that it has no queue.
+        holder[held] = _UNREAD_QUEUE
+    else:
+        holder.pop(held, None)
 
 
 def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Problem]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 
 from dagmaster.engine.retry import RetryPolicy
+from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 
 MAX_NODES: Final = 100_000
 ID_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
@@ -119,7 +120,11 @@ class TaskModel(NextModel):
     type: Literal["task"] = "task"
     handler: str = Field(min_length=1, max_length=128, description="The name of a registered handler.")
     queue: str | None = Field(
-        default=None, min_length=1, max_length=128, description="Default: the handler's own, else the operator's."
+        default=None,
+        min_length=1,
+        max_length=MAX_QUEUE,
+        pattern=QUEUE_PATTERN,
+        description="A name without spaces, commas and `*`. Default: the handler's own, else the operator's.",
     )
     params: dict[str, JsonValue] = Field(default_factory=dict, description="The handler's params.")
     timeout_seconds: float | None = Field(

@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from dagmaster.blob_uris import BlobUri
 from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import BlobNameInvalid
+from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_RULE, is_queue_name
 from dagmaster.settings.access import AccessSettings
 from dagmaster.settings.database_urls import check_url
 from dagmaster.settings.monitoring import MonitoringSettings
@@ -152,16 +153,25 @@ class RoutingSettings(BaseModel):
     queues: Names = Field(default=(), description="The queues that a worker serves, comma-separated.")
     default_queue: str | None = Field(
         default=None,
-        max_length=128,
+        max_length=MAX_QUEUE,
         description="The queue of tasks whose node and handler name none, where workflows are validated, published or"
         " submitted. Default: none; such a task is an error.",
     )
     python_queue: str | None = Field(
         default=None,
-        max_length=128,
+        max_length=MAX_QUEUE,
         description="The queue of tasks of Python code that name none, where it is submitted or published. Default:"
         " DAGMASTER_DEFAULT_QUEUE, else such a task is an error. A run in one process needs none.",
     )
+
+    @field_validator("queues", "default_queue", "python_queue")
+    @classmethod
+    def _check_queues(cls, value: tuple[str, ...] | str | None) -> tuple[str, ...] | str | None:
+        names = [name for name in value if name != "*"] if isinstance(value, tuple) else [value]
+        for name in names:
+            if name is not None and not is_queue_name(name):
+                raise ValueError(f"a queue is {QUEUE_RULE}, not {name!r:.200}")
+        return value
 
 
 class TimeoutSettings(BaseModel):

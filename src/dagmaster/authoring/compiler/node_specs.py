@@ -124,9 +124,8 @@ class NodeSpecBuilder:
             self._check_params(handler, model, path)
         queue = model.queue or (handler.queue if handler is not None else None) or self._default_queue()
         if queue is None and (handler is not None or not self._is_wrong(model.handler)):
-            setting = "DAGMASTER_PYTHON_QUEUE" if self.document.is_python else "DAGMASTER_DEFAULT_QUEUE"
-            hint = f"name the queue that the workers of this task serve (or set {setting})"
-            self.values.problem("missing key 'queue'", path, at_key=True, hint=hint)
+            message, hint = _missing_queue(model.handler, handler, is_python=self.document.is_python)
+            self.values.problem(message, path, at_key=True, hint=hint)
         retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
@@ -371,3 +370,17 @@ def retry_definition(retry: RetryPolicy) -> JsonValue:
         "jitter": retry.jitter,
         "max_lost": retry.max_lost,
     }
+
+
+def _missing_queue(name: str, handler: HandlerFacts | None, *, is_python: bool) -> tuple[str, str]:
+    """Return the problem of a task without a queue, and what its author does about it."""
+    if not is_python:
+        hint = "name the queue that the workers of this task serve (or set DAGMASTER_DEFAULT_QUEUE)"
+        return "missing key 'queue'", hint
+    from dagmaster.authoring.handler_decorator import HandlerSpec
+
+    label = name.rpartition(".")[2]
+    ways = [f"call {label}.with_options(queue=…)", "or set DAGMASTER_PYTHON_QUEUE"]
+    if isinstance(handler, HandlerSpec):
+        ways.insert(0, f"write {'@task' if handler.returns_json else '@handler'}(queue=…) at {handler.line() or name}")
+    return f"task {label} ({name}) has no queue", ", ".join(ways)

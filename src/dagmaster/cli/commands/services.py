@@ -20,6 +20,7 @@ from dagmaster.cli.service_supervisor import READY_LINE
 from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import OUTCOMES, DagmasterError, DatabaseUnavailable, EmbeddedPostgresUnavailable
+from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 from dagmaster.telemetry.logs import LogFormat
 
 if TYPE_CHECKING:
@@ -151,6 +152,9 @@ def worker(
     if not queues:
         raise click.UsageError("name the queues to serve: --queue light, or --queue '*' for all queues")
     served = () if "*" in queues else queues
+    for queue in served:
+        if not is_queue_name(queue):
+            raise click.UsageError(f"a queue is {QUEUE_RULE}, not {queue!r:.200}")
     _pass_to_tasks(settings, data_dir)
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:

@@ -33,6 +33,7 @@ from dagmaster.http.routes import Body, Routes, parse_json
 from dagmaster.http.services import App, Caller, Compiler
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +63,9 @@ class TaskDefinition(Body):
 
     type: Literal["task"] = "task"
     handler: str = Field(min_length=1, max_length=128, examples=["myapp.extract"])
-    queue: str | None = Field(default=None, min_length=1, max_length=128, description="Default: of the server.")
+    queue: str | None = Field(
+        default=None, max_length=MAX_QUEUE, pattern=QUEUE_PATTERN, description="Default: of the server."
+    )
     params: dict[str, Any] = Field(default_factory=dict)
     timeout_seconds: float | None = Field(default=None, ge=1, le=864_000)
     retry: RetryModel | None = None

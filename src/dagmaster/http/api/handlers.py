@@ -11,12 +11,13 @@ from starlette.responses import JSONResponse, Response
 
 from dagmaster.application.commands.handler_tests import MAX_WAIT_SECONDS, run_handler
 from dagmaster.application.queries.handlers import find_handler, list_handlers
-from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, MAX_QUEUE
+from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME
 from dagmaster.http.etags import with_etag
 from dagmaster.http.parameters import Cursor, Limit
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 
 routes = Routes("handlers")
 STILL_RUNS: Final = {202: "It still runs: follow the job."}
@@ -27,7 +28,9 @@ class TestBody(Body):
     """A test of the handler that the path names."""
 
     params: dict[str, Any] = Field(default_factory=dict, examples=[{"name": "Ada"}])
-    queue: str | None = Field(default=None, min_length=1, max_length=MAX_QUEUE, description="Default: the handler's.")
+    queue: str | None = Field(
+        default=None, max_length=MAX_QUEUE, pattern=QUEUE_PATTERN, description="Default: the handler's."
+    )
     timeout_seconds: float | None = Field(default=None, ge=1, le=86_400, description="Default: the handler's.")
     wait_seconds: float = Field(default=10.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for it.")
 

@@ -9,12 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from dagmaster.application.remote_tasks import MAX_CLAIM, MAX_WAIT_SECONDS, ClaimRequest, ProgressReport
-from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, MAX_QUEUE, define_handler
+from dagmaster.authoring.handler_definitions import MAX_HANDLER_NAME, define_handler
 from dagmaster.http.parameters import MAX_ID
 from dagmaster.http.routes import Body, Routes
 from dagmaster.http.services import Caller, Origin, Services
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.api_keys import Scope
+from dagmaster.ports.queue_names import MAX_QUEUE, QUEUE_PATTERN
 from dagmaster.ports.remote_workers import NewWorker
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
 
@@ -31,7 +32,7 @@ def _check_range(digits: str) -> str:
 
 
 Digits = Annotated[str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"]), AfterValidator(_check_range)]
-Queue = Annotated[str, Field(min_length=1, max_length=MAX_QUEUE)]
+Queue = Annotated[str, Field(max_length=MAX_QUEUE, pattern=QUEUE_PATTERN)]
 NO_STORE: Final = {"Cache-Control": "no-store"}
 
 

@@ -20,6 +20,7 @@ from dagmaster import (
     conditional,
     expression,
     fan_out,
+    handler_task,
     join,
     task,
     wait,
@@ -325,3 +326,35 @@ def test_a_param_that_does_not_fit_is_found_before_anything_runs():
         extract("yesterday")
 
     assert "day" in problem_of(flow).message
+
+
+@task
+def no_queue(x: int) -> int:
+    return x
+
+
+def test_a_task_without_a_queue_says_what_its_author_does():
+    @workflow
+    def flow():
+        no_queue(1)
+        no_queue.map([1])
+
+    with pytest.raises(WorkflowInvalid) as caught:
+        flow.compile(flow.handlers())
+    line = no_queue.function.__code__.co_firstlineno
+    for problem, text in zip(caught.value.problems, ["no_queue(1)", "no_queue.map([1])"], strict=True):
+        assert (problem.file, problem.text) == (__file__, text)
+        assert problem.message == f"task no_queue ({no_queue.handler}) has no queue"
+        assert f"write @task(queue=…) at {__file__}:{line}, " in problem.hint
+        assert problem.hint.endswith("call no_queue.with_options(queue=…), or set DAGMASTER_PYTHON_QUEUE")
+
+
+def test_a_handler_without_a_queue_says_the_same():
+    @workflow
+    def flow():
+        handler_task("h.f")()
+
+    with pytest.raises(WorkflowInvalid) as caught:
+        flow.compile(flow.handlers(), allow_missing_handlers=True)
+    hints = [problem.hint for problem in caught.value.problems if "has no queue" in problem.message]
+    assert hints == ["call f.with_options(queue=…), or set DAGMASTER_PYTHON_QUEUE"]
