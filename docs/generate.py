@@ -241,7 +241,7 @@ def _signature(label: str, function: Any) -> str:
         prefix = {one.VAR_POSITIONAL: "*", one.VAR_KEYWORD: "**"}.get(one.kind, "")
         default = "" if one.default is one.empty else f" = {one.default!r}"
         # What is `Never` is only there to explain a mistake.
-        if one.name != "self" and one.annotation != "Never":
+        if one.name != "self" and not one.name.startswith("_") and one.annotation != "Never":
             parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
     returned = "" if function.__name__ == "__init__" else f" -> {signature.return_annotation}"
     line = f"{label}({', '.join(parts)}){returned}"

@@ -214,7 +214,7 @@ class GraphPart:
         for number_of, name in named:
             _check_name(name)
             if name in taken:
-                raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
+                raise NodesRejected(f"two nodes are named {name!r}: only one can have a name", [name])
             taken.add(name)
             names[number_of] = name
         unnamed = [task for task in self.tasks if task.name is None]
@@ -273,7 +273,8 @@ def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME or "__" in name:
         raise NodesRejected(
             f"{name[:120]!r} cannot be the name of a node: letters, digits and single _, at most {MAX_NAME}, starting"
-            " with a letter or _"
+            " with a letter or _",
+            [name],
         )
 
 

@@ -165,10 +165,10 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
     new = {spec.id: spec for spec in batch.specs}
     if len(new) < len(batch.specs):
         name, _ = Counter(spec.id for spec in batch.specs).most_common(1)[0]
-        raise NodesRejected(f"two nodes are named {name!r}: only one can have a name")
+        raise NodesRejected(f"two nodes are named {name!r}: only one can have a name", [name])
     for spec in batch.specs:
         if spec.id in specs:
-            raise NodesRejected(f"the job has a node {spec.id!r} already: give the new one another name")
+            raise NodesRejected(f"the job has a node {spec.id!r} already: give the new one another name", [spec.id])
         if spec.group is not None:
             _check_group(spec, new, specs)
         if spec.requires is None:
@@ -217,7 +217,8 @@ def _check_cycles(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[s
     if len(order) < len(affected):
         left = affected.keys() - set(order)
         tangled = {node_id: sources[node_id] for node_id in affected if node_id in left}
-        raise NodesRejected(f"cycle: {spell_cycle(find_cycle(tangled), {**specs, **linked})}")
+        cycle = find_cycle(tangled)
+        raise NodesRejected(f"cycle: {spell_cycle(cycle, {**specs, **linked})}", cycle)
 
 
 def _existing_sources(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec]) -> dict[str, None]:

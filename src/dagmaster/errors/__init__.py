@@ -6,7 +6,7 @@ sentence. The docstring of a class is its sentence if none is given. `docs/refer
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors.base import OUTCOMES as OUTCOMES
 from dagmaster.errors.base import Category as Category
@@ -38,6 +38,9 @@ from dagmaster.errors.requests import WorkerExpired as WorkerExpired
 
 # ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class WorkflowInvalid(ProblemsError):
     """The workflow is not valid."""
@@ -60,6 +63,11 @@ class NodesRejected(DagmasterError):
     code = "nodes_rejected"
     category = Category.INVALID
     http_status = 422
+
+    def __init__(self, message: str = "", nodes: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.nodes = tuple(nodes)
+        """The ids of the nodes that are to blame, if they are known."""
 
 
 class InputsInvalid(ProblemsError):

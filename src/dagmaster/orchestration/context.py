@@ -310,7 +310,7 @@ def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
         yield
     except NodesRejected:
         try:
-            collect(items, **options).part.check()
+            collect(items, **options).check()
         except NodesRejected as reason:
             raise reason from None
         raise

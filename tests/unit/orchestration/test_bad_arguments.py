@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import pickle
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -153,3 +156,49 @@ def add_to_another() -> str:
 def test_a_running_task_gets_the_same_error():
     job = blocking.run_job_test(blocking.create_job("j", Task(add_to_another)))
     assert job.result == JobNotFound.code
+
+
+def line_of(text: str) -> str:
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if line.strip().startswith(text))}"
+
+
+@pytest.mark.usefixtures("context")
+def test_an_error_about_a_task_names_the_line_that_made_it():
+    bad = create_task(one, {"x": {1}})
+    with pytest.raises(NodesRejected) as caught:
+        blocking.create_job("j", [Task(one), bad])
+    assert f"(made at {line_of('bad = create_task(')})" in str(caught.value)
+    unknown = Task(one, {"z": 1})
+    with pytest.raises(NodesRejected, match=re.escape(f"(made at {line_of('unknown = Task(')})")):
+        blocking.create_job("j", unknown)
+    assert blocking.list_jobs() == []
+
+
+@pytest.mark.usefixtures("context")
+def test_an_error_about_several_tasks_names_the_lines_that_made_them():
+    first = Task(one, name="same")
+    second = create_task(one, name="same")
+    with pytest.raises(NodesRejected, match="two nodes are named 'same'") as caught:
+        blocking.create_job("j", [first, second])
+    assert line_of("first = Task(") in str(caught.value)
+    assert line_of("second = create_task(") in str(caught.value)
+    before = Task(one)
+    after = create_task(one)
+    before >> after >> before
+    with pytest.raises(NodesRejected, match="cycle: one → one_2 → one") as caught:
+        blocking.create_job("j", before)
+    assert f"one is made at {line_of('before = Task(')}" in str(caught.value)
+    assert line_of("after = create_task(") in str(caught.value)
+
+
+@pytest.mark.usefixtures("context")
+def test_a_task_that_dagmaster_made_has_no_line():
+    with pytest.raises(NodesRejected) as caught:
+        blocking.create_job("j", map_values(one, [1]))
+    assert "made at" not in str(caught.value)
+
+
+def test_a_task_can_be_pickled():
+    task = pickle.loads(pickle.dumps(Task("m.f", {"x": 1}, name="a")))
+    assert (task.entrypoint, task.kwargs, task.label, task.made_at) == ("m.f", {"x": 1}, "a", "")

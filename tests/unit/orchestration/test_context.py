@@ -38,7 +38,7 @@ from dagmaster import (
     worker_heartbeat,
 )
 from dagmaster.application.queries.nodes import node_detail
-from dagmaster.authoring.python import graph_items
+from dagmaster.authoring.python import declared_options
 from dagmaster.errors import JobFinished, NodeNotFound, NodesRejected, QueryInvalid, WorkerExpired
 from dagmaster.orchestration.workers import _worker_info
 
@@ -428,7 +428,7 @@ async def test_a_worker_with_other_code_than_the_submitter_reports_both_fingerpr
     task = create_task(give)
     job = await context.create_job("changed", task)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(graph_items.FUNCTIONS, task.entrypoint, plain)
+        patch.setitem(declared_options.FUNCTIONS, task.entrypoint, plain)
         await run_job_test_async(job)
     assert (job.status, CALLS) == (JobStatus.COMPLETED, [])
     detail = await node_detail(context.backend.app, str(job.id), "give")  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from dagmaster.snowflakes import TASK_IDS
 if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
+_MAX_PLACES: Final = 4
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
 _SIMPLE: Final = frozenset({int, bool, type(None)})
 
@@ -72,6 +73,25 @@ class Collected:
         """Keep the job and these groups from completing until the hold is released."""
         self.part.tasks.append(hold.to_task())
         add_held_groups(self.part, hold, groups)
+
+    def check(self) -> None:
+        """Raise `NodesRejected` with the lines that made the tasks to blame, if no graph can have these items."""
+        try:
+            self.part.check_structure()
+        except NodesRejected as error:
+            raise self._with_places(error) from None
+
+    def _with_places(self, error: NodesRejected) -> NodesRejected:
+        try:
+            names = self.part.names(1) if error.nodes else {}
+        except NodesRejected:
+            # Two have the same name.
+            names = {}
+        blamed = [
+            item for item in self.items if isinstance(item, Task) and names.get(item.id, item.name) in error.nodes
+        ]
+        places = [f"{item.label} is made at {item.made_at}" for item in blamed[:_MAX_PLACES] if item.made_at]
+        return NodesRejected(f"{error} ({', '.join(places)})", error.nodes) if places else error
 
     def mark_applied(self, job_id: int, names: dict[int, str], stored_ids: Mapping[str, str] | None = None) -> None:
         """Set the job and the node of each new item. `stored_ids`: what the same graph was stored with before."""
@@ -189,10 +209,7 @@ class _Collector:
     def _visit_task(self, task: Task) -> None:
         queue = task.queue or self.default_queue
         if queue is None:
-            raise NodesRejected(
-                f"task {task.label} ({task.entrypoint}) has no queue: give it queue=, write @task(queue=), or set"
-                " DAGMASTER_PYTHON_QUEUE"
-            )
+            raise _rejected(task, " has no queue: give it queue=, write @task(queue=), or set DAGMASTER_PYTHON_QUEUE")
         # `retry` is compared by identity: it is that of the function, for most tasks.
         key = (task.entrypoint, queue, id(task.retry), task.timeout_seconds, task.allow_failure)
         stem, definition = self.common.get(key) or self.common.setdefault(key, (task.stem, self._define(task, queue)))
@@ -267,7 +284,12 @@ def _check_call(task: Task) -> None:
     """Raise `NodesRejected` if the function of a task cannot be called with arguments of these names."""
     problem = argument_problem(task.function, task.entrypoint, task.kwargs)
     if problem:
-        raise NodesRejected(f"task {task.label} ({task.entrypoint}): {problem}")
+        raise _rejected(task, f": {problem}")
+
+
+def _rejected(task: Task, problem: str) -> NodesRejected:
+    place = task.made_at
+    return NodesRejected(f"task {task.label} ({task.entrypoint}){problem}{place and f' (made at {place})'}")
 
 
 # ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +306,7 @@ def _read_kwargs(task: Task, part: TaskPart) -> list[tuple[list[str | int], Grap
     try:
         part.params = encode_json(_Kwargs(task, references).read(kwargs))
     except (TypeError, ValueError, RecursionError) as error:
-        raise NodesRejected(f"task {task.label} ({task.entrypoint}): its kwargs are not JSON: {error}") from None
+        raise _rejected(task, f": its kwargs are not JSON: {error}") from None
     return references
 
 
@@ -376,5 +398,4 @@ class _Kwargs:
 
     def _reject(self, value: Any, reason: str) -> NodesRejected:
         place = "kwargs" + "".join(f"[{key!r}]" for key in self.path)
-        task = self.task
-        return NodesRejected(f"task {task.label} ({task.entrypoint}): {place} {reason}: {short_repr(value)}")
+        return _rejected(self.task, f": {place} {reason}: {short_repr(value)}")

@@ -5,36 +5,39 @@ They are plain objects: nothing is stored until they are applied to a job. Their
 
 from __future__ import annotations
 
-from collections.abc import Callable  # noqa: TC003 - the type of a constant
+import sys
 from datetime import UTC, datetime
-from functools import lru_cache
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Never, TypeAlias
 
-from dagmaster.authoring.entrypoint_options import read_options
-from dagmaster.authoring.entrypoint_sources import loaded_function, source_version
-from dagmaster.authoring.entrypoints import function_name
-from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
+from dagmaster.authoring.handler_decorator import check_queue, check_timeout, read_retry
 from dagmaster.authoring.json_forms import short_repr
-from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
+from dagmaster.authoring.python.declared_options import (
+    CHECKED,
+    MAX_CHECKED,
+    NO_RETRY,
+    check_name,
+    declared_options,
+    no_entrypoint,
+    read_function,
+)
 from dagmaster.authoring.source_map import truncate
-from dagmaster.errors import HandlerInvalid, NodesRejected
+from dagmaster.errors import NodesRejected
 from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+    from types import FrameType
     from typing import Self
 
     from dagmaster.authoring.python.tasks import Retry
 
+_OWN_FOLDER: Final = str(Path(__file__).parents[2])
 ItemKind: TypeAlias = Literal["task", "group"]
 _TASK_OPTIONS: Final = frozenset({"name", "queue", "retry", "timeout_seconds", "allow_failure"})
 _MAX_SHOWN: Final = 100
-_NO_RETRY: Final = {"max_attempts": 1}
-# Names that were checked: 100,000 tasks of one function need one check.
-_CHECKED: Final[set[str]] = set()
-_MAX_CHECKED: Final = 10_000
-FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
-"""The functions that tasks were made of in this process, by entrypoint: they are run here without an import."""
+_CHECKED_QUEUES: Final[set[str]] = set()
 
 
 class Dependency(NamedTuple):
@@ -144,7 +147,17 @@ class Task(GraphItem):
     a `name` is called after its function, with a number.
     """
 
-    __slots__ = ("allow_failure", "entrypoint", "function", "kwargs", "queue", "retry", "timeout_seconds")
+    __slots__ = (
+        "_code",
+        "_position",
+        "allow_failure",
+        "entrypoint",
+        "function",
+        "kwargs",
+        "queue",
+        "retry",
+        "timeout_seconds",
+    )
 
     def __init__(
         self,
@@ -156,10 +169,11 @@ class Task(GraphItem):
         retry: Retry | None = None,
         timeout_seconds: float | None = None,
         allow_failure: bool = False,
+        _frame: FrameType | None = None,
         **unknown: Never,
     ) -> None:
         if unknown:
-            raise _unknown_options("Task", entrypoint, kwargs, unknown)
+            raise _unknown_options("Task" if _frame is None else "create_task", entrypoint, kwargs, unknown)
         if name is not None and not isinstance(name, str):
             raise NodesRejected(f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}")
         if kwargs is not None and type(kwargs) is not dict and not hasattr(kwargs, "keys"):
@@ -170,23 +184,26 @@ class Task(GraphItem):
                 f"task {name or _shown(entrypoint)}: allow_failure is True or False, not {allow_failure!r:.100}"
             )
         super().__init__(name)
+        # Where it is made. The line is looked up when an error names it: that takes longer the longer a function is.
+        frame = _frame or sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
+        self._code, self._position = frame.f_code, frame.f_lasti
         if type(entrypoint) is str:
-            if entrypoint not in _CHECKED:
-                _check_name(entrypoint)
+            if entrypoint not in CHECKED:
+                check_name(entrypoint)
             self.entrypoint = entrypoint
             self.function: Callable[..., Any] | None = None
             self.kwargs = {} if kwargs is None else kwargs
-            declared = _declared_options(entrypoint)
+            declared = declared_options(entrypoint)
             self.queue = declared.queue if queue is None else queue
             self.timeout_seconds = declared.timeout_seconds if timeout_seconds is None else timeout_seconds
             self.allow_failure = allow_failure
             self.retry: dict[str, Any] | None = declared.retry
         else:
             try:
-                options = _read_function(entrypoint)
+                options = read_function(entrypoint)
             except TypeError as error:
                 # It cannot be a key of the cache.
-                raise _no_entrypoint(entrypoint) from error
+                raise no_entrypoint(entrypoint) from error
             self.entrypoint, self.function = options.name, options.function
             self.kwargs = {**options.constants, **(kwargs or {})} if options.constants else kwargs or {}
             self.queue = options.queue if queue is None else queue
@@ -194,21 +211,38 @@ class Task(GraphItem):
             self.allow_failure = allow_failure or options.allow_failure
             self.retry = options.retry
             self.name = options.node_name if name is None else name
-        if retry is not None or queue is not None or timeout_seconds is not None:
+        is_checked = queue is None or (type(queue) is str and queue in _CHECKED_QUEUES)
+        if not is_checked or retry is not None or timeout_seconds is not None:
             self._check_options(retry, queue, timeout_seconds)
 
     def _check_options(self, retry: Retry | None, queue: str | None, timeout_seconds: float | None) -> None:
         label = f"task {self.label}"
         check_queue(queue, label)
+        if queue is not None and len(_CHECKED_QUEUES) < MAX_CHECKED:
+            _CHECKED_QUEUES.add(queue)
         check_timeout(timeout_seconds, label)
         if retry is not None:
             policy = read_retry(retry, label)
-            self.retry = _NO_RETRY if isinstance(policy, str) else policy
+            self.retry = NO_RETRY if isinstance(policy, str) else policy
 
     @property
     def label(self) -> str:
         """Return a name for messages: its own, else that of its function."""
         return self.name or self.stem
+
+    @property
+    def made_at(self) -> str:
+        """Return the `file:line` of the code that made it; an empty text if that is code of dagmaster."""
+        code = getattr(self, "_code", None)
+        if code is None or code.co_filename.startswith(_OWN_FOLDER):
+            return ""
+        line = next(islice(code.co_positions(), self._position // 2, None), (None,))[0]
+        return f"{code.co_filename}:{line or code.co_firstlineno}"
+
+    def __getstate__(self) -> Any:
+        """Return what a copy has: code cannot be pickled."""
+        state: Any = super().__getstate__()
+        return state[0], {name: value for name, value in state[1].items() if name != "_code"}
 
     @property
     def stem(self) -> str:
@@ -292,10 +326,8 @@ def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | 
     `options`: name, queue, retry, timeout_seconds, allow_failure. Of a name, those of `@task` apply if its module is
     imported, or if its source is here and queue, retry and timeout_seconds are literals: if one is not, none applies.
     """
-    if not options.keys() <= _TASK_OPTIONS:
-        unknown = {name: value for name, value in options.items() if name not in _TASK_OPTIONS}
-        raise _unknown_options("create_task", callback, kwargs, unknown)
-    return Task(callback, kwargs, **options)
+    # Its own frame: one of a function in between costs as much as all the rest of this.
+    return Task(callback, kwargs, _frame=sys._getframe(1), **options)  # noqa: SLF001 - as above
 
 
 def _unknown_options(maker: str, callback: Any, kwargs: Any, unknown: Mapping[str, Any]) -> TypeError:
@@ -305,12 +337,6 @@ def _unknown_options(maker: str, callback: Any, kwargs: Any, unknown: Mapping[st
     return TypeError(
         f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of the"
         f" function go into the mapping: {maker}({_shown(callback)}, {mapping})"
-    )
-
-
-def _no_entrypoint(callback: Any) -> HandlerInvalid:
-    return HandlerInvalid(
-        f"{short_repr(callback)} is not an entrypoint: give a function, or its name as 'module.function'"
     )
 
 
@@ -343,85 +369,3 @@ def _link(previous: GraphItem, following: GraphItem) -> None:
         previous.next = [following]
     else:
         previous.next.append(following)
-
-
-# ── Functions ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Function(NamedTuple):
-    """What tasks of one function have in common."""
-
-    name: str
-    function: Callable[..., Any] | None
-    queue: str | None
-    timeout_seconds: float | None
-    retry: dict[str, Any] | None
-    allow_failure: bool
-    node_name: str | None
-    constants: Mapping[str, Any]
-
-
-@lru_cache(maxsize=1_000)
-def _read_function(callback: Any) -> _Function:
-    mark = mark_of(callback)
-    call: NodeCall | None = callback if isinstance(callback, NodeCall) else None
-    options: Mapping[str, Any] = {} if call is None else call.options
-    if mark is None and call is None and not hasattr(callback, "__qualname__"):
-        raise _no_entrypoint(callback)
-    name = call.handler if call is not None else mark.name if mark is not None else function_name(callback)
-    _check_name(name)
-    if call is None or isinstance(call, TaskFunction):
-        FUNCTIONS[name] = callback
-    policy: Any = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
-    return _Function(
-        name=name,
-        function=callback if call is None or isinstance(call, TaskFunction) else None,
-        queue=options.get("queue") or (None if mark is None else mark.queue),
-        timeout_seconds=options.get("timeout_seconds") or (None if mark is None else mark.timeout_seconds),
-        retry=_NO_RETRY if policy == "none" else policy,
-        allow_failure=bool(options.get("allow_failure")),
-        node_name=options.get("name"),
-        constants={} if call is None else call.constants,
-    )
-
-
-class _Options(NamedTuple):
-    """What `@task` says of a function that is named by text."""
-
-    queue: str | None = None
-    timeout_seconds: float | None = None
-    retry: dict[str, Any] | None = None
-
-
-_NO_OPTIONS: Final = _Options()
-
-
-def _declared_options(entrypoint: str) -> _Options:
-    function = loaded_function(entrypoint)
-    if function is None:
-        return _options_in_source(entrypoint, source_version(entrypoint))
-    mark = mark_of(function)
-    if mark is None or mark.name != entrypoint:
-        return _NO_OPTIONS
-    options = _read_function(function)
-    return _Options(options.queue, options.timeout_seconds, options.retry)
-
-
-@lru_cache(maxsize=1_000)
-def _options_in_source(entrypoint: str, _version: tuple[int, int] | None) -> _Options:
-    options = read_options(entrypoint)
-    try:
-        check_queue(options.get("queue"), entrypoint)
-        check_timeout(options.get("timeout_seconds"), entrypoint)
-        policy: Any = None if options.get("retry") is None else read_retry(options["retry"], entrypoint)
-    except HandlerInvalid:
-        # The import of the module fails on a worker, which reports it.
-        return _NO_OPTIONS
-    retry = _NO_RETRY if isinstance(policy, str) else policy
-    return _Options(options.get("queue"), options.get("timeout_seconds"), retry)
-
-
-def _check_name(name: str) -> None:
-    check_entrypoint(name)
-    if len(_CHECKED) < _MAX_CHECKED:
-        _CHECKED.add(name)

@@ -12,7 +12,7 @@ from dagmaster.authoring.handler_decorator import entrypoint_spec, mark_of
 from dagmaster.authoring.handler_registry import Registry
 from dagmaster.authoring.module_imports import append_working_directory
 from dagmaster.authoring.module_names import public_module_name
-from dagmaster.authoring.python.graph_items import FUNCTIONS
+from dagmaster.authoring.python.declared_options import FUNCTIONS
 from dagmaster.errors import HandlerInvalid, HandlerNotFound
 
 if TYPE_CHECKING:

@@ -96,7 +96,7 @@ class RunningTask:
 
     def _collect(self, items: Any) -> Collected:
         collected = collect(items, job_id=self.job_id, default_queue=self._context.queue or None)
-        collected.part.check_structure()
+        collected.check()
         return collected
 
     def _stage(self, items: T) -> Applied[T]:

@@ -126,7 +126,8 @@ def test_an_argument_of_the_function_among_the_options_is_a_type_error_that_says
 
 
 def test_create_task_takes_every_option_of_a_task():
-    options = {one.name for one in inspect.signature(Task).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    parameters = inspect.signature(Task).parameters.values()
+    options = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")}
     given: dict[str, Any] = {"name": "n", "queue": "own", "retry": 2, "timeout_seconds": 5, "allow_failure": True}
     assert options == given.keys()
     create_task("m.f", **given)
