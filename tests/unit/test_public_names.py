@@ -12,7 +12,9 @@ import dagmaster.orchestration
 import dagmaster.testing
 
 
-@pytest.mark.parametrize("module", [dagmaster, dagmaster.orchestration, dagmaster.testing], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [dagmaster, dagmaster.orchestration, dagmaster.testing], ids=lambda module: module.__name__
+)
 def test_every_public_name_is_there(module):
     for name in module.__all__:
         assert getattr(module, name) is not None

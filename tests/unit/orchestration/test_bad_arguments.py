@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "member": (lambda: Group("g", [[one]]), TypeError, "group g: <function one"),
     "dependency": (lambda: Task(one).depends_on(WRONG), TypeError, "task one: 5 is not a Task"),
     "operator": (lambda: Task(one) >> [WRONG], TypeError, "task one: 5 is not a Task"),
-    "collector": (lambda: create_result_collector(WRONG), TypeError, "a collector takes a list of tasks, not 5"),
+    "collector": (lambda: create_result_collector(WRONG), TypeError, "a collector takes tasks, or the id of the job"),
     "source": (lambda: create_result_collector([WRONG]), TypeError, "takes the results of tasks, not 5"),
     "collector's name": (lambda: create_result_collector([], name=WRONG), NodesRejected, "collector is text, not 5"),
     "values": (lambda: map_values(one, WRONG), TypeError, "map(one): the values are a list"),
