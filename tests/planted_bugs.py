@@ -117,8 +117,8 @@ PLANTED: Final = {
     "nodes added by each attempt": PlantedBug(
         "added_nodes",
         "reserve_task_batch",
-        ":call_number::integer, :digest::text, clock()",
-        ":call_number::integer, :digest::text || random(), clock()",
+        ":call_number::integer, :digest::text, held.node_id",
+        ":call_number::integer, :digest::text || random(), held.node_id",
         "conformance/test_added_nodes.py::test_a_call_that_is_repeated_by_a_later_attempt_reserves_the_same_batch",
     ),
     "event number reused": PlantedBug(

@@ -51,9 +51,9 @@ async def register_after_a_lost_connection(store: Any, *args: Any) -> None:
     if side is not None:
         fetch = side.fetch
 
-        async def fail(query: Any, params: Mapping[str, Any]) -> Any:
+        async def fail(query: Any, params: Mapping[str, Any], **options: Any) -> Any:
             if "previous_id" not in params:
-                return await fetch(query, params)
+                return await fetch(query, params, **options)
             side.fetch = fetch
             raise DatabaseUnavailable("connection lost")
 

@@ -339,7 +339,7 @@ async def run_turns(world: PostgresWorld, played: Played, tasks: list[ClaimedTas
     ]
     await write(
         played, results=[result.id], notified_results=[result], commands=[row["id"] for row in commands],
-        reopened=completed, children=children, stops=waiting[:50],
+        reopened=completed, superseded=["n1"], adders=["n1", "n2"], children=children, stops=waiting[:50],
         withdrawals=[Withdrawal(task_id, AttemptStatus.FAILED, "{}") for task_id in waiting[50:100]],
         events=[AuditEvent(EventType.SIGNAL_RECEIVED)],
     )  # fmt: skip

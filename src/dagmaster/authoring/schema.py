@@ -123,7 +123,8 @@ class TaskModel(NextModel):
         default=None,
         min_length=1,
         max_length=MAX_QUEUE,
-        pattern=QUEUE_PATTERN,
+        # Checked by the compiler: definitions that are stored may have others.
+        json_schema_extra={"pattern": QUEUE_PATTERN},
         description="A name without spaces, commas and `*`. Default: the handler's own, else the operator's.",
     )
     params: dict[str, JsonValue] = Field(default_factory=dict, description="The handler's params.")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring import schema
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
-from dagmaster.ports.queue_names import QUEUE_PATTERN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +52,6 @@ _SPELLINGS: Final = {
         "is made of letters, digits and _ . -, and starts with a letter or _",
         r"[^A-Za-z0-9_.-]",
     ),
-    QUEUE_PATTERN: ("is a name without spaces, commas, * and control characters", r"[\s,*\x00-\x1f\x7f-\x9f]"),
 }
 _SHAPES: Final = {
     "nodes": "write each node under its id: my_node: {handler: …}",

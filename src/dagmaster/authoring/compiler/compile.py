@@ -129,6 +129,7 @@ class _Compilation:
             self.handlers,
             allow_missing_handlers=self.allow_missing_handlers,
             limits=self.limits,
+            is_stored=self.is_stored,
         )
         for node_id, model in models.items():
             maker.make(node_id, model)

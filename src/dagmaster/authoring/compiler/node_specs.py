@@ -10,6 +10,7 @@ from dagmaster.authoring.compiler.edges import MAX_HINTS
 from dagmaster.authoring.compiler.literal_params import check_literal_params
 from dagmaster.authoring.compiler.node_templates import TemplateCompiler, last_key
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
+from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest, similar_handlers
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.expressions.paths import DECISION, PARAMS
@@ -32,6 +33,7 @@ from dagmaster.engine.graph import (
     WorkflowSpec,
 )
 from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
+from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 
 if TYPE_CHECKING:
     from dagmaster.authoring.compiler.edges import Edges
@@ -60,9 +62,11 @@ class NodeSpecBuilder:
         *,
         allow_missing_handlers: bool,
         limits: DefaultLimits,
+        is_stored: bool = False,
     ) -> None:
         self.document = document
         self.limits = limits
+        self.is_stored = is_stored
         self.edges = edges
         self.handlers = handlers
         self.allow_missing_handlers = allow_missing_handlers
@@ -126,6 +130,8 @@ class NodeSpecBuilder:
         if queue is None and (handler is not None or not self._is_wrong(model.handler)):
             message, hint = _missing_queue(model.handler, handler, is_python=self.document.is_python)
             self.values.problem(message, path, at_key=True, hint=hint)
+        if model.queue is not None and not is_queue_name(model.queue) and not self.is_stored:
+            self.values.problem(f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}", (*path, "queue"))
         retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
