@@ -15,18 +15,19 @@ from dagmaster.authoring.added_nodes import PYTHON_DEFINITION, read_batches
 from dagmaster.authoring.compiler.compile import compile_definition
 from dagmaster.authoring.graph_parts import HOLD_LABEL, check_part
 from dagmaster.engine.growth import grow_graph
+from dagmaster.engine.status import SkipReason
 from dagmaster.errors import CommandInvalid, IdempotencyConflict, JobFinished, JobNotFound, NodesRejected
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
 
     from dagmaster.application.context import Application
     from dagmaster.application.views.results import SubmitResult
     from dagmaster.authoring.graph_parts import GraphPart
-    from dagmaster.engine.graph import Graph
+    from dagmaster.engine.graph import Graph, Spec
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.added_nodes import BatchRows
     from dagmaster.ports.audit_trail import AuditEntry
@@ -104,7 +105,7 @@ async def add_nodes(
         raise JobFinished(f"job {job.id} is {job.status}: {_labels(part)} cannot be added to a job that has finished")
     graph = await _with_pending(app, job, await app.outlines.of_job(job))
     _check_known(graph, part.known.values())
-    await app.graphs.run(check_part, part, graph.specs, _NO_BATCH)
+    await app.graphs.run(check_part, part, await _without_superseded(app, job, graph, part), _NO_BATCH)
     number = await app.client.reserve_batch(job.id)
     if number is None:
         raise JobNotFound(f"there is no job {job.id!r}")
@@ -154,6 +155,17 @@ async def _with_pending(app: Application, job: JobRecord, graph: Graph) -> Graph
     numbers = await app.read.added_nodes.pending_batches(job.id)
     batches = await app.read.added_nodes.load_batches(job.id, numbers) if numbers else []
     return await app.graphs.run(grow_graph, graph, read_batches(batches)) if batches else graph
+
+
+async def _without_superseded(app: Application, job: JobRecord, graph: Graph, part: GraphPart) -> Mapping[str, Spec]:
+    """Return the specs of a graph without superseded nodes whose names are used again."""
+    written = (*(task.name for task in part.tasks), *(group.name for group in part.groups))
+    names = [name for name in written if name is not None and name in graph.specs]
+    records = await app.read.nodes(job.id, names) if names else ()
+    superseded = {record.node_id for record in records if record.skip_reason is SkipReason.SUPERSEDED}
+    if not superseded:
+        return graph.specs
+    return {node_id: spec for node_id, spec in graph.specs.items() if node_id not in superseded}
 
 
 def _check_known(graph: Graph, names: Collection[str]) -> None:

@@ -103,8 +103,9 @@ class JobTreeLogs:
 
     async def _logs(self, source: _Source, *, follow: bool) -> AsyncGenerator[PathLog]:
         is_root = source is self._root
-        node_id = self._node_id if is_root else None
-        chunks = self._system.call(follow_logs, source.job_id, node_id=node_id, attempt=self._attempt, follow=follow)
+        # Nodes of child jobs have attempts of their own.
+        node_id, attempt = (self._node_id, self._attempt) if is_root else (None, None)
+        chunks = self._system.call(follow_logs, source.job_id, node_id=node_id, attempt=attempt, follow=follow)
         # A child job may have been removed meanwhile.
         with contextlib.nullcontext() if is_root else contextlib.suppress(JobNotFound):
             async with contextlib.aclosing(chunks):

@@ -16,6 +16,7 @@ from dagmaster.engine.gates import NOT_TAKEN, OPEN, SATISFIED
 from dagmaster.engine.job_completion import cancel_remaining, finish_if_done
 from dagmaster.engine.model import Job, Node, leaf_outcome
 from dagmaster.engine.node_start import need_of, start
+from dagmaster.engine.stand_ins import dependents_of_superseded
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus, SkipReason
 from dagmaster.engine.step import Step
 
@@ -87,12 +88,11 @@ def _notify_dependents(step: Step, node: Node) -> None:
             outcome = job.record_leaf(dependent, gate, leaf_outcome(node, branch))
             if outcome != OPEN:
                 _after_gate(step, dependent, outcome)
-    for superseded in job.superseded.get(node.id, ()) if job.superseded else ():
-        for dependent, gate, _ in job.graph.wiring.dependents.get(superseded, ()):
-            if job.nodes[dependent].status is NodeStatus.PENDING:
-                outcome = job.record_leaf(dependent, gate, leaf_outcome(node, None))
-                if outcome != OPEN:
-                    _after_gate(step, dependent, outcome)
+    for dependent, gate in dependents_of_superseded(job, node.id) if node.id in job.standing_for else ():
+        if job.nodes[dependent].status is NodeStatus.PENDING:
+            outcome = job.record_leaf(dependent, gate, leaf_outcome(node, None))
+            if outcome != OPEN:
+                _after_gate(step, dependent, outcome)
 
 
 def _after_gate(step: Step, node_id: str, outcome: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 from dagmaster.engine.retry import DEFAULT_MAX_ATTEMPTS, RetryPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from dagmaster.engine.expressions.expression import Expression
     from dagmaster.engine.expressions.templates import Template
@@ -326,17 +326,16 @@ class Wiring:
             else:
                 known.append(dependent)
 
-    def replace(self, old: Spec, spec: Spec) -> None:
-        """Change what a node waits for, or replace a superseded node by another one of its name."""
-        if isinstance(old, WaitSpec) and old.signal is not None:
-            self.waits[old.signal].remove(old.id)
-        if isinstance(spec, WaitSpec) and spec.signal is not None:
-            self.waits.setdefault(spec.signal, []).append(spec.id)
-        for leaf in dict.fromkeys(leaf.node for leaf, _ in self.leaves.pop(spec.id, ())):
-            self.dependents[leaf] = [dependent for dependent in self.dependents[leaf] if dependent.node != spec.id]
-        self.gates.pop(spec.id, None)
-        if spec.requires is not None:
-            self._add_leaves(spec.id, spec.requires)
+    def remove(self, specs: Collection[Spec]) -> None:
+        """Forget what these nodes wait for: they are added again. It costs their leaves and the dependents of those."""
+        names = {spec.id for spec in specs}
+        sources = {leaf.node for name in names for leaf, _ in self.leaves.pop(name, ())}
+        for source in sources:
+            self.dependents[source] = [one for one in self.dependents[source] if one.node not in names]
+        for signal in {spec.signal for spec in specs if isinstance(spec, WaitSpec) and spec.signal is not None}:
+            self.waits[signal] = [name for name in self.waits[signal] if name not in names]
+        for name in names:
+            self.gates.pop(name, None)
 
     def add_members(self, group_id: str, members: Sequence[str]) -> None:
         """Let a group that has members wait for more. It costs the new ones, but for a copy of pointers."""

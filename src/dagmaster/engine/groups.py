@@ -136,6 +136,12 @@ def with_members(group: GroupSpec, members: Iterable[str]) -> GroupSpec:
     return replace(group, requires=Gate(GateKind.JOIN, leaves)) if leaves else group
 
 
+def without_members(group: GroupSpec, names: Collection[str]) -> GroupSpec:
+    """Return a group without these members."""
+    leaves = tuple(Leaf(member) for member in members(group) if member not in names)
+    return replace(group, requires=Gate(GateKind.JOIN, leaves) if leaves else with_leaf(None, group.entry))
+
+
 def link_groups(specs: Mapping[str, Spec], existing: Mapping[str, Spec]) -> dict[str, Spec]:
     """Return specs whose dependencies include those of their groups, and the start nodes and groups that change.
 

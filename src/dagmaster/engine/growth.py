@@ -8,23 +8,33 @@ ending starts nothing, but a task that succeeds may still add to it: a resume ru
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from dagmaster.engine.fanout import reset
 from dagmaster.engine.gates import BROKEN
-from dagmaster.engine.graph import GroupSpec, Leaf, Wiring
-from dagmaster.engine.groups import has_members, link_groups, spell_cycle, with_leaf
+from dagmaster.engine.graph import GroupSpec, Leaf, Spec, Wiring
+from dagmaster.engine.groups import (
+    has_members,
+    link_groups,
+    members,
+    spell_cycle,
+    with_leaf,
+    with_members,
+    without_members,
+)
 from dagmaster.engine.model import is_dormant, is_unsuccessful, leaf_outcome
+from dagmaster.engine.stand_ins import Edges, LiveEdges, update_stand_ins
 from dagmaster.engine.status import NodeStatus
 from dagmaster.engine.topology import find_cycle, topological_order
 from dagmaster.engine.transitions import NODE_MOVES, Move
 from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from dagmaster.engine.graph import Graph, Spec
+    from dagmaster.engine.graph import Graph
     from dagmaster.engine.model import Job, Node
 
 
@@ -55,45 +65,86 @@ def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
     """Return a graph of its own with the nodes of batches that were checked before."""
     specs, wiring = dict(graph.specs), graph.wiring.copy()
     for batch in batches:
-        filled = _filled_groups(specs, batch)
-        for spec in _link(specs, batch).values():
-            _put(specs, wiring, spec, filled)
+        left = _left_groups(specs, batch)
+        filled = _filled_groups(specs, batch, left)
+        known = {**specs, **left} if left else specs
+        _put_all(specs, wiring, left | _link(known, batch, _kept_members(specs, batch)), filled)
     return replace(graph, specs=specs, wiring=wiring)
 
 
 def grow_job(job: Job, batch: NodeBatch) -> Growth:
     """Add a batch to a job, or raise `NodesRejected` and change nothing."""
-    linked = check_batch(_live_specs(job), batch, job.graph.wiring)
+    specs = live = job.graph.specs
+    edges = Edges(job.graph.wiring)
+    if job.superseded:
+        live, edges = _LiveSpecs(job), LiveEdges(job, {spec.id for spec in batch.specs})
+    _check_names(live, batch)
+    left, kept = _left_groups(specs, batch), _kept_members(specs, batch)
+    linked = left | _link({**specs, **left} if left else specs, batch, kept)
+    _check_cycles(live, batch, linked, edges)
     _check_statuses(job, batch, linked)
     graph = job.own_graph()
     assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
-    filled = _filled_groups(graph.specs, batch)
-    growth = Growth([], [])
-    nodes, specs, wiring = job.nodes, graph.specs, graph.wiring
+    filled = _filled_groups(graph.specs, batch, left)
+    _put_all(graph.specs, graph.wiring, linked, filled)
+    growth, reused = Growth([], []), []
+    nodes = job.nodes
     for node_id, spec in linked.items():
         if node_id not in nodes:
-            specs[node_id] = spec
-            wiring.add(spec)
             growth.new.append(job.put(spec))
-            continue
-        _put(specs, wiring, spec, filled)
-        if node_id in filled:
+        elif node_id in filled or (node_id in left and is_dormant(nodes[node_id])):
             # Its count of settled members stays.
             nodes[node_id].spec = spec
         elif is_dormant(nodes[node_id]):
+            reused.append(node_id)
             growth.new.append(_reuse_name(job, spec))
         else:
             growth.changed.append(job.put(spec))
-    if job.superseded:
-        _recount_dependents(job, growth)
+    if reused:
+        _recount_dependents(job, growth, reused, [member for members in kept.values() for member in members])
     return growth
 
 
-def _live_specs(job: Job) -> Mapping[str, Spec]:
-    """Return the specs without those of superseded nodes: nothing can refer to them, and their names are free."""
-    if not job.superseded:
-        return job.graph.specs
-    return {node_id: spec for node_id, spec in job.graph.specs.items() if not is_dormant(job.nodes[node_id])}
+class _LiveSpecs(Mapping[str, Spec]):
+    """The specs of a job without those of superseded nodes: nothing can refer to them, and their names are free."""
+
+    def __init__(self, job: Job) -> None:
+        self._specs, self._nodes = job.graph.specs, job.nodes
+
+    def __getitem__(self, node_id: str) -> Spec:
+        if is_dormant(self._nodes[node_id]):
+            raise KeyError(node_id)
+        return self._specs[node_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return (node_id for node_id in self._specs if not is_dormant(self._nodes[node_id]))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _left_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, Spec]:
+    """Return the groups without the members that are added again: these may be in other groups now."""
+    left: dict[str, set[str]] = {}
+    new: set[str] | None = None
+    for spec in batch.specs:
+        old = specs.get(spec.id)
+        if old is not None and old.group is not None:
+            new = {one.id for one in batch.specs} if new is None else new
+            if old.group not in new:
+                left.setdefault(old.group, set()).add(spec.id)
+    groups = {group: specs[group] for group in left}
+    return {name: without_members(group, left[name]) for name, group in groups.items() if isinstance(group, GroupSpec)}
+
+
+def _kept_members(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
+    """Return the members of groups that are added again, but those that are added again, too: they stay in them."""
+    groups = [spec.id for spec in batch.specs if isinstance(spec, GroupSpec) and spec.id in specs]
+    new = {spec.id for spec in batch.specs} if groups else set()
+    return {
+        group: [member for member in members(specs[group]) if member not in new and specs[member].group == group]
+        for group in groups
+    }
 
 
 def _reuse_name(job: Job, spec: Spec) -> Node:
@@ -106,12 +157,11 @@ def _reuse_name(job: Job, spec: Spec) -> Node:
     return node
 
 
-def _recount_dependents(job: Job, growth: Growth) -> None:
-    """Let the dependents of superseded nodes wait for the new ones of their names, and for no other node."""
-    job.derive_superseded()
+def _recount_dependents(job: Job, growth: Growth, reused: Sequence[str], kept: Sequence[str]) -> None:
+    """Count the leaves again of nodes that waited for superseded ones: for reused names, and for other stand-ins."""
     counted = {node.id for node in (*growth.new, *growth.changed)}
-    for node in growth.new:
-        for dependent in job.graph.wiring.dependents.get(node.id, ()):
+    for node_id in (*reused, *update_stand_ins(job, reused, kept)):
+        for dependent in job.graph.wiring.dependents.get(node_id, ()):
             target = job.nodes[dependent.node]
             if target.id not in counted and target.status is NodeStatus.PENDING:
                 counted.add(target.id)
@@ -123,37 +173,47 @@ def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | No
     """Return the specs to put into a graph, or raise `NodesRejected`."""
     _check_names(specs, batch)
     linked = _link(specs, batch)
-    _check_cycles(specs, batch, linked, wiring or Wiring(specs.values()))
+    _check_cycles(specs, batch, linked, Edges(wiring or Wiring(specs.values())))
     return linked
 
 
-def _filled_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
-    """Return the new members of the groups that have members already."""
+def _filled_groups(specs: Mapping[str, Spec], batch: NodeBatch, left: Collection[str]) -> dict[str, list[str]]:
+    """Return the new members of the groups that have members already, but of those that members have left."""
     filled: dict[str, list[str]] = {}
     new = {spec.id for spec in batch.specs if isinstance(spec, GroupSpec)}
     for spec in batch.specs:
         group = spec.group
-        if group is not None and group not in new and group in specs and has_members(specs[group]):
+        if group is None or group in new or group in left:
+            continue
+        if group in specs and has_members(specs[group]):
             filled.setdefault(group, []).append(spec.id)
     return filled
 
 
-def _put(specs: dict[str, Spec], wiring: Wiring, spec: Spec, filled: Mapping[str, Sequence[str]]) -> None:
-    if spec.id not in specs:
-        wiring.add(spec)
-    elif spec.id in filled:
-        wiring.add_members(spec.id, filled[spec.id])
-    else:
-        wiring.replace(specs[spec.id], spec)
-    specs[spec.id] = spec
+def _put_all(
+    specs: dict[str, Spec], wiring: Wiring, linked: Mapping[str, Spec], filled: Mapping[str, Sequence[str]]
+) -> None:
+    wiring.remove([specs[node_id] for node_id in linked if node_id in specs and node_id not in filled])
+    for node_id, spec in linked.items():
+        if node_id in filled:
+            wiring.add_members(node_id, filled[node_id])
+        else:
+            wiring.add(spec)
+        specs[node_id] = spec
 
 
-def _link(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, Spec]:
+def _link(
+    specs: Mapping[str, Spec], batch: NodeBatch, kept: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Spec]:
     new = {spec.id: spec for spec in batch.specs}
     for target, leaf in batch.links:
         if target in new:
             new[target] = replace(new[target], requires=with_leaf(new[target].requires, leaf))
     linked = link_groups(new, specs)
+    for group_id, others in (kept or {}).items():
+        group = linked[group_id]
+        assert isinstance(group, GroupSpec)  # noqa: S101 - for mypy
+        linked[group_id] = with_members(group, others)
     for target, leaf in batch.links:
         if target not in new:
             spec = linked.get(target) or specs[target]
@@ -202,16 +262,18 @@ def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec])
         group = parent.group
 
 
-def _check_cycles(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec], wiring: Wiring) -> None:
+def _check_cycles(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec], edges: Edges) -> None:
     """Look for a cycle. It costs what is added, and the shorter way through the existing nodes."""
     # Not a node that waits for nothing: most of 100,000 do.
     affected = {node_id: None for node_id, spec in linked.items() if spec.requires is not None and node_id not in specs}
     targets = {target: None for target, _ in batch.links if target in specs}
     targets |= {spec.group: None for spec in batch.specs if spec.group is not None and spec.group in specs}
-    if targets and _leads_to(targets, _existing_sources(specs, batch, linked), wiring):
-        affected |= targets | dict.fromkeys(_descendants(targets, wiring))
+    # What waited for a superseded node waits for the new one of its name.
+    targets |= {node_id: None for node_id in affected if edges.dependents(node_id)}
+    if targets and _leads_to(targets, _existing_sources(specs, batch, linked), edges):
+        affected |= targets | dict.fromkeys(_descendants(targets, edges))
     sources = {
-        node_id: [source for source in _sources(node_id, linked, wiring) if source in affected] for node_id in affected
+        node_id: [source for source in _sources(node_id, linked, edges) if source in affected] for node_id in affected
     }
     order = topological_order(affected, sources)
     if len(order) < len(affected):
@@ -229,7 +291,7 @@ def _existing_sources(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mappi
     return {leaf.node: None for leaf in leaves if leaf.node in specs}
 
 
-def _leads_to(targets: Collection[str], sources: Collection[str], wiring: Wiring) -> bool:
+def _leads_to(targets: Collection[str], sources: Collection[str], edges: Edges) -> bool:
     """Return whether a way leads from one of these nodes to one of the others.
 
     Both ends are searched in turn: a node that is added after a short past, or before a short future, costs no more.
@@ -237,30 +299,30 @@ def _leads_to(targets: Collection[str], sources: Collection[str], wiring: Wiring
     after, before = set(targets), set(sources)
     later, earlier = list(targets), list(sources)
     while later and earlier and after.isdisjoint(earlier[-1:]) and before.isdisjoint(later[-1:]):
-        following = {dependent.node for dependent in wiring.dependents.get(later.pop(), ())} - after
+        following = set(edges.dependents(later.pop())) - after
         after |= following
         later += following
-        preceding = {leaf.node for leaf, _ in wiring.leaves.get(earlier.pop(), ())} - before
+        preceding = set(edges.sources(earlier.pop())) - before
         before |= preceding
         earlier += preceding
     return not after.isdisjoint(before)
 
 
-def _descendants(node_ids: Iterable[str], wiring: Wiring) -> Iterable[str]:
+def _descendants(node_ids: Iterable[str], edges: Edges) -> Iterable[str]:
     seen: dict[str, None] = {}
     pending = list(node_ids)
     while pending:
-        for dependent in wiring.dependents.get(pending.pop(), ()):
-            if dependent.node not in seen:
-                seen[dependent.node] = None
-                pending.append(dependent.node)
+        for node_id in edges.dependents(pending.pop()):
+            if node_id not in seen:
+                seen[node_id] = None
+                pending.append(node_id)
     return seen
 
 
-def _sources(node_id: str, linked: Mapping[str, Spec], wiring: Wiring) -> Iterable[str]:
+def _sources(node_id: str, linked: Mapping[str, Spec], edges: Edges) -> Iterable[str]:
     spec = linked.get(node_id)
     if spec is None:
-        return dict.fromkeys(leaf.node for leaf, _ in wiring.leaves.get(node_id, ()))
+        return dict.fromkeys(edges.sources(node_id))
     return () if spec.requires is None else dict.fromkeys(leaf.node for leaf in spec.requires.leaves())
 
 

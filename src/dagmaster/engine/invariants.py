@@ -235,8 +235,9 @@ def _completed_groups_have_finished_members(job: Job) -> Iterator[str]:
 def _groups_wait_for_their_members(job: Job) -> Iterator[str]:
     linked = {member: node_id for node_id, spec in job.graph.specs.items() for member in members(spec)}
     for node_id, spec in job.graph.specs.items():
-        # The group of a superseded node may have been added again without it.
-        if spec.group != linked.get(node_id) and not is_dormant(job.nodes[node_id]):
+        # A node that is added again may be in another group than before.
+        group = linked.get(node_id)
+        if spec.group != group and not (group is not None and is_dormant(job.nodes[group])):
             yield node_id
 
 
@@ -350,7 +351,4 @@ def _added_nodes_are_superseded_together(job: Job) -> Iterator[str]:
                 yield node.id
         elif is_dormant(job.nodes[adder]) and not is_dormant(node):
             yield node.id
-    superseded = {node_id: root for root, node_ids in job.superseded.items() for node_id in node_ids}
-    for node in job.nodes.values():
-        if node.parent is None and superseded.get(node.id) != (job.standing_for(node).id if is_dormant(node) else None):
-            yield node.id
+    yield from (node_id for node_id, stand_in in job.stand_ins.items() if is_dormant(job.nodes[stand_in]))

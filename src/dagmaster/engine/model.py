@@ -208,6 +208,8 @@ class Job:
         "owns_graph",
         "run",
         "signals",
+        "stand_ins",
+        "standing_for",
         "status",
         "stopping",
         "superseded",
@@ -235,8 +237,10 @@ class Job:
         self.finish_seq = 0
         self.children_made = 0
         self.backlog = Backlog()
-        # Nodes that an earlier run added, by the node that stands for them: see `standing_for`.
+        # Nodes that an earlier run added, by the node that added them, and their stand-ins: see `stand_ins`.
         self.superseded: dict[str, list[str]] = {}
+        self.stand_ins: dict[str, str] = {}
+        self.standing_for: dict[str, dict[str, None]] = {}
         # Nodes touched since the orchestrator last drained them, with repetitions.
         self.changed: list[Node] = []
 
@@ -366,8 +370,10 @@ class Job:
         self.failed = sum(1 for node in live if fails_job(node))
         self.finish_seq = max((node.finished_seq or 0 for node in self.nodes.values()), default=0)
         self.counts = {}
-        if len(live) < len(self.nodes) or self.superseded:
-            self.derive_superseded()
+        if self.superseded or any(is_dormant(self.nodes[node_id]) for node_id in self.graph.specs):
+            from dagmaster.engine.stand_ins import derive_stand_ins
+
+            derive_stand_ins(self)
         ready: list[str] = []
         for node in live:
             if node.parent is None and node.status is NodeStatus.PENDING:
@@ -379,24 +385,13 @@ class Job:
                     ready.append(node.id)
         self.backlog.replace(ready if self.status is JobStatus.RUNNING else ())
 
-    def derive_superseded(self) -> None:
-        """Derive which nodes are superseded, by the node that stands for each."""
-        self.superseded = {}
-        for node in self.nodes.values():
-            if node.parent is None and is_dormant(node):
-                self.superseded.setdefault(self.standing_for(node).id, []).append(node.id)
-
-    def standing_for(self, node: Node) -> Node:
-        """Return the node whose outcome counts for one that was superseded: the one that added it, and ran again."""
-        while node.spec.added_by is not None and is_dormant(node):
-            node = self.nodes[node.spec.added_by].top
-        return node
-
     def leaf_outcome(self, leaf: Leaf) -> int:
         """Return the outcome of a leaf of a dependency expression."""
         node = self.nodes[leaf.node]
         if node.skip_reason is SkipReason.SUPERSEDED:
-            return leaf_outcome(self.standing_for(node), None)
+            from dagmaster.engine.stand_ins import superseded_outcome
+
+            return superseded_outcome(self, node.id)
         return leaf_outcome(node, leaf.branch)
 
     def gate_outcome(self, node_id: str) -> int:

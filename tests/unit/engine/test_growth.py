@@ -19,6 +19,7 @@ from dagmaster.testing import (
     Driver,
     a_job,
     a_spec,
+    any_of,
     branch_of,
     conditional,
     fan_in,
@@ -474,6 +475,54 @@ def test_reinjected_items_add_again():
     assert (driver.status("part"), driver.status("other")) == ("SKIPPED superseded", "COMPLETED")
     succeed_with(driver, "f__0", part="")
     driver.succeed("part")
+    assert rebuilt(driver).job.status == "COMPLETED"
+
+
+def test_what_waits_for_a_name_waits_for_the_new_node_and_a_cycle_through_it_is_refused():
+    driver = a_started_job(split="", slow="", report="slow")
+    succeed_with(driver, "split", {"report": "total"}, total="")
+    driver.succeed("total", "slow", "report")
+    driver.resume("split")
+    succeed_with(driver, "split", total="report")
+    assert "cycle: total → report → total" in str(driver.job.nodes["split"].error)
+    assert (driver.status("total"), driver.job.status) == ("SKIPPED superseded", "FAILED")
+
+
+def test_a_node_that_another_one_adds_under_a_superseded_name_stands_in_for_what_that_had_added():
+    driver = a_started_job(a="", slow="", x="", report="slow")
+    succeed_with(driver, "a", b="")
+    succeed_with(driver, "b", {"report": "c"}, c="")
+    driver.succeed("c", "slow", "x", "report")
+    driver.resume("a", "slow", "x")
+    driver.succeed("a")
+    succeed_with(driver, "x", b="")
+    driver.succeed("b")
+    assert rebuilt(driver).status("report") == "PENDING"
+    driver.succeed("slow")
+    assert rebuilt(driver).status("report") == "DISPATCHED"
+
+
+def test_a_node_before_the_one_that_adds_again_does_not_wait_for_it():
+    driver = a_started_job(c="", b="x", x="", a=any_of("c", "b"))
+    driver.succeed("c")
+    succeed_with(driver, "a", {"b": "t"}, t="")
+    driver.succeed_all()
+    assert driver.job.status == "COMPLETED"
+    driver.resume("c")
+    driver.fail("c")
+    assert rebuilt(driver).dispatched() == ["b"]
+
+
+@pytest.mark.parametrize("place", [member("clean"), ""])
+def test_a_member_that_is_added_again_is_in_its_new_group_alone(place):
+    driver = a_started_job(split="", clean=group(), m=member("clean"), load="clean")
+    succeed_with(driver, "split", p=member("clean"))
+    driver.succeed_all()
+    driver.resume("split")
+    succeed_with(driver, "split", p=place)
+    assert rebuilt(driver).job.leaves("clean")[-1][0].node == ("p" if place else "m")
+    assert len(driver.job.leaves("clean")) == (2 if place else 1)
+    driver.succeed_all()
     assert rebuilt(driver).job.status == "COMPLETED"
 
 

@@ -52,8 +52,8 @@ async def publish_workflows(
     for source in sources:
         versions = {record.version: record for record in await app.read.versions(source.graph.workflow_id)}
         outcome = _outcome(source.graph, versions, replace=replace)
-        if outcome is None and await _differs_in_defaults_alone(app, source.graph, versions):
-            outcome = PublishOutcome.UNCHANGED
+        if outcome is None and await _differs_in_default_retry(app, source.graph, versions):
+            outcome = PublishOutcome.REPLACED
         if outcome is None:
             conflicts.append(_conflict(source, versions))
             continue
@@ -125,15 +125,11 @@ def _outcome(graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bo
     return PublishOutcome.REPLACED if replace else None
 
 
-async def _differs_in_defaults_alone(app: Application, graph: Graph, versions: Mapping[int, VersionRecord]) -> bool:
+async def _differs_in_default_retry(app: Application, graph: Graph, versions: Mapping[int, VersionRecord]) -> bool:
     """Return whether the published definition is the same file, compiled by a version that wrote the default retry."""
     published = await app.read.definition(versions[graph.version].content_hash)
-    return published is not None and _with_default_retry(published) == _with_default_retry(graph.definition)
-
-
-def _with_default_retry(definition: Mapping[str, Any]) -> dict[str, Any]:
-    nodes = {node_id: _fill_retry(node) for node_id, node in definition["nodes"].items()}
-    return {**definition, "nodes": nodes}
+    nodes = {node_id: _fill_retry(node) for node_id, node in graph.definition["nodes"].items()}
+    return published == {**graph.definition, "nodes": nodes}
 
 
 def _fill_retry(node: Mapping[str, Any]) -> dict[str, Any]:

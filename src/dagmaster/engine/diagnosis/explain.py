@@ -169,7 +169,7 @@ class Why:
             return True
 
         names = (
-            job.standing_for(job.nodes[leaf.node]).id
+            job.stand_ins.get(leaf.node, leaf.node)
             for leaf, gate in job.leaves(node.id)
             if job.leaf_outcome(leaf) == OPEN and matters(gate)
         )

@@ -261,7 +261,7 @@ def _upstream_failed(job: Job, node: Node) -> Reason:
 def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
     """Return the upstream nodes that have this outcome for a node, each once."""
     leaves = (leaf for leaf, _ in job.leaves(node.id) if job.leaf_outcome(leaf) == outcome)
-    names = (job.standing_for(job.nodes[leaf.node]).id for leaf in leaves)
+    names = (job.stand_ins.get(leaf.node, leaf.node) for leaf in leaves)
     return [name for upstream in dict.fromkeys(names) for name in _without_start(job, upstream, outcome)]
 
 

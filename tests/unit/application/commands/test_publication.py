@@ -63,7 +63,7 @@ def test_a_published_version_does_not_change_and_one_conflict_publishes_nothing(
     asyncio.run(work())
 
 
-def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_unchanged():
+def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_published_without_it():
     async def work() -> None:
         app = memory_application()
         task = "handler: h, queue: q"
@@ -76,10 +76,11 @@ def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_u
             for one in (f"{task}, {retry}", task, f"{task}, retry: none")
         )
         await publish_workflows(app, [earlier])
-        assert outcomes(await publish_workflows(app, [now])) == [("flow", 1, "unchanged", True)]
+        assert outcomes(await publish_workflows(app, [now])) == [("flow", 1, "replaced", True)]
         assert await versions(app) == {1: (now.graph.content_hash, True)}, "the operator's setting counts from now on"
-        with pytest.raises(WorkflowVersionConflict):
-            await publish_workflows(app, [other])
+        for source in (other, earlier):
+            with pytest.raises(WorkflowVersionConflict):
+                await publish_workflows(app, [source])
 
     asyncio.run(work())
 
