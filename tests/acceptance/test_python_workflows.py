@@ -159,6 +159,21 @@ def test_a_file_that_cannot_be_imported_is_a_problem(tmp_path):
     assert "the file has no workflow" in dagmaster("workflows", "validate", str(path), code=2).stderr
 
 
+def test_a_file_whose_tasks_are_in_a_module_beside_it_is_run_validated_and_pushed_from_anywhere(file, tmp_path):
+    path = tmp_path / "imports_tasks.py"
+    path.write_text("""
+from dagmaster import workflow
+from my_flow import give
+
+@workflow
+def imported(which: str = "text"):
+    return give(which)
+""")
+    assert json.loads(dagmaster("run", str(path), "--ephemeral", "-q").stdout) == {"result": "t"}
+    assert "ok" in dagmaster("workflows", "validate", str(path), f"{file}:flow").stdout
+    assert "imported v1" in dagmaster("workflows", "push", str(path)).stdout
+
+
 def test_an_exported_file_is_the_same_graph(file, tmp_path):
     target = str(tmp_path / "flow.yaml")
     dagmaster("workflows", "export", f"{file}:flow", "-o", target)

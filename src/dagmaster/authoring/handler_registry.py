@@ -331,10 +331,18 @@ def _register_module(registry: Registry, name: str, subject: str, *, has_entrypo
 
 
 def _has_entrypoints(module: ModuleType) -> bool:
-    """Return whether tasks can name functions of a module: it has some, or it is a package."""
+    """Return whether tasks can name functions of a module: it has some, or it is a package; or it has workflows.
+
+    A file with workflows only is named for its folder: there are the modules of its tasks.
+    """
     own = Entrypoints()
     own.allow(module)
-    return bool(own.functions() or own.packages())
+    if own.functions() or own.packages():
+        return True
+    # Here: it imports this module.
+    from dagmaster.authoring.python.workflows import Workflow
+
+    return any(isinstance(one, Workflow) for one in vars(module).values())
 
 
 def _handlers_in(module: ModuleType) -> list[Any]:

@@ -91,7 +91,7 @@ def inputs_options(command: F) -> F:
 
 
 class WorkflowPath(click.Path):
-    """A workflow file that exists: YAML, or Python (`flow.py`, `flow.py:nightly`)."""
+    """A workflow file that exists: YAML, or Python (`flow.py`, `flow.py:nightly`); or a module (`pkg.flow:nightly`)."""
 
     name = "file"
 
@@ -100,7 +100,8 @@ class WorkflowPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Check the file; return the path with the name of the workflow, if there is one."""
-        super().convert(workflow_file(value), param, ctx)
+        if not is_in_module(value):
+            super().convert(workflow_file(value), param, ctx)
         return pathlib.Path(value)
 
 
@@ -108,6 +109,13 @@ def workflow_file(path: pathlib.Path | str) -> pathlib.Path:
     """Return the file of a path, without the name of a workflow in it (`flow.py:nightly`)."""
     file, colon, _ = str(path).partition(".py:")
     return pathlib.Path(f"{file}.py") if colon else pathlib.Path(path)
+
+
+def is_in_module(path: pathlib.Path | str) -> bool:
+    """Return whether a path names a workflow in a module (`my_package.flow:nightly`)."""
+    module, colon, name = str(path).partition(":")
+    is_dotted = all(part.isidentifier() for part in module.split("."))
+    return bool(colon) and is_dotted and not module.endswith(".py") and name.isidentifier()
 
 
 def load_registry(modules: Iterable[str]) -> Registry:
@@ -120,7 +128,7 @@ def load_registry(modules: Iterable[str]) -> Registry:
 
 def modules_with_tasks(modules: tuple[str, ...], files: Iterable[pathlib.Path]) -> tuple[str, ...]:
     """Return the modules of `--handlers`, and those that have the tasks of Python workflow files."""
-    python_files = [file for file in files if workflow_file(file).suffix == ".py"]
+    python_files = [file for file in files if workflow_file(file).suffix == ".py" or is_in_module(file)]
     if not python_files:
         return modules
     from dagmaster.authoring.python.workflow_files import task_modules

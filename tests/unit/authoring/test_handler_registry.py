@@ -176,11 +176,13 @@ def test_a_module_that_is_not_found_is_answered_with_how_to_name_one(working_dir
         discover(["click.mine"], entry_points=False)
 
 
-def test_a_file_that_imports_its_neighbour_is_reported_about_the_path(tmp_path):
-    (tmp_path / "neighbour.py").touch()
-    (tmp_path / "importing.py").write_text("import neighbour")
-    with pytest.raises(HandlerInvalid, match=r"in the same directory: put .* on PYTHONPATH"):
-        discover([str(tmp_path / "importing.py")], entry_points=False)
+def test_a_file_may_import_its_neighbour(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "neighbour_of_file.py").write_text(GOOD)
+    (tmp_path / "importing.py").write_text("from neighbour_of_file import greet")
+    assert len(discover([str(tmp_path / "importing.py")], entry_points=False)) == 1
+    # No file of the folder hides an installed package.
+    assert sys.path[-1] == str(tmp_path)
 
 
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""Workflows in files: `flow.py`, `flow.py:nightly`, `flow.yaml`."""
+"""Workflows in files and modules: `flow.py`, `flow.py:nightly`, `my_package.flow:nightly`, `flow.yaml`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handler_decorator import mark_of
-from dagmaster.authoring.module_imports import import_source
+from dagmaster.authoring.module_imports import append_working_directory, failing_line, import_source, is_file
 from dagmaster.authoring.module_names import FILE_MODULE
+from dagmaster.authoring.python.places import Place
 from dagmaster.authoring.python.workflows import Workflow
 from dagmaster.authoring.source_document import read_file
 from dagmaster.authoring.suggestions import did_you_mean
@@ -21,21 +22,31 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _PYTHON: Final = re.compile(r"(.+\.py)(?::([^:/\\]*))?")
+_IN_MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 
 
 def is_python_file(path: Path | str) -> bool:
-    """Return whether a path names a Python file, or a workflow in one."""
-    return _PYTHON.fullmatch(str(path)) is not None
+    """Return whether a path names a Python file, or a workflow in one or in a module."""
+    return _split(path) is not None
 
 
 def file_of(path: Path | str) -> Path:
-    """Return the file of a path, without the name of a workflow in it."""
-    match = _PYTHON.fullmatch(str(path))
-    return Path(match[1]) if match else Path(path)
+    """Return the file of a path, without the name of a workflow in it; that of a module, which is imported."""
+    source, _ = _split(path) or (str(path), None)
+    return Path(source) if is_file(source) or not is_python_file(path) else Path(str(_import(source).__file__))
+
+
+def _split(path: Path | str) -> tuple[str, str | None] | None:
+    """Return the file or module of a path, and the name of a workflow in it; None if it is no Python."""
+    match = _PYTHON.fullmatch(str(path)) or _IN_MODULE.fullmatch(str(path))
+    return None if match is None else (match[1], match[2])
 
 
 def load_workflow(path: Path | str) -> Workflow[Any, Any]:
-    """Return the workflow of a YAML file, or of a Python file: the only one in it, or `flow.py:name`."""
+    """Return the workflow of a YAML file, or of a Python file: the only one in it, or `flow.py:name`.
+
+    `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it.
+    """
     if not is_python_file(path):
         return _from_yaml(Path(path))
     workflows = load_workflows(path)
@@ -48,13 +59,13 @@ def load_workflow(path: Path | str) -> Workflow[Any, Any]:
 
 def load_workflows(path: Path | str) -> list[Workflow[Any, Any]]:
     """Return the workflows that a Python file defines, or the one that is named; raise `WorkflowInvalid` if none is."""
-    match = _PYTHON.fullmatch(str(path))
-    file, name = (match[1], match[2]) if match else (str(path), None)
+    file, name = _split(path) or (str(path), None)
     module = _import(file)
     workflows = {key: one for key, one in vars(module).items() if isinstance(one, Workflow)}
     if name is not None:
         if name not in workflows:
-            raise _invalid(f"the file has no workflow {name!r}", Path(file), did_you_mean(name, workflows))
+            noun = "file" if is_file(file) else "module"
+            raise _invalid(f"the {noun} has no workflow {name!r}", Path(file), did_you_mean(name, workflows))
         return [workflows[name]]
     own = [one for one in workflows.values() if getattr(one, "__module__", None) == module.__name__]
     if not own:
@@ -69,14 +80,18 @@ def has_workflows(path: Path | str) -> bool:
 
 
 def handler_sources(path: Path | str) -> tuple[str, ...]:
-    """Return what `--handlers` names for a Python file: the modules of its tasks, and itself if it has handlers."""
+    """Return what `--handlers` names for a Python file: itself if it has tasks, and the modules of its tasks.
+
+    Itself comes first, even if all its tasks are in modules beside it: then these can be imported.
+    """
     module = _import(str(file_of(path)))
+    modules = task_modules(path) if has_workflows(path) else ()
     has_handlers = any(
         mark_of(one) is not None and getattr(one, "__module__", None) == module.__name__
         for one in vars(module).values()
     )
-    own = (str(module.__file__),) if has_handlers else ()
-    return tuple(dict.fromkeys((*own, *(task_modules(path) if has_workflows(path) else ()))))
+    own = (str(module.__file__),) if has_handlers or modules else ()
+    return tuple(dict.fromkeys((*own, *modules)))
 
 
 def task_modules(path: Path | str) -> tuple[str, ...]:
@@ -92,11 +107,17 @@ def task_modules(path: Path | str) -> tuple[str, ...]:
     return tuple(sources)
 
 
-def _import(file: str) -> ModuleType:
+def _import(source: str) -> ModuleType:
+    """Import a file or a module; raise `WorkflowInvalid` with the line at which that failed."""
+    # As `discover` does: the import of the same file for its handlers may not end otherwise.
+    append_working_directory()
     try:
-        return import_source(file, f"the file {file!r}")
+        return import_source(source, f"the {'file' if is_file(source) else 'module'} {source!r}")
     except HandlerInvalid as error:
-        raise _invalid(str(error), Path(file)) from error
+        line = failing_line(Path(source), error.__cause__) if is_file(source) else 0
+        if not line:
+            raise _invalid(str(error), Path(source)) from error
+        raise WorkflowInvalid([Place(source, line).problem(str(error))]) from error
 
 
 def _sources_of(workflow: Workflow[Any, Any]) -> Iterator[str]:

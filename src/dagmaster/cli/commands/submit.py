@@ -18,6 +18,7 @@ from dagmaster.cli.options import (
     handlers_option,
     inputs_options,
     inputs_remedy,
+    is_in_module,
     json_option,
     modules_with_tasks,
     print_problems,
@@ -131,11 +132,11 @@ def _with_file(
 ) -> JobRequest:
     """Return the request with the graphs of a workflow file, if it names one."""
     file = workflow_file(path)
-    if file.suffix not in (".yaml", ".yml", ".py") and not file.is_file():
+    if file.suffix not in (".yaml", ".yml", ".py") and not (file.is_file() or is_in_module(path)):
         if modules:
             raise click.UsageError("--handlers goes with a workflow file: a published workflow was validated before")
         return request
-    if not file.is_file():
+    if not (file.is_file() or is_in_module(path)):
         raise click.ClickException(f"there is no file {file}")
     if request.version is not None:
         raise click.UsageError("--version goes with the id of a published workflow: a file has its own version")
