@@ -20,6 +20,7 @@ from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import extend
 from pydantic import TypeAdapter
 
+from dagmaster.authoring.input_defaults import fill_defaults, has_defaults
 from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS, input_schema, inputs_schema
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
@@ -139,7 +140,7 @@ _Validator: Any = extend(Draft202012Validator, {"pattern": _matches, "multipleOf
 
 
 def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
-    """Return the inputs of a job with defaults applied; raise `InputsInvalid` with every problem."""
+    """Return the inputs of a job with defaults applied, at any depth; raise `InputsInvalid` with every problem."""
     if not values and not graph.inputs:
         return {}
     try:
@@ -158,7 +159,16 @@ def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
         problems += _describe_errors(error, graph)
     if problems:
         raise InputsInvalid(list(dict.fromkeys(problems)))
-    return inputs
+    return {name: _with_inner_defaults(value, graph.inputs[name]) for name, value in inputs.items()}
+
+
+def _with_inner_defaults(value: Any, definition: Mapping[str, Any]) -> JsonValue:
+    schema = input_schema(definition) if isinstance(value, dict | list) else {}
+    return fill_defaults(value, schema, _fits) if has_defaults(schema) else value
+
+
+def _fits(value: Any, schema: Any) -> bool:
+    return bool(_Validator(schema, format_checker=_FORMATS).is_valid(value))
 
 
 def parse_input(graph: Graph, name: str, text: str) -> Any:

@@ -253,7 +253,10 @@ class InputModel(FileModel):
     minimum: float | None = Field(default=None, description="The smallest number.")
     maximum: float | None = Field(default=None, description="The largest number.")
     items: dict[str, JsonValue] | None = Field(default=None, description="A JSON Schema for the items of an array.")
-    properties: dict[str, JsonValue] | None = Field(default=None, description="JSON Schemas for an object's keys.")
+    properties: dict[str, JsonValue] | None = Field(
+        default=None,
+        description="JSON Schemas for an object's keys. A key that is left out has its `default`, at any depth.",
+    )
     constraints: dict[str, JsonValue] | None = Field(
         default=None, description="More of JSON Schema that the value must fit: minLength, minItems, required …"
     )

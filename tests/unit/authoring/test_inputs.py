@@ -103,6 +103,55 @@ def test_a_default_that_is_nothing_much_is_a_default(default, value):
     assert accept_inputs(with_inputs(f"{{x: {{type: {kind}, default: {default}}}}}"), {}) == {"x": value}
 
 
+AREA = """
+area:
+  type: object
+  properties:
+    name: {type: string}
+    size: {type: integer, default: 4}
+    tags: {type: array, default: []}
+    box: {type: object, properties: {x: {type: number, default: 1.5}}, default: {}}
+    maybe: {default: null, anyOf: [{type: object, properties: {y: {default: 2}}}, {type: "null"}]}
+    wrong: {type: integer, default: null}
+    none: true
+"""
+FILLED = {"size": 4, "tags": [], "box": {"x": 1.5}, "maybe": None}
+
+
+@pytest.mark.parametrize(
+    ("value", "accepted"),
+    [
+        ({"name": "a"}, {"name": "a", **FILLED}),
+        ({"size": 1, "tags": ["t"]}, {**FILLED, "size": 1, "tags": ["t"]}),
+        ({"box": {"x": 2}, "maybe": {}, "none": {}}, {**FILLED, "box": {"x": 2}, "maybe": {"y": 2}, "none": {}}),
+    ],
+)
+def test_a_key_of_an_object_that_is_left_out_has_its_default(value: dict[str, Any], accepted: dict[str, Any]):
+    before = str(value)
+    graph = graph_of(flow(f"a: {{{TASK}}}", "inputs:" + AREA.replace("\n", "\n  ")))
+    assert accept_inputs(graph, {"area": value}) == {"area": accepted}
+    assert str(value) == before
+
+
+def test_objects_in_lists_and_mappings_have_their_defaults():
+    part = "{type: object, properties: {x: {type: integer, default: 1}}}"
+    graph = with_inputs(
+        f"{{list: {{type: array, items: {part}}}, map: {{type: object, constraints: {{additionalProperties: {part}}}}},"
+        f" pair: {{type: array, constraints: {{prefixItems: [{part}, true]}}}}}}"
+    )
+    values: Any = {"list": [{}, {"x": 2}], "map": {"a": {}}, "pair": [{}, {}, {}]}
+    assert accept_inputs(graph, values) == {
+        "list": [{"x": 1}, {"x": 2}],
+        "map": {"a": {"x": 1}},
+        "pair": [{"x": 1}, {}, {}],
+    }
+
+
+def test_a_default_of_a_required_key_does_not_replace_it():
+    declaration = "{box: {type: object, properties: {x: {default: 1}}, constraints: {required: [x]}}}"
+    assert the_refusal(declaration, box={}) == "missing key 'x'"
+
+
 def test_what_is_required_must_be_given():
     (problem,) = refused("{area: {required: true, description: Where to cut.}}")
     assert (problem.message, problem.path) == ("missing input 'area' (Where to cut.)", "area")

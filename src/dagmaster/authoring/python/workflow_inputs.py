@@ -10,7 +10,8 @@ from annotated_types import BaseMetadata
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, TypeAdapter, WrapValidator
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import PydanticSerializationError, core_schema, to_jsonable_python
 
 from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS
 from dagmaster.authoring.python.futures import Future, InputOrigin
@@ -20,6 +21,9 @@ from dagmaster.errors import InputsInvalid, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pydantic.json_schema import JsonSchemaValue
+    from pydantic_core.core_schema import WithDefaultSchema
 
     from dagmaster.errors import WorkflowInvalid
 
@@ -83,13 +87,24 @@ def to_inputs(values: Mapping[str, Any]) -> dict[str, Any]:
     return inputs
 
 
+class _InputSchema(GenerateJsonSchema):
+    """Writes `default_factory=list` and `=dict` as a default: jobs get it. What other functions return may differ."""
+
+    def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
+        """Return the schema of a value with a default."""
+        factory = schema.get("default_factory")
+        if factory in (list, dict):
+            schema = core_schema.with_default_schema(schema["schema"], default=factory())
+        return super().default_schema(schema)
+
+
 def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tuple[dict[str, Any], bool]:
     """Return an input as in YAML, and whether None is one of its values."""
     annotation = _without_future(annotation)
     members = list(alternatives(annotation))
     is_optional = type(None) in members
     try:
-        schema = TypeAdapter(annotation).json_schema()
+        schema = TypeAdapter(annotation).json_schema(schema_generator=_InputSchema)
         lost = next(_lost_limits(annotation), None)
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema, PydanticUserError) as error:
         reason = str(error).partition("\n")[0]

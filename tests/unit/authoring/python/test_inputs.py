@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime, timedelta
 from enum import Enum, IntEnum
-from typing import Annotated, Any, Literal, Optional
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional
 from uuid import UUID
 
 import pytest
@@ -13,6 +13,9 @@ from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Field, Secre
 from dagmaster import InputsInvalid, workflow
 from dagmaster.authoring.inputs import accept_inputs
 from tests.unit.authoring.python.graphs import echo, problem_of
+
+if TYPE_CHECKING:
+    from dagmaster.json_types import JsonValue
 
 
 class Colour(Enum):
@@ -121,6 +124,29 @@ def test_values_of_inputs_are_python_values_or_json():
     }
     assert everything.run(**inputs) == ["t", None, None, 3, "2026-01-01", "red", 1.5]
     assert everything.run(**inputs, maybe=4, other="o")[1:3] == [4, "o"]
+
+
+class Area(BaseModel):
+    name: str
+    level: Level = Level.LOW
+    day: date = date(2026, 1, 31)
+    corner: Point = Point(x=1)
+    tags: list[str] = Field(default_factory=list)
+    table: dict[str, int] = Field(default_factory=dict)
+    inner: Optional[Point] = None  # noqa: UP045 - as users write it
+
+
+def test_json_of_a_model_has_the_defaults_that_an_instance_has():
+    @workflow
+    def flow(area: Area, areas: list[Area]):
+        return echo({"area": area, "areas": areas, "corner": area.corner.y, "tags": area.tags, "inner": area.inner})
+
+    instance = Area(name="a", inner=Point(x=2))
+    values: JsonValue = {"name": "a", "inner": {"x": 2}}
+    of_instance = flow.run(area=instance, areas=[instance])
+    assert flow.run(area=values, areas=[values]) == of_instance
+    accepted = accept_inputs(flow.compile().graph, {"area": values, "areas": [values]})
+    assert accepted["area"] == instance.model_dump(mode="json")
 
 
 def test_inputs_that_do_not_fit_are_all_reported_before_anything_runs():
