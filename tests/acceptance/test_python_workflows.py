@@ -183,6 +183,42 @@ def test_an_exported_file_is_the_same_graph(file, tmp_path):
     assert json.loads(done.stdout)["result"] == ["t", [None, "t"]]
 
 
+QUEUES = """
+from dagmaster import Workflow, create_task, task, workflow
+
+def plain(x: int) -> int:
+    return x + 1
+
+@task(queue="light")
+def named(x: int) -> int:
+    return x + 1
+
+@task
+def unnamed(x: int) -> int:
+    return x + 1
+
+of_tasks = Workflow.from_tasks(
+    "of_tasks", [create_task(plain, {"x": 1}), create_task(named, {"x": 2}), create_task(unnamed, {"x": 3})]
+)
+
+@workflow
+def of_calls():
+    return {"plain": unnamed(1), "named": named(2)}
+"""
+
+
+@pytest.mark.parametrize("name", ["of_tasks", "of_calls"])
+def test_an_exported_file_runs_without_queues_as_the_code_does(tmp_path, name):
+    code, target = str(tmp_path / "queues.py"), str(tmp_path / "flow.yaml")
+    (tmp_path / "queues.py").write_text(QUEUES)
+    dagmaster("workflows", "export", f"{code}:{name}", "-o", target)
+    done = dagmaster("run", target, "--handlers", code, "--ephemeral", "-q")
+    assert done.stdout == dagmaster("run", f"{code}:{name}", "--ephemeral", "-q").stdout
+    dagmaster("storm", target, "--handlers", code, "--seeds", "2")
+    # Workers serve the queues that their operator names.
+    assert "missing key 'queue'" in dagmaster("workflows", "validate", target, "--handlers", code, code=2).stderr
+
+
 def test_a_file_is_submitted_with_its_tasks(file):
     done = dagmaster("submit", f"{file}:flow", "-i", "which=text", "--json")
     job = json.loads(dagmaster("jobs", "show", json.loads(done.stdout)["job_id"], "--json").stdout)

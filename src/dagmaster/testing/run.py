@@ -59,6 +59,8 @@ def run_workflow(
     abandoned, and its failure is permanent.
     """
     registry = with_mocks(_registry(handlers).overlay(_known_handlers()))
+    # The worker of this run serves every queue.
+    registry.default_queue = registry.default_queue or DEFAULT_QUEUE
     if isinstance(workflow, Workflow):
         # A double of `handlers` replaces a task, too.
         doubles = _registry(handlers)

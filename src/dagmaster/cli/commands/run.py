@@ -16,7 +16,6 @@ from rich.json import JSON
 from dagmaster.application.node_lookup import actions_of, approvals_of, dependencies_of
 from dagmaster.application.views import JobStatus
 from dagmaster.authoring.inputs import parse_input
-from dagmaster.authoring.python.workflow_files import is_python_file
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.authoring.suggestions import did_you_mean
@@ -110,9 +109,8 @@ def run(
     with _stdout_for_the_result() as stdout:
         modules = modules_with_tasks(modules, [file])
         registry = load_registry(modules)
-        if is_python_file(file):
-            # Its tasks go to the private queue of this run, whatever they name.
-            registry.default_queue = registry.default_queue or DEFAULT_QUEUE
+        # Its tasks go to the private queue of this run, whatever they name.
+        registry.default_queue = registry.default_queue or DEFAULT_QUEUE
         try:
             compiled, children = compile_with_children(file, registry)
         except WorkflowInvalid as error:

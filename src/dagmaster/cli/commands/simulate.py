@@ -16,6 +16,7 @@ import click
 from dagmaster.application.event_sentences import event_sentence
 from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.authoring.inputs import accept_inputs, parse_input
+from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
 from dagmaster.cli.options import (
@@ -113,6 +114,7 @@ def storm(
       dagmaster storm flow.py:nightly -i day=2026-01-01
     """
     registry = load_registry(modules_with_tasks(modules, [file]))
+    registry.default_queue = registry.default_queue or DEFAULT_QUEUE
     try:
         compiled, children = compile_with_children(file, registry, allow_missing_handlers=True)
         graph = compiled.graph
