@@ -183,6 +183,38 @@ def test_an_exported_file_is_the_same_graph(file, tmp_path):
     assert json.loads(done.stdout)["result"] == ["t", [None, "t"]]
 
 
+CHILDREN = """
+from dagmaster import task, workflow
+
+@task(queue="light")
+def inc(x: int) -> int:
+    return x + 1
+
+@workflow
+def child(x: int = 1):
+    return inc(x)
+
+@workflow
+def parent(x: int = 1):
+    return child(child(x))
+"""
+
+
+def test_an_export_names_the_workflows_of_child_jobs_and_writes_them_to_a_folder(tmp_path):
+    code, target, folder = str(tmp_path / "calls.py"), str(tmp_path / "one.yaml"), tmp_path / "all"
+    (tmp_path / "calls.py").write_text(CHILDREN)
+    assert (
+        "it runs child: export these beside it"
+        in dagmaster("workflows", "export", f"{code}:parent", "-o", target).stderr
+    )
+    assert "it runs" not in dagmaster("workflows", "export", f"{code}:child").stderr
+    folder.mkdir()
+    dagmaster("workflows", "export", f"{code}:parent", "-o", str(folder))
+    assert sorted(file.name for file in folder.iterdir()) == ["child.yaml", "parent.yaml"]
+    done = dagmaster("run", str(folder / "parent.yaml"), "--handlers", code, "--ephemeral", "-q")
+    assert json.loads(done.stdout) == {"result": 3}
+
+
 QUEUES = """
 from dagmaster import Workflow, create_task, task, workflow
 

@@ -13,6 +13,7 @@ from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.authoring.python.process_functions import ProcessRegistry
 from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE, Workflow
+from dagmaster.authoring.sibling_workflows import compile_with_children
 from dagmaster.handlers import SHIPPED_HANDLERS
 from dagmaster.local.memory_services import memory_services
 from dagmaster.local.runner import LocalRunner
@@ -46,10 +47,11 @@ def run_workflow(
 
     `handlers` are decorated functions, and modules (`my.handlers`) and files (a path) that contain some. Built-in
     handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
-    test may replace a built-in handler with a double. `children` are the workflows that child jobs need, `secrets`
-    the values of `secrets.NAME`. `answers` has True or False for each approval that is answered, as `{"ok": True}`, or
-    is an object with `async def approval(request)`. Without a clock, waits and retry delays take no time. Handlers that
-    ask for storage, a catalog or tables get those of `services`: see `local_services`.
+    test may replace a built-in handler with a double. `children` are the workflows that child jobs need, for a file by
+    default those of files beside it, `secrets` the values of `secrets.NAME`. `answers` has True or False for each
+    approval that is answered, as `{"ok": True}`, or is an object with `async def approval(request)`. Without a clock,
+    waits and retry delays take no time. Handlers that ask for storage, a catalog or tables get those of `services`: see
+    `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
     event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
@@ -68,8 +70,11 @@ def run_workflow(
         inputs = to_inputs(inputs or {})
         workflow, *called = [member.compile(registry).graph for member in workflow.family()]
         children = [*called, *children]
-    elif isinstance(workflow, pathlib.Path):
+    elif isinstance(workflow, pathlib.Path) and children:
         workflow = compile_file(workflow, handlers=registry).graph
+    elif isinstance(workflow, pathlib.Path):
+        compiled, children = compile_with_children(workflow, registry)
+        workflow = compiled.graph
     elif isinstance(workflow, str):
         workflow = compile_text(workflow, handlers=registry).graph
     clock = clock or FakeClock()

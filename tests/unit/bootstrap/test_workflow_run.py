@@ -227,7 +227,48 @@ def test_a_file_runs_with_the_tasks_of_imported_modules(tmp_path: Path):
 
     file = tmp_path / "flow.yaml"
     file.write_text(flow.to_yaml(), encoding="utf-8")
-    assert dagmaster.load_workflow(file).run(x=3) == {"result": 1.5}
+    assert dagmaster.load_workflow(file).run(x=3) == flow.run(x=3) == 1.5
+    file.write_text(flow.to_yaml().replace("result:", "half:"), encoding="utf-8")
+    assert dagmaster.load_workflow(file).run(x=3) == {"half": 1.5}
+
+
+def test_a_file_finds_the_workflows_of_its_child_jobs_beside_it(tmp_path: Path):
+    @workflow
+    def inner(x: float):
+        return halve(x)
+
+    @workflow
+    def middle(x: float):
+        return inner(x)
+
+    @workflow
+    def outer(x: float):
+        return {"all": [middle(x), inner(x)]}
+
+    for member in outer.family():
+        (tmp_path / f"{member.workflow_id}.yaml").write_text(member.to_yaml(), encoding="utf-8")
+    # Another file has an older version of one of them.
+    old = outer.to_yaml().replace("workflow_id: outer", "workflow_id: inner")
+    (tmp_path / "a_old.yaml").write_text(old.replace("nodes:", "version: 1\nnodes:", 1), encoding="utf-8")
+    (tmp_path / "inner.yaml").write_text(inner.to_yaml().replace("nodes:", "version: 2\nnodes:", 1), encoding="utf-8")
+    loaded = dagmaster.load_workflow(tmp_path / "outer.yaml")
+    assert loaded.run(x=3) == outer.run(x=3) == {"all": [1.5, 1.5]}
+
+    @workflow
+    def around(x: float):
+        return loaded(x)
+
+    assert around.run(x=3) == {"all": [1.5, 1.5]}
+    report = run_workflow(tmp_path / "outer.yaml", {"x": 3}, handlers=[halve])
+    assert report.result == {"all": [1.5, 1.5]}
+
+
+def test_files_that_run_each_other_are_loaded_once(tmp_path: Path):
+    for name, other in (("first", "second"), ("second", "first")):
+        nodes = f"{{own: {{type: workflow, workflow_id: {name}}}, other: {{type: workflow, workflow_id: {other}}}}}"
+        (tmp_path / f"{name}.yaml").write_text(f"{{workflow_id: {name}, nodes: {nodes}}}", encoding="utf-8")
+    family = dagmaster.load_workflow(tmp_path / "first.yaml").family()
+    assert [member.workflow_id for member in family] == ["first", "second"]
 
 
 @pytest.mark.parametrize("name", [f"{__name__}.quarter", "os.getcwd", "not_imported.at_all"])

@@ -12,7 +12,8 @@ from dagmaster.authoring.handler_decorator import mark_of
 from dagmaster.authoring.module_imports import append_working_directory, failing_line, import_source, is_file
 from dagmaster.authoring.module_names import FILE_MODULE
 from dagmaster.authoring.python.places import Place
-from dagmaster.authoring.python.workflows import Workflow
+from dagmaster.authoring.python.workflows import RESULT, Workflow
+from dagmaster.authoring.sibling_files import SiblingFiles, child_workflows, workflow_id_of
 from dagmaster.authoring.source_document import read_file
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid, Problem, WorkflowInvalid
@@ -20,6 +21,8 @@ from dagmaster.errors import HandlerInvalid, Problem, WorkflowInvalid
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
+
+    from dagmaster.authoring.source_document import Document
 
 _PYTHON: Final = re.compile(r"(.+\.py)(?::([^:/\\]*))?")
 _IN_MODULE: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
@@ -45,10 +48,11 @@ def _split(path: Path | str) -> tuple[str, str | None] | None:
 def load_workflow(path: Path | str) -> Workflow[Any, Any]:
     """Return the workflow of a YAML file, or of a Python file: the only one in it, or `flow.py:name`.
 
-    `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it.
+    `my_package.flow:name` is one of a module. What is in the folder of a Python file can be imported by it. Workflows
+    of child jobs that are in files beside a YAML file belong to it.
     """
     if not is_python_file(path):
-        return _from_yaml(Path(path))
+        return _Folder(Path(path).parent).load(Path(path))
     workflows = load_workflows(path)
     if len(workflows) > 1:
         names = ", ".join(workflow.__name__ for workflow in workflows)
@@ -127,11 +131,34 @@ def _sources_of(workflow: Workflow[Any, Any]) -> Iterator[str]:
             yield str(sys.modules[module].__file__) if FILE_MODULE.fullmatch(module) else module
 
 
-def _from_yaml(path: Path) -> Workflow[Any, Any]:
-    document = read_file(path)
-    data = document.data if isinstance(document.data, dict) else {}
-    workflow_id = str(data.get("workflow_id") or data.get("name"))
-    return Workflow(workflow_id, lambda _: document, returns_mapping=True)
+class _Folder:
+    """Workflows of YAML files in a folder: each is loaded once, with those that its child jobs run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._files = SiblingFiles(directory)
+        self._loaded: set[str] = set()
+
+    def load(self, path: Path) -> Workflow[Any, Any]:
+        """Return the workflow of a file. As of a function, one output `result` is the result itself."""
+        document = read_file(path)
+        data = document.data if isinstance(document.data, dict) else {}
+        workflow_id = workflow_id_of(data)
+        self._loaded.add(workflow_id)
+
+        def build(target: Workflow[Any, Any]) -> Document:
+            target.children = {child.workflow_id: child for child in self._load_children(data)}
+            return document
+
+        outputs = data.get("outputs")
+        is_one_value = isinstance(outputs, dict) and list(outputs) == [RESULT]
+        return Workflow(workflow_id, build, returns_mapping=not is_one_value)
+
+    def _load_children(self, data: dict[str, Any]) -> Iterator[Workflow[Any, Any]]:
+        """Yield the workflows of child jobs that are beside the file, unless loaded: two may run each other."""
+        for workflow_id, version in child_workflows(data):
+            file = None if workflow_id in self._loaded else self._files.newest(workflow_id, version)
+            if file is not None:
+                yield self.load(file)
 
 
 def _invalid(message: str, file: Path, hint: str = "") -> WorkflowInvalid:

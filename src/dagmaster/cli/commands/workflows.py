@@ -19,7 +19,7 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.system import find_server
 from dagmaster.errors import WorkflowInvalid
-from dagmaster.text_format import format_count
+from dagmaster.text_format import format_count, format_list
 
 
 @click.group(
@@ -121,24 +121,39 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
 
 @workflows.command(epilog="Exit codes: 0 exported, 2 the workflow is not valid.")
 @click.argument("file", type=WorkflowPath())
-@click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=pathlib.Path),
+    help="Write to this file. A folder that exists gets the workflows of child jobs, too.",
+)
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
 
     The file has the same graph. Its tasks stay Python functions: name their module where it is used (--handlers).
+    Workflows that it calls are files of their own, beside it.
 
     \b
     Examples:
       dagmaster workflows export flow.py:nightly -o nightly.yaml
+      dagmaster workflows export flow.py:nightly -o flows/     with all workflows that it calls
     """
     from dagmaster.authoring.python.workflow_files import load_workflow
 
     try:
-        text = load_workflow(file).to_yaml()
+        first, *called = load_workflow(file).family()
+        texts = {member.workflow_id: member.to_yaml() for member in (first, *called)}
     except WorkflowInvalid as error:
         print_problems(error.problems)
         return BAD_INPUT
-    _write(text, output)
+    if output is not None and output.is_dir():
+        for workflow_id, text in texts.items():
+            _write(text, output / f"{workflow_id}.yaml")
+        return COMPLETED
+    _write(texts[first.workflow_id], output)
+    if called:
+        names = format_list([one.workflow_id for one in called])
+        click.echo(f"it runs {names}: export these beside it, or all at once to a folder (-o FOLDER)", err=True)
     return COMPLETED
 
 
