@@ -24,7 +24,7 @@ from dagmaster.authoring.source_document import Document, json_problem
 from dagmaster.authoring.source_map import Source, truncate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from dagmaster.authoring.python.futures import Requirement
     from dagmaster.authoring.source_map import Path
@@ -47,14 +47,21 @@ _HINTS: Final = {
 class PythonDocument(Document):
     """A document that was written in Python. A problem is at the call that made the node."""
 
-    __slots__ = ("_place", "_places")
+    __slots__ = ("_output_place", "_place", "_places")
 
     is_python = True
 
-    def __init__(self, data: dict[str, Any], place: Place, places: Mapping[str, Place]) -> None:
+    def __init__(
+        self,
+        data: dict[str, Any],
+        place: Place,
+        places: Mapping[str, Place],
+        output_place: Callable[[str], Place] | None = None,
+    ) -> None:
         super().__init__(data, Source("", place.file), None)
         self._place = place
         self._places = places
+        self._output_place = output_place
 
     def problem(
         self,
@@ -66,10 +73,15 @@ class PythonDocument(Document):
         offset: int = 0,  # noqa: ARG002 - as above
         severity: str = "error",
     ) -> Problem:
-        """Return a problem at the call of the node, or at the workflow function."""
-        is_node = len(path) > 1 and path[0] == "nodes"
-        place = self._places.get(str(path[1]), self._place) if is_node else self._place
-        return place.problem(message, hint=_HINTS.get(hint, hint), path=path, severity=severity)
+        """Return a problem at the call of the node, at what is returned, or at the workflow function."""
+        return self._find_place(path).problem(message, hint=_HINTS.get(hint, hint), path=path, severity=severity)
+
+    def _find_place(self, path: Path) -> Place:
+        if len(path) > 1 and path[0] == "nodes":
+            return self._places.get(str(path[1]), self._place)
+        if len(path) > 1 and path[0] == "outputs" and self._output_place is not None:
+            return self._output_place(str(path[1]))
+        return self._place
 
 
 class DocumentWriter:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import linecache
 import sys
+import textwrap
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,7 +15,7 @@ from dagmaster.authoring.source_map import excerpt, format_path
 from dagmaster.errors import Problem, WorkflowInvalid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
     from dagmaster.authoring.source_map import Path as KeyPath
@@ -55,6 +58,35 @@ def place_of(function: Callable[..., object]) -> Place:
     """Return where a function is defined."""
     code = getattr(function, "__code__", None)
     return Place("<unknown>", 0) if code is None else Place(code.co_filename, code.co_firstlineno)
+
+
+def place_of_output(function: Callable[..., object], name: str) -> Place:
+    """Return where a function returns an output: its value in a dict, else its only return statement.
+
+    The function itself if it has several, or if its source is not there.
+    """
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return place_of(function)
+    returns = [node for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return) and node.value is not None]
+    if len(returns) != 1:
+        return place_of(function)
+    node: ast.stmt | ast.expr = returns[0]
+    if isinstance(returns[0].value, ast.Dict):
+        pairs = zip(returns[0].value.keys, returns[0].value.values, strict=True)
+        node = next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), node)
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return Place(place_of(function).file, first + node.lineno - 1, node.col_offset + indent + 1)
+
+
+def _own_nodes(root: ast.AST) -> Iterator[ast.AST]:
+    """Yield the syntax nodes of a function without those of functions in it."""
+    for node in ast.iter_child_nodes(root):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            yield node
+            yield from _own_nodes(node)
 
 
 def reject(message: str, hint: str = "", *, place: Place | None = None) -> WorkflowInvalid:

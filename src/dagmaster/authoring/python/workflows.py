@@ -18,7 +18,7 @@ from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.authoring.python.document_writer import DocumentWriter, PythonDocument
 from dagmaster.authoring.python.graph_export import write_nodes
 from dagmaster.authoring.python.graph_nodes import GraphBuilder, Node, require_builder
-from dagmaster.authoring.python.places import calling_place, place_of, reject
+from dagmaster.authoring.python.places import calling_place, place_of, place_of_output, reject
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.python.workflow_inputs import read_inputs
 from dagmaster.authoring.suggestions import did_you_mean
@@ -289,7 +289,7 @@ def _trace(
         data["outputs"] = writer.value(outputs, "the result", place=place)
     target.tasks = {key: task for key, task in builder.tasks.items() if isinstance(task, TaskFunction)}
     target.children = builder.children
-    return PythonDocument(data, place, writer.places())
+    return PythonDocument(data, place, writer.places(), functools.partial(place_of_output, function))
 
 
 def _write_items(target: Workflow[Any, Any], head: dict[str, Any], items: Any, place: Place) -> PythonDocument:

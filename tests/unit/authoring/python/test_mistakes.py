@@ -358,3 +358,47 @@ def test_a_handler_without_a_queue_says_the_same():
         flow.compile(flow.handlers(), allow_missing_handlers=True)
     hints = [problem.hint for problem in caught.value.problems if "has no queue" in problem.message]
     assert hints == ["call f.with_options(queue=…), or set DAGMASTER_PYTHON_QUEUE"]
+
+
+def test_a_result_that_may_be_missing_is_at_its_return():
+    @workflow
+    def one():
+        may_fail = double.with_options(allow_failure=True)(1)
+
+        def inner():
+            return 3
+
+        inner()
+        return may_fail
+
+    @workflow
+    def several():
+        may_fail = double.with_options(allow_failure=True)(1)
+        return {
+            "certain": double(2),
+            "missing": may_fail,
+        }
+
+    @workflow
+    def two(x: int = 1):
+        may_fail = double.with_options(allow_failure=True)(x)
+        if NOT_TYPED:
+            return may_fail
+        return None if x else may_fail
+
+    for flow, text, column in (
+        (one, "return may_fail", 9),
+        (several, '"missing": may_fail,', 24),
+        (two, "@workflow", 1),
+    ):
+        problem = problem_of(flow)
+        assert "may be missing" in problem.message
+        assert (problem.file, problem.text, problem.column) == (__file__, text, column)
+
+
+def test_a_result_that_may_be_missing_is_at_the_function_without_a_source():
+    names: dict[str, Any] = {"workflow": workflow, "double": double}
+    exec("@workflow\ndef flow():\n    return double.with_options(allow_failure=True)(1)\n", names)
+    problem = problem_of(names["flow"])
+    assert "may be missing" in problem.message
+    assert (problem.file, problem.line) == ("<string>", 1)
