@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _UNITS: Final = ((86400, "d"), (3600, "h"), (60, "min"))
 _NAMED: Final = 3
@@ -55,6 +55,14 @@ def error_text(error: dict[str, Any]) -> str:
     name, message = str(error.get("type", "")), str(error.get("message", ""))
     is_named = error.get("kind") != "error" or message.startswith(name)
     return message if is_named else f"{name}: {message}"
+
+
+def traceback_of(error: Mapping[str, Any] | None) -> str | None:
+    """Return the traceback of an error, or of its cause: of a node, a child of a fan-out, a child job."""
+    while error is not None and not error.get("traceback"):
+        failed = error.get("failed")
+        error = failed[0].get("error") if failed and isinstance(failed, list) else error.get("cause")
+    return None if error is None else str(error["traceback"]).rstrip()
 
 
 def storable_text(text: str) -> str:

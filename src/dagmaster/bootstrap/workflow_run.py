@@ -12,6 +12,7 @@ from dagmaster.authoring.python.workflow_inputs import to_inputs
 from dagmaster.authoring.python.workflows import DEFAULT_QUEUE
 from dagmaster.errors import JobFailed
 from dagmaster.event_loops import run_blocking
+from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +31,8 @@ _MISSING_HINT: Final = (
 def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     """Run a workflow in this process until its job has finished, and return the result of its function.
 
-    Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not complete.
+    Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not complete;
+    its note is the traceback of the task that failed.
     Coroutines run on an event loop, plain functions on threads of this process, so functions of a script or a notebook
     work, too. It may be called where a loop is running.
     """
@@ -72,7 +74,7 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     job_id = await runner.run(graph, to_inputs(inputs), children=children, env=allowed_env(settings))
     view = await job_detail(services.application, job_id)
     if view.status is not JobStatus.COMPLETED:
-        raise JobFailed(_failure(view, runner.note))
+        raise _failure(view, runner.note)
     result: Any = view.result
     if workflow.returns_mapping is None:
         result = None
@@ -111,6 +113,10 @@ def _handlers_in(data: Any) -> Iterator[str]:
                 yield node["handler"]
 
 
-def _failure(view: JobDetailView, note: str) -> str:
+def _failure(view: JobDetailView, note: str) -> JobFailed:
     reason = note or (str(view.error["message"]) if view.error else "no reason is recorded")
-    return f"the job of {view.workflow_id} is {view.status}: {reason}"
+    error = JobFailed(f"the job of {view.workflow_id} is {view.status}: {reason}")
+    traceback = traceback_of(view.error)
+    if traceback is not None:
+        error.add_note(f"in the task: {traceback}")
+    return error

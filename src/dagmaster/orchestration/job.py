@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, SupportsIndex
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus
 from dagmaster.errors import JobNotFound
+from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
     from dagmaster.application.views import JobView
@@ -32,6 +33,7 @@ class Job:
         "started_at",
         "status",
         "table",
+        "traceback",
     )
 
     def __init__(self, job_id: int, name: str, context: OrchContext | None = None) -> None:
@@ -43,6 +45,8 @@ class Job:
         self.started_at: datetime | None = None
         self.completed_at: datetime | None = None
         self.error: str | None = None
+        self.traceback: str | None = None
+        """That of the task that failed the job."""
         self.result: Any = None
         self.table: JobTable | None = None
         """Its nodes, as a notebook showed them last."""
@@ -60,6 +64,7 @@ class Job:
         self.started_at = to_datetime(view.started_at)
         self.completed_at = to_datetime(view.finished_at)
         self.error = None if view.error is None else str(view.error.get("message", view.error))
+        self.traceback = traceback_of(view.error)
         self.result = result
         return self
 

@@ -22,7 +22,7 @@ from dagmaster.orchestration.backends import current_user
 from dagmaster.orchestration.context import a_context, lasting
 from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter
-from dagmaster.text_format import format_error
+from dagmaster.text_format import format_error, traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,7 +40,8 @@ TaskStatus = NodeStatus
 class TaskInfo:
     """A task as it was when it was read. `result` is what its function returned; `attempts`: so far.
 
-    `group` is the name of its group, `group_id` the id of the `Group`.
+    `group` is the name of its group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that
+    raised an exception.
     `log_path`: the file of what its last attempt printed, if `DAGMASTER_LOG_DIR` is set here and where its worker runs.
     """
 
@@ -55,6 +56,7 @@ class TaskInfo:
     status: TaskStatus
     result: Any
     error: str | None
+    traceback: str | None
     attempts: int
     worker_id: int | None
     log_path: str | None
@@ -155,6 +157,7 @@ def _task_info(view: GraphTaskView) -> TaskInfo:
         status=view.status,
         result=view.result,
         error=None if view.error is None else format_error(view.error),
+        traceback=traceback_of(view.error),
         attempts=view.attempts,
         worker_id=None if view.worker_id is None else int(view.worker_id),
         log_path=None if view.attempt_id is None else log_path_of(view.attempt_id),

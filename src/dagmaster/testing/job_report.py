@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.errors import BlobNotFound
+from dagmaster.text_format import traceback_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -29,6 +30,11 @@ class JobReport:
     nodes: dict[str, dict[str, Any]] = field(repr=False)
     note: str = ""
     """Why the runner itself ended the job; empty if it did not."""
+
+    @property
+    def traceback(self) -> str | None:
+        """Return the traceback of the task that failed the job."""
+        return traceback_of(self.error)
 
 
 async def load_report(

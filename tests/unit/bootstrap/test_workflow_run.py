@@ -194,6 +194,38 @@ def test_a_workflow_without_a_result_returns_none_and_a_failure_raises():
         failing.run()
 
 
+@task(retry="none")
+def divide(x: int) -> int:
+    return 1 // x
+
+
+@workflow
+def dividing():
+    return divide(0)
+
+
+@workflow
+def dividing_each():
+    return divide.map([1, 0])
+
+
+@workflow
+def dividing_in_a_child():
+    return dividing()
+
+
+@pytest.mark.parametrize("flow", [dividing, dividing_each, dividing_in_a_child])
+def test_the_error_of_a_run_shows_the_line_of_the_function_that_failed(flow):
+    with pytest.raises(JobFailed) as error:
+        flow.run()
+    (note,) = error.value.__notes__
+    assert "in divide\n    return 1 // x" in note
+    assert note.endswith("ZeroDivisionError: integer division or modulo by zero")
+    traceback = run_workflow(flow).traceback
+    assert traceback is not None
+    assert traceback in note
+
+
 def test_an_approval_that_nobody_can_give_ends_the_run():
     @workflow
     def flow():

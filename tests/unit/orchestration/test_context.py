@@ -371,6 +371,24 @@ async def test_tasks_of_a_job_that_exists_already_have_the_ids_of_the_stored_one
     assert (await get_task(again[1].id)).result == 1
 
 
+def break_down(x: int) -> int:
+    return 1 // x
+
+
+@in_memory
+async def test_a_failed_job_and_its_task_have_the_traceback(context: OrchContext):
+    task = create_task(break_down, {"x": 0}, retry="none")
+    job = await run_job_test_async(await context.create_job("broken", task))
+    info = await get_task(task.id)
+    assert info.error == "ZeroDivisionError: integer division or modulo by zero"
+    assert info.traceback is not None
+    assert "in break_down\n    return 1 // x" in info.traceback
+    assert job.traceback == info.traceback == (await get_job(job.id)).traceback
+    other = create_task(give)
+    assert run_job_test(await context.create_job("whole", other)).traceback is None
+    assert (await get_task(other.id)).traceback is None
+
+
 @in_memory
 async def test_a_task_has_the_path_of_its_log(context: OrchContext):
     task = create_task(give)
