@@ -278,6 +278,7 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
         log_dir=settings.log_dir,
+        echoes=in_process and settings.log_dir is None,
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
     )

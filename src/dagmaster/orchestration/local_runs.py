@@ -29,6 +29,9 @@ def run_job_test(job: Job) -> Job:
     The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
     work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of
     an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`.
+
+    What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints it again.
+    With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.
     """
     return run_blocking(run_job_test_async(job))
 

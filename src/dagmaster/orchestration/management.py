@@ -42,7 +42,8 @@ class TaskInfo:
 
     `group` is the name of its group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that
     raised an exception.
-    `log_path`: the file of what its last attempt printed, if `DAGMASTER_LOG_DIR` is set here and where its worker runs.
+    `log_path`: the file of what its last attempt printed and of its error, if `DAGMASTER_LOG_DIR` is set here and
+    where its worker runs.
     """
 
     id: int

@@ -77,6 +77,7 @@ class ReportDelivery:
             self._has_reports.clear()
             reports, self._reports = self._reports, []
             if reports:
+                await self._flush.end_files(reports)
                 await self._deliver(reports)
 
     async def _deliver(self, reports: list[TaskReport]) -> None:

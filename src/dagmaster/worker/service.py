@@ -60,6 +60,7 @@ class Worker:
 
     `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and a
     plain function that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
+    `echoes`: what handlers of this process print is captured, and printed, too.
     """
 
     def __init__(  # noqa: PLR0913 - all wiring in one place
@@ -84,6 +85,7 @@ class Worker:
         shares_loop: bool = False,
         publishes_handlers: bool = False,
         log_dir: Path | None = None,
+        echoes: bool = False,
     ) -> None:
         self.source, self.ledger, self.journal = source, ledger, journal
         self.telemetry = TelemetryBuffer()
@@ -104,7 +106,7 @@ class Worker:
         self._blocked_seconds, self._task_timeout_seconds = blocked_seconds, task_timeout_seconds
         self._stall_seconds = stall_seconds
         self._shares_loop = shares_loop
-        self._captures = not shares_loop or log_dir is not None
+        self._captures, self._echoes = echoes or not shares_loop or log_dir is not None, echoes
         self._stopping = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
@@ -150,7 +152,7 @@ class Worker:
             self.held.process_bound = self._registry.names_matching(
                 lambda spec: executor.execution_mode(spec) is ExecutionMode.PROCESS
             )
-        with capture() if self._captures else contextlib.nullcontext():
+        with capture(echoes=self._echoes) if self._captures else contextlib.nullcontext():
             await self._run_registered()
 
     async def _run_registered(self) -> None:

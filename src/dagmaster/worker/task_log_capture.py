@@ -14,6 +14,7 @@ import logging
 import sys
 import threading
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from dagmaster.telemetry.logs import silence_numexpr
@@ -43,10 +44,11 @@ class _Capture:
 
 
 @contextlib.contextmanager
-def capture() -> Iterator[None]:
+def capture(*, echoes: bool = False) -> Iterator[None]:
     """Capture the output of each task until the block ends. Nested captures have no effect.
 
-    What a task logs goes to its log alone, where secrets are redacted: not to the log of this process.
+    What a task logs goes to its log alone, where secrets are redacted: not to the log of this process. `echoes`: what
+    it prints and logs also goes where it would go without a capture.
     """
     root = logging.getLogger()
     if is_capturing():
@@ -54,12 +56,13 @@ def capture() -> Iterator[None]:
         return
     numexpr = logging.getLogger("numexpr")
     streams, level, numexpr_level = (sys.stdout, sys.stderr), root.level, numexpr.level
-    proxies = tuple(cast("TextIO", _TaskStream(stream)) for stream in streams)
-    listener = _ToTaskLog(LEVEL)
+    proxies = tuple(cast("TextIO", _TaskStream(stream, echoes=echoes)) for stream in streams)
+    listener = _ToTaskLog(LEVEL, echoes=echoes)
     listener.setFormatter(logging.Formatter(FORMAT))
     others = tuple(root.handlers)
+    hides = partial(_passes_level, root_level=level) if echoes else _is_outside_task
     for other in others:
-        other.addFilter(_is_outside_task)
+        other.addFilter(hides)
     sys.stdout, sys.stderr = proxies
     root.addHandler(listener)
     _Capture.listener = listener
@@ -73,7 +76,7 @@ def capture() -> Iterator[None]:
         root.setLevel(level)
         numexpr.setLevel(numexpr_level)
         for other in others:
-            other.removeFilter(_is_outside_task)
+            other.removeFilter(hides)
         # Keep a stream that other code installed meanwhile.
         if sys.stdout is proxies[0]:
             sys.stdout = streams[0]
@@ -106,6 +109,14 @@ def outside_task() -> Iterator[None]:
 
 def _is_outside_task(_record: logging.LogRecord) -> bool:
     return TASK_LOG.get() is None
+
+
+def _passes_level(record: logging.LogRecord, *, root_level: int) -> bool:
+    """Return whether a record passes the levels of its loggers: a capture lowers that of the root logger."""
+    logger = logging.getLogger(record.name)
+    while logger.parent is not None and not logger.level:
+        logger = logger.parent
+    return record.levelno >= (root_level if logger.parent is None else logger.level)
 
 
 class TaskLog:
@@ -150,10 +161,11 @@ class TaskLog:
 
 
 class _TaskStream:
-    """Replaces `sys.stdout` or `sys.stderr`; text outside of tasks goes to the real stream."""
+    """Replaces `sys.stdout` or `sys.stderr`; text outside of tasks goes to the real stream, or all if it `echoes`."""
 
-    def __init__(self, real: TextIO) -> None:
+    def __init__(self, real: TextIO, *, echoes: bool) -> None:
         self._real = real
+        self._echoes = echoes
 
     def write(self, text: str) -> int:
         log = TASK_LOG.get()
@@ -162,6 +174,8 @@ class _TaskStream:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         log.write(text)
+        if self._echoes:
+            self._real.write(text)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -171,7 +185,7 @@ class _TaskStream:
     @property
     def buffer(self) -> Any:
         log = TASK_LOG.get()
-        return self._real.buffer if log is None else _TaskBytes(log)
+        return self._real.buffer if log is None else _TaskBytes(log, self._real if self._echoes else None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -180,12 +194,16 @@ class _TaskStream:
 class _TaskBytes:
     """Replaces `sys.stdout.buffer` while a task runs."""
 
-    def __init__(self, log: TaskLog) -> None:
+    def __init__(self, log: TaskLog, echo: TextIO | None) -> None:
         self._log = log
+        self._echo = echo
 
     def write(self, data: Any) -> int:
         written = bytes(data)
-        self._log.write(written.decode(errors="replace"))
+        text = written.decode(errors="replace")
+        self._log.write(text)
+        if self._echo is not None:
+            self._echo.write(text)
         return len(written)
 
     def flush(self) -> None:
@@ -193,7 +211,11 @@ class _TaskBytes:
 
 
 class _ToTaskLog(logging.Handler):
-    """Sends a log record to the log of its task."""
+    """Sends a log record to the log of its task; if it `echoes`, to standard error as well, as Python would."""
+
+    def __init__(self, level: int, *, echoes: bool) -> None:
+        super().__init__(level)
+        self._echoes = echoes
 
     def emit(self, record: logging.LogRecord) -> None:
         log = TASK_LOG.get()
@@ -202,8 +224,11 @@ class _ToTaskLog(logging.Handler):
                 log.write(self.format(record) + "\n")
             except Exception:  # noqa: BLE001 - like every logging handler: a record must not fail its caller
                 self.handleError(record)
-            return
+            if not self._echoes:
+                return
         # Without configured logging, Python writes warnings to stderr. This handler must not change that.
         last = logging.lastResort
         if last is not None and logging.getLogger().handlers == [self] and record.levelno >= last.level:
-            last.handle(record)
+            # Its stream is that of tasks.
+            with outside_task():
+                last.handle(record)

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import wait_at_most
 from dagmaster.errors import DatabaseUnavailable, StatementFailed
+from dagmaster.ports.task_journal import LogChunk
 from dagmaster.telemetry.logs import MAX_IDS
+from dagmaster.text_format import error_text, traceback_of
 from dagmaster.worker.task_log_files import TaskLogFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
     from pathlib import Path
 
-    from dagmaster.ports.task_journal import CheckpointWrite, LogChunk, TaskJournal
+    from dagmaster.ports.task_journal import CheckpointWrite, TaskJournal
+    from dagmaster.ports.task_ledger import TaskReport
     from dagmaster.worker.held_tasks import HeldTasks
     from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 
@@ -79,6 +83,15 @@ class TelemetryFlush:
             _LOGGER.exception(message, extra={"task_ids": list(long_running)[:MAX_IDS]})
         self._buffer.mark(starts)
 
+    async def end_files(self, reports: Collection[TaskReport]) -> None:
+        """Write the errors of attempts to the ends of their log files. One that printed nothing has a file, too."""
+        if self._files is None:
+            return
+        with contextlib.suppress(DatabaseUnavailable):
+            await self.run_once({report.task_id for report in reports})
+        ended = [report for report in reports if not report.returns_to_queue]
+        await self._files.write([LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended])
+
     async def run_once(self, finished: Collection[str] = ()) -> None:
         """Store everything; raise `DatabaseUnavailable` in an outage. `finished`: tasks whose logs are complete."""
         async with self._lock:
@@ -102,3 +115,11 @@ class TelemetryFlush:
                 task_ids = sorted({one.task_id for one in self._checkpoints} | {one.task_id for one in self._logs})
                 _LOGGER.exception(message, extra={"task_ids": task_ids[:MAX_IDS]})
                 self._checkpoints, self._logs = [], []
+
+
+def _ending(report: TaskReport) -> str:
+    """Return the traceback of a failed attempt, or its error if it has none; nothing for another."""
+    if report.error is None:
+        return ""
+    error = json.loads(report.error)
+    return f"{traceback_of(error) or error_text(error)}\n"

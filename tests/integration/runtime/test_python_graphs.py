@@ -31,6 +31,7 @@ from dagmaster import (
     run_job_test,
     worker_heartbeat,
 )
+from dagmaster.application.queries.events_and_logs import list_logs
 from dagmaster.engine import backlog
 from dagmaster.errors import NodesRejected
 from dagmaster.orchestrator.owned_job import OwnedJob
@@ -72,6 +73,21 @@ async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
         assert job.status is JobStatus.COMPLETED
         assert (await get_task(last.id)).result == [{"all": [[1, 1], None]}] * 2
     assert (await get_job(job.id)).status is JobStatus.COMPLETED
+
+
+def say(text: str) -> None:
+    print(text)  # noqa: T201 - what a task prints is its log
+
+
+async def test_what_tasks_of_run_job_test_print_is_stored_and_printed(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    use_database(world, place, monkeypatch)
+    async with OrchContext() as context:
+        job = run_job_test(await create_job("loud", create_task(say, {"text": "a line"}, queue="q")))
+        logs = await context.backend.call(list_logs, str(job.id))
+    assert [log.text for log in logs.items] == ["a line\n"]
+    assert capsys.readouterr().out == "a line\n"
 
 
 async def test_the_jobs_of_a_local_context_are_left_to_it_until_it_exits(

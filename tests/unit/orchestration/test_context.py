@@ -375,6 +375,11 @@ def break_down(x: int) -> int:
     return 1 // x
 
 
+def check_flag() -> None:
+    print("before")  # noqa: T201 - what a task prints is its log
+    raise PermanentError("the flag is not there")
+
+
 @in_memory
 async def test_a_failed_job_and_its_task_have_the_traceback(context: OrchContext):
     task = create_task(break_down, {"x": 0}, retry="none")
@@ -413,6 +418,21 @@ def test_the_log_of_a_task_of_run_job_test_is_a_file(variable, tmp_path, monkeyp
     path = asyncio.run(run())
     assert path is not None
     assert "a line" in Path(path).read_text(encoding="utf-8")
+
+
+def test_a_failed_task_has_its_error_in_its_log_file_and_a_silent_one_has_a_file(tmp_path, monkeypatch):
+    async def run() -> list[str]:
+        async with OrchContext(in_memory=True) as context:
+            failing = create_task(break_down, {"x": 0}, retry="none")
+            tasks = [failing, create_task(give), create_task(check_flag, retry="none")]
+            await run_job_test_async(await context.create_job("logged", tasks))
+            return [str((await get_task(task.id)).log_path) for task in tasks]
+
+    monkeypatch.setenv("DAGMASTER_LOG_DIR", str(tmp_path / "logs"))
+    broken, silent, permanent = [Path(path).read_text(encoding="utf-8") for path in asyncio.run(run())]
+    assert "return 1 // x" in broken
+    assert broken.endswith("\nZeroDivisionError: integer division or modulo by zero\n")
+    assert (silent, permanent) == ("", "before\nthe flag is not there\n")
 
 
 @in_memory

@@ -98,11 +98,12 @@ def test_bytes_that_are_no_text_are_replaced_and_a_character_that_was_cut_is_not
 
 
 @contextlib.contextmanager
-def screen() -> Iterator[list[str]]:
+def screen(*, echoes: bool = False) -> Iterator[list[str]]:
     """Capture, with streams in place of the screen; at the end, what they got. No fixture: pytest has its own streams."""
     streams = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
     got: list[str] = []
-    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), task_log_capture.capture():
+    capture = task_log_capture.capture(echoes=echoes)
+    with contextlib.redirect_stdout(streams[0]), contextlib.redirect_stderr(streams[1]), capture:
         yield got
     for stream in streams:
         stream.seek(0)
@@ -225,6 +226,33 @@ def test_a_listener_may_print_and_fail_without_effect_on_the_task():
         assert run(function, reports=reports) == Succeeded({})
     assert reports.entries == [("1", "it\n")]
     assert got[0] == "heard it\n"
+
+
+def test_a_capture_that_echoes_changes_nothing_on_the_screen(monkeypatch):
+    stream = io.StringIO()
+    root, verbose = logging.getLogger(), logging.getLogger("verbose")
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler(stream)])
+    monkeypatch.setattr(verbose, "level", logging.INFO)
+
+    def write_all() -> None:
+        write("it")
+        verbose.info("verbose")
+        warn()
+
+    def warn() -> None:
+        logging.getLogger("lib").warning("careful")
+
+    reports = RecordedReports()
+    with screen(echoes=True) as got:
+        run(write_all, reports=reports)
+    text = "".join(message for _, message in reports.entries)
+    assert text == WRITTEN.format("it") + "INFO verbose: verbose\nWARNING lib: careful\n"
+    assert got == ["it printed\nit as bytes\n", "it on stderr\n"]
+    assert stream.getvalue() == "verbose\ncareful\n"
+    monkeypatch.setattr(root, "handlers", [])
+    with screen(echoes=True) as got:
+        run(warn, reports=RecordedReports())
+    assert got == ["", "careful\n"]
 
 
 def test_text_of_no_task_goes_where_it_went():
