@@ -10,14 +10,18 @@ import copy
 import functools
 import inspect
 import threading
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_context import CURRENT_CONTEXT
 from dagmaster.authoring.handler_decorator import HandlerStyle, check_entrypoint, entrypoint_spec, mark_of
 from dagmaster.authoring.handler_registry import Registry
+from dagmaster.authoring.suggestions import nearest, similar_handlers
 from dagmaster.errors import HandlerInvalid
+from dagmaster.text_format import format_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +44,9 @@ class mock_handler:  # noqa: N801 - it is used like a function
     it. `raises`: the exception of every attempt. `calls` has the params of each attempt, also after the end; a list
     that is given as `calls=` is used for them. The params are checked as those of the handler that is replaced; the
     result may be a part of its output. The last of several mocks of one handler is in effect.
+
+    The name may be that of a handler that is not installed here. One that no run asked for, and that nothing here has,
+    is probably misspelt: a `UserWarning` says so at the end.
     """
 
     def __init__(
@@ -58,6 +65,9 @@ class mock_handler:  # noqa: N801 - it is used like a function
         self.returns = returns
         self.raises = raises
         self.calls: list[dict[str, Any]] = [] if calls is None else calls
+        # The handlers that runs asked for meanwhile, and the registry that was asked last.
+        self._asked: set[str] = set()
+        self._registry: Registry | None = None
 
     def __enter__(self) -> Self:
         """Replace the handler, and forget earlier calls."""
@@ -65,6 +75,7 @@ class mock_handler:  # noqa: N801 - it is used like a function
         with _LOCK:
             if self not in _active:
                 self.calls.clear()
+                self._asked.clear()
             _active = (*_active, self)
         return self
 
@@ -74,6 +85,23 @@ class mock_handler:  # noqa: N801 - it is used like a function
         with _LOCK:
             last = len(_active) - 1 - _active[::-1].index(self)
             _active = (*_active[:last], *_active[last + 1 :])
+        if self not in _active and self._is_misspelt():
+            near = nearest(self.name, similar_handlers(self.name, self._asked))
+            hint = f"did you mean {near!r}?" if near else f"they used {format_list(sorted(self._asked))}"
+            message = f"mock_handler({self.name!r}): no run used it, and there is no such handler or function: {hint}"
+            warnings.warn(message, stacklevel=2)
+
+    def observe(self, names: tuple[str, ...], registry: Registry) -> None:
+        """Record that a run asked this registry for a handler with these names."""
+        self._asked.update(names)
+        self._registry = registry
+
+    def _is_misspelt(self) -> bool:
+        """Return whether runs asked for other handlers alone, and nothing here has this name."""
+        registry, self._registry = self._registry, None
+        if registry is None or self.name in self._asked:
+            return False
+        return loaded_function(self.name) is None and self.name not in registry.served_names()
 
     def __call__(self, function: F) -> F:
         """Return the function with the handler replaced while it runs."""
@@ -141,6 +169,8 @@ class MockableRegistry(Registry):
         with contextlib.suppress(HandlerInvalid) if active_mock(name) else contextlib.nullcontext():
             original = self._originals.find(name, imports=imports)
         names = (name,) if original is None else (name, original.name, *original.aliases)
+        for one in _active:
+            one.observe(names, self._originals)
         mock = active_mock(*names)
         return original if mock is None else mock.spec_for(original)
 

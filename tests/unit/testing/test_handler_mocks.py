@@ -104,6 +104,28 @@ def test_a_handler_that_does_not_exist_here_can_be_replaced():
         run_workflow(text)
 
 
+def test_a_misspelt_name_is_a_warning_that_names_the_handler_of_the_run():
+    with (
+        pytest.warns(UserWarning, match=r"'test\.laod'\): no run used it.*did you mean 'test\.load'\?"),
+        mock_handler("test.laod", returns={}),
+    ):
+        assert output_of(run_load())["is_real"]
+    with (
+        pytest.warns(UserWarning, match=rf"no run used it.*did you mean '{__name__}\.fetch'\?"),
+        mock_handler(f"{__name__}.fecth", returns=[]),
+        pytest.raises(dagmaster.JobFailed),
+    ):
+        nightly.run(day=1)
+
+
+def test_a_mock_that_no_run_used_is_no_warning_if_it_exists_or_nothing_ran(recwarn):
+    with mock_handler("raster.create_cog", returns={}), mock_handler(f"{__name__}.count", returns=1):
+        run_load()
+    with mock_handler("other.project.load", returns=1):
+        pass
+    assert list(recwarn) == []
+
+
 def test_the_last_mock_is_in_effect_and_mocks_may_end_in_any_order():
     outer, inner = mock_handler("test.load", returns={"by": 1}), mock_handler("test.load", returns={"by": 2})
     outer.__enter__()
