@@ -309,7 +309,8 @@ def _policy(retry: Any, label: str) -> RetryPolicy | None:
         one = error.errors()[0]
         key = str(one["loc"][0]) if one["loc"] else ""
         hint = did_you_mean(key, RetryModel.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
-        raise HandlerInvalid(f"{label}: retry has a wrong {key!r}: {hint}") from error
+        value = "" if one["type"] == "extra_forbidden" else f", not {one['input']!r:.100}"
+        raise HandlerInvalid(f"{label}: retry has a wrong {key!r}: {hint}{value}") from error
     return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
 
 

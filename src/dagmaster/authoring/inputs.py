@@ -355,8 +355,11 @@ def _describe_mismatch(error: Any) -> str:
     """Describe a JSON Schema error in plain words."""
     expected, value = error.validator_value, _text_of(error.instance) or "a mapping"
     if error.validator == "type":
-        named = expected if isinstance(expected, list) else [expected]
-        return f"{value} is not {' or '.join(_TYPES.get(str(name), str(name)) for name in named)}"
+        named = [str(name) for name in (expected if isinstance(expected, list) else [expected])]
+        # A date is text of this format.
+        text_format = error.schema.get("format")
+        named = [text_format if name == "string" and text_format in _TYPES else name for name in named]
+        return f"{value} is not {' or '.join(_TYPES.get(name, name) for name in named)}"
     if error.validator == "format":
         return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
     if error.validator == "enum":

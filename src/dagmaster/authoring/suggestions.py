@@ -42,8 +42,16 @@ def did_you_mean(wrong: str, right: Iterable[str]) -> str:
 
 
 def similar_handlers(wrong: str, names: Iterable[str]) -> list[str]:
-    """Return the names of handlers that may be meant: `module.function` is no misspelt name without a module."""
-    return [name for name in names if "." in name or "." not in wrong]
+    """Return the names of handlers that may be meant: of the same module, and similar ones of similar modules."""
+    module, _, function = wrong.rpartition(".")
+    if not module:
+        return list(names)
+    parts = [(name, *name.rpartition(".")[::2]) for name in names]
+    return [name for name, *other in parts if other[0] == module or all(map(_are_similar, (module, function), other))]
+
+
+def _are_similar(wrong: str, right: str) -> bool:
+    return nearest(wrong, [right]) is not None
 
 
 def _folded(name: str) -> str:

@@ -186,6 +186,7 @@ class OrchContext:
             entry = Task(entry)
         backend = self.backend
         collected = collect(entry, default_queue=backend.default_queue, follows=True, with_code=True)
+        self._check_importable(collected)
         hold = self._hold(collected) if is_held else None
         request = GraphJobRequest(
             name=name,
@@ -223,6 +224,7 @@ class OrchContext:
             finally:
                 await self.close()
         collected = collect(items, job_id=job, default_queue=self.backend.default_queue, with_code=True)
+        self._check_importable(collected)
         if not collected.items and not collected.touched:
             return items
         hold = self._hold(collected, job)
@@ -235,9 +237,15 @@ class OrchContext:
     async def add(self, task: Task, job_id: int) -> Task:
         """Add a task to a job, and do not keep the job open."""
         collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue, with_code=True)
+        self._check_importable(collected)
         added = await self.backend.call(add_nodes, str(job_id), collected.part, sent_by=current_user())
         collected.mark_applied(job_id, added.names)
         return task
+
+    def _check_importable(self, collected: Collected) -> None:
+        """Raise `NodesRejected` about functions that other processes cannot import, if they may run the job."""
+        if not self.is_in_memory and not self._is_local:
+            collected.check_importable()
 
     # ── Holds ──
 

@@ -119,8 +119,14 @@ class TaskRunner:
 
     def _format_missing(self, handler: str) -> str:
         near = nearest(handler, similar_handlers(handler, self.executor.registry.served_names()))
-        hint = f": did you mean {near!r}?" if near else "."
-        return f"no worker of its queue has the handler {handler!r}{hint} `dagmaster handlers list` lists them"
+        module = handler.rpartition(".")[0]
+        if near:
+            hint = f"did you mean {near!r}?"
+        elif module:
+            hint = f"start one with `--handlers {module}`, or correct the name."
+        else:
+            hint = "it is not of the form 'module.function', and no known handler."
+        return f"no worker of its queue has the handler {handler!r}: {hint} `dagmaster handlers list` lists them"
 
     async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:
         return await make_report(task, outcome, self._blobs, self.executor.version_of(task.handler))

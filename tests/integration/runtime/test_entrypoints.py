@@ -105,7 +105,7 @@ async def test_a_worker_without_the_module_says_so_in_why(world: World):
     report = await world.run(flow(node("load", "load", "params: {day: '2026-01-05'}")))
     message = report.nodes["load"]["error"]["message"]
     assert f"has the handler '{ETL}.load'" in message
-    assert "`dagmaster handlers list`" in message
+    assert f"start one with `--handlers {ETL}`, or correct the name. `dagmaster handlers list`" in message
     assert len(message) < 200
     reason = (await world.why(report.job_id)).reason_for("load").sentence
     assert f"'{ETL}.load'" in reason

@@ -29,6 +29,7 @@ from dagmaster import (
     register_worker,
     retry_failed_tasks,
     run_job_test,
+    task,
     worker_heartbeat,
 )
 from dagmaster.application.queries.events_and_logs import list_logs
@@ -73,6 +74,26 @@ async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
         assert job.status is JobStatus.COMPLETED
         assert (await get_task(last.id)).result == [{"all": [[1, 1], None]}] * 2
     assert (await get_job(job.id)).status is JobStatus.COMPLETED
+
+
+async def test_a_function_that_no_worker_can_import_is_rejected_with_its_line(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def inner() -> int:
+        return 1
+
+    use_database(world, place, monkeypatch)
+    async with OrchContext() as context:
+        for function in (inner, lambda: 1, task(inner)):
+            with pytest.raises(NodesRejected, match=r"cannot import a lambda.*made at .*test_python_graphs\.py:\d+\)"):
+                await create_job("nested", create_task(function, queue="q"))
+        job = await create_job("open", create_task(plain, queue="q"))
+        with pytest.raises(NodesRejected, match="cannot import a lambda"):
+            await context.apply(create_task(inner, queue="q"))
+        with pytest.raises(NodesRejected, match="cannot import a lambda"):
+            await add_task_to_job(job.id, inner, queue="q")
+    async with OrchContext(local=True):
+        assert run_job_test(await create_job("here", create_task(inner, queue="q"))).result == 1
 
 
 def say(text: str) -> None:

@@ -56,6 +56,18 @@ def test_an_unknown_handler_is_answered_with_the_nearest_name():
         Registry([join, cut]).get("tiles.cutt")
 
 
+def test_a_name_is_misspelt_in_a_similar_module_alone():
+    @handler("raster.list_files")
+    def list_files() -> None: ...
+
+    registry = Registry([list_files, *[handler(f"other.step_{number}")(lambda: None) for number in range(20)]])
+    with pytest.raises(HandlerNotFound) as raised:
+        registry.get("tiles.list_tiles")
+    assert "raster" not in str(raised.value)
+    with pytest.raises(HandlerNotFound, match=r"did you mean 'raster\.list_files'"):
+        registry.get("rastr.list_file")
+
+
 def test_an_entrypoint_is_no_misspelt_name_without_a_module():
     @handler("fail")
     def fail() -> None: ...

@@ -66,6 +66,7 @@ def the_refusal(inputs: str, **values: Any) -> str:
         ("uri", "s3://bucket/key", "example.com", '"example.com" is not a URI (scheme://…)'),
         ("uri", "file:///a", "http://a b", '"http://a b" is not a URI (scheme://…)'),
         ("date", "2026-01-31", "2026-13-45", '"2026-13-45" is not a date, as 2026-01-31'),
+        ("date", "2026-01-31", 5, "5 is not a date, as 2026-01-31"),
         ("date", "2024-02-29", "2026-02-29", '"2026-02-29" is not a date'),
         ("date", "2026-01-01", "20260101", '"20260101" is not a date'),
         ("date-time", "2026-01-31T06:00:00Z", "2026-13-45T06:00:00Z", "is not a date-time with its zone"),

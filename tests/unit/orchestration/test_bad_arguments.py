@@ -23,6 +23,10 @@ def one(x: int = 0) -> int:
     return x
 
 
+def needs_x(x: int) -> int:
+    return x
+
+
 class Odd:
     def __repr__(self) -> str:
         raise RuntimeError
@@ -195,8 +199,27 @@ def test_an_error_about_several_tasks_names_the_lines_that_made_them():
 @pytest.mark.usefixtures("context")
 def test_a_task_that_dagmaster_made_has_no_line():
     with pytest.raises(NodesRejected) as caught:
-        blocking.create_job("j", map_values(one, [1]))
+        blocking.create_job("j", needs_x)
+    assert "the argument 'x' is missing" in str(caught.value)
     assert "made at" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("context")
+def test_a_mapped_function_without_a_chunk_and_a_wrong_option_name_the_line_and_the_value():
+    mapped = map_values(one, [1])
+    with pytest.raises(NodesRejected) as caught:
+        blocking.create_job("j", mapped)
+    assert "the function has no parameter 'chunk'" in str(caught.value)
+    assert f"(made at {line_of('mapped = map_values(')})" in str(caught.value)
+    with pytest.raises(HandlerInvalid, match=r"task one: retry has a wrong 'max_attempts'.*, not -1") as wrong:
+        create_task(one, retry=-1)
+    assert f"(made at {line_of('create_task(one, retry=-1)')})" in str(wrong.value)
+
+
+@pytest.mark.usefixtures("context")
+def test_a_name_without_a_module_that_is_no_handler_is_explained():
+    job = blocking.run_job_test(blocking.create_job("j", "okk"))
+    assert "'okk': it is not of the form 'module.function', and no known handler" in str(job.error)
 
 
 def test_a_task_can_be_pickled():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.entrypoint_arguments import argument_problem
+from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 _MAX_PLACES: Final = 4
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
 _SIMPLE: Final = frozenset({int, bool, type(None)})
+_NOT_IMPORTABLE: Final = (
+    ": a worker imports a function by its name, and cannot import a lambda or a function in another one. Define it in a"
+    " module, or run the job in this process: OrchContext(local=True), or in_memory=True, and run_job_test"
+)
 
 
 @dataclass(slots=True)
@@ -80,6 +85,17 @@ class Collected:
             self.part.check_structure()
         except NodesRejected as error:
             raise self._with_places(error) from None
+
+    def check_importable(self) -> None:
+        """Raise `NodesRejected` about a function that no worker can import: a lambda, or one in another function."""
+        importable: set[object] = set()
+        for item in self.items:
+            function = item.function if isinstance(item, Task) else None
+            if not isinstance(item, Task) or function is None or function in importable:
+                continue
+            if "<" in getattr(function, "__qualname__", "") and function_name(function) == item.entrypoint:
+                raise _rejected(item, _NOT_IMPORTABLE)
+            importable.add(function)
 
     def _with_places(self, error: NodesRejected) -> NodesRejected:
         try:

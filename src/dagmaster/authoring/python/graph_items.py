@@ -23,7 +23,7 @@ from dagmaster.authoring.python.declared_options import (
     read_function,
 )
 from dagmaster.authoring.source_map import truncate
-from dagmaster.errors import NodesRejected
+from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS, time_of
 
 if TYPE_CHECKING:
@@ -217,12 +217,16 @@ class Task(GraphItem):
 
     def _check_options(self, retry: Retry | None, queue: str | None, timeout_seconds: float | None) -> None:
         label = f"task {self.label}"
-        check_queue(queue, label)
+        try:
+            check_queue(queue, label)
+            check_timeout(timeout_seconds, label)
+            policy = None if retry is None else read_retry(retry, label)
+        except HandlerInvalid as error:
+            place = self.made_at
+            raise HandlerInvalid(f"{error}{place and f' (made at {place})'}") from None
         if queue is not None and len(_CHECKED_QUEUES) < MAX_CHECKED:
             _CHECKED_QUEUES.add(queue)
-        check_timeout(timeout_seconds, label)
-        if retry is not None:
-            policy = read_retry(retry, label)
+        if policy is not None:
             self.retry = NO_RETRY if isinstance(policy, str) else policy
 
     @property

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.futures import (
     FirstOrigin,
     Future,
@@ -88,6 +89,8 @@ def approval(
     depends_on: Dependency | list[Dependency] | None = None,
 ) -> Future[dict[str, Any]]:
     """Pause for a person. The result is `approved_by`, `at` and `comment`."""
+    if isinstance(approvers, str):
+        raise reject(f"approvers is a list, not the text {short_repr(approvers)}", f"write approvers=[{approvers!r}]")
     keys = _written(
         {},
         message=message,

@@ -7,6 +7,7 @@ retry adds nothing twice. `at_once` adds them now, once for all attempts.
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from dagmaster.authoring.handler_context import CURRENT_CONTEXT
@@ -185,9 +186,10 @@ def map_values(
             " @task in a @workflow, which expands a result when the job runs"
         )
     items = _check_chunks(callback, values, chunk)
-    others = Task(callback, kwargs, **options).kwargs
+    frame = sys._getframe(1)  # noqa: SLF001 - errors about the tasks name the line of the caller
+    others = Task(callback, kwargs, _frame=frame, **options).kwargs
     tasks = [
-        Task(callback, {**others, "chunk": items[start : start + chunk]}, **options)
+        Task(callback, {**others, "chunk": items[start : start + chunk]}, _frame=frame, **options)
         for start in range(0, len(items), chunk)
     ]
     collector = create_result_collector(tasks)

@@ -195,6 +195,7 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     "default": (lambda: echo(echo(1).default(2).key), "the default comes last", ""),
     "state": (lambda: echo(echo(1).node.failed), "only a fan-out has failed items", ""),
     "condition": (lambda: conditional(echo(1), {"a": "<<"}), "cannot be parsed", ""),
+    "one approver": (lambda: approval("ok?", approvers="ada"), "approvers is a list, not the text 'ada'", "['ada']"),
     "approvers": (lambda: approval("ok?", timeout_seconds=-1), "timeout_seconds is more than 0", ""),
 }
 
