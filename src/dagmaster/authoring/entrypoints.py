@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.authoring.handler_decorator import MAX_NAME, mark_of
@@ -87,7 +88,8 @@ class Entrypoints:
     def allow(self, module: ModuleType) -> None:
         """Allow the functions of a module and, if it is a package, of its submodules."""
         modules = self._modules.setdefault(public_module_name(module.__name__), [])
-        if module not in modules:
+        # A file that is named by its path, and imported by its name as well, is one.
+        if not any(module is one or _have_same_file(module, one) for one in modules):
             modules.append(module)
         self._imported.add(module.__name__)
 
@@ -168,3 +170,8 @@ class Entrypoints:
             return import_source(module, f"the module {module!r} of {name!r}")
         except HandlerInvalid as error:
             raise HandlerNotFound(str(error)) from error
+
+
+def _have_same_file(module: ModuleType, other: ModuleType) -> bool:
+    files = [getattr(one, "__file__", None) for one in (module, other)]
+    return None not in files and len({Path(str(file)).resolve() for file in files}) == 1

@@ -73,6 +73,16 @@ def test_a_function_of_an_allowed_module_is_a_task_with_its_annotations(shop: Re
     assert shop.names() == ["shop.decorated", "shop.stock"]
 
 
+def test_a_file_that_is_named_by_its_path_and_by_its_name_is_one(tmp_path, monkeypatch):
+    (tmp_path / "twice_named.py").write_text("def load(): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = discover([str(tmp_path / "twice_named.py"), "twice_named"], entry_points=False)
+    try:
+        assert registry.get("twice_named.load").name == "twice_named.load"
+    finally:
+        del sys.modules["twice_named"]
+
+
 def test_submodules_of_a_package_are_imported_when_a_name_needs_them(shop: Registry):
     assert "shop.deep.down" not in sys.modules
     assert shop.needs_import("shop.deep.down.reach")
