@@ -50,6 +50,8 @@ def test_a_changed_file_is_published_and_its_code_runs(sandbox: Sandbox):  # noq
     dev = sandbox.start("dev", *options, str(nightly), str(flow), is_forked=False)
     dev.until("published nightly v1")
     dev.until("watching")
+    assert "none in" not in dev.text
+    assert "dagmaster submit nightly --wait" in dev.text
     first = worker_pid(dev)
     assert result_of(sandbox, "nightly") == {"result": 1}
     assert result_of(sandbox, "flow") == {"text": "one"}

@@ -2,7 +2,8 @@
 
     python -m dagmaster.cli.dev_publication '{"files": […], "modules": […], "data_dir": null}'
 
-Prints what was published, and the problems of what was not. The last line has the modules of tasks by Python file.
+Prints what was published, and the problems of what was not. The last lines have the published workflows, and the
+modules of tasks by Python file.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 MODULES_LINE: Final = "dagmaster: modules "
 """How the line with the modules begins. It is there if the code could be imported."""
+WORKFLOWS_LINE: Final = "dagmaster: workflows "
+"""How the line with the ids of the published workflows begins."""
 DEFAULT_QUEUE: Final = "default"
 """The queue of Python tasks that name none: the workers of `dev` serve all queues."""
 
@@ -61,6 +64,7 @@ def _publish(files: list[Path], modules: list[str], data_dir: Path | None) -> in
             results = session.run(lambda system: system.call(publish_workflows, workflows, replace=True), migrate=True)
         for source, result in zip(workflows, results, strict=True):
             click.echo(f"{result.outcome.value} {result.workflow_id} v{result.version} (from {source.file})")
+        click.echo(f"{WORKFLOWS_LINE}{json.dumps([result.workflow_id for result in results])}")
     if is_loadable:
         click.echo(f"{MODULES_LINE}{json.dumps(sources)}")
     return COMPLETED if is_loadable else BAD_INPUT

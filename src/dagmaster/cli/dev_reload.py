@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.dev_publication import MODULES_LINE
+from dagmaster.cli.dev_publication import MODULES_LINE, WORKFLOWS_LINE
 from dagmaster.cli.file_watch import FileWatch, list_folder
 from dagmaster.cli.service_supervisor import print_status
 from dagmaster.text_format import format_count, format_list
@@ -47,6 +47,8 @@ class WorkflowReloader:
         self._watched_modules = list(watched_modules)
         self._data_dir = data_dir
         self._task_modules: dict[str, list[str]] = {}
+        self.workflow_ids: dict[str, None] = {}
+        """The workflows that were published, in order."""
 
     @property
     def modules(self) -> list[str]:
@@ -116,6 +118,8 @@ class WorkflowReloader:
                 if text.startswith(MODULES_LINE):
                     self._task_modules |= json.loads(text.removeprefix(MODULES_LINE))
                     is_loadable = True
+                elif text.startswith(WORKFLOWS_LINE):
+                    self.workflow_ids |= dict.fromkeys(json.loads(text.removeprefix(WORKFLOWS_LINE)))
                 elif text:
                     print_status("workflows", text)
             await process.wait()

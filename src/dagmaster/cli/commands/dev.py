@@ -174,14 +174,15 @@ async def _run(supervisor: ServiceSupervisor, session: DatabaseSession, plan: _P
     await supervisor.wait_ready()
     if published:
         print_status("workflows", f"{', '.join(published)} (from {plan.folder})")
-    else:
+    elif not plan.reloader.workflow_ids:
         print_status("workflows", f"none in {plan.folder}: publish some with `dagmaster workflows push FILE`")
     address = f"http://127.0.0.1:{plan.port}"
     print_status("API", f"{address}/api/v1 (key in {key_file})")
     # After the #: a browser does not send it, and no server or proxy logs it.
     print_status("web page", f"{address}/ui/#key={key_file.read_text(encoding='utf-8').strip()}")
     if not supervisor.is_stopping:
-        example = "fan_out -i count=10000" if "fan_out" in published else (published or ["WORKFLOW"])[0]
+        first = next(iter((*published, *plan.reloader.workflow_ids, "WORKFLOW")))
+        example = "fan_out -i count=10000" if "fan_out" in published else first
         click.echo(f"\nready in {time.monotonic() - plan.started:.1f} s. In another terminal:")
         click.echo(f"  dagmaster submit {example} --wait")
         click.echo("  dagmaster jobs watch")
