@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _STRUCTURE: Final = (StartSpec, EndSpec, GroupSpec)
 # Children listed in the reason of a fan-out.
 NAMED_CHILDREN: Final = 3
+IF_ADDED_AGAIN: Final = "runs again if it is added again"
+"""How the reason of a node ends that a node which is redone had added."""
 
 
 class ReuseKind(StrEnum):
@@ -134,9 +136,7 @@ def _decide_in_run(
     redone = [child for child in leaves if child.id in reopened]
     if is_dormant(node):
         adder = node.spec.added_by
-        return ReuseDecision(
-            node.id, ReuseKind.REDONE, f"added by `{adder}`, which is redone: runs again if it is added again"
-        )
+        return ReuseDecision(node.id, ReuseKind.REDONE, f"added by `{adder}`, which is redone: {IF_ADDED_AGAIN}")
     if node.id not in reopened and not redone:
         return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
     missing = _missing_handler(node, context)

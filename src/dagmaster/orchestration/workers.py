@@ -63,7 +63,8 @@ async def register_worker(
 ) -> WorkerInfo:
     """Register a worker that this code runs itself: it is shown among the workers, and gets no tasks of a queue.
 
-    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead.
+    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead. What it does is not known here: its
+    status is `ACTIVE`, never `IDLE`, until it stops.
     """
     hostname, pid = socket.gethostname() if hostname is None else hostname, os.getpid() if pid is None else pid
     async with a_context(url, key) as context:
@@ -97,8 +98,9 @@ async def list_workers(
     """Return workers by id: those with this status, or all.
 
     All are those that are alive, with work (`WorkerStatus.ACTIVE`) or without (`IDLE`), and those that stopped or died
-    within the last hour (`STOPPED`), at most the last 200 of these. A worker that was killed counts as alive until its
-    lease ends. An hour after its last heartbeat it is not listed any more.
+    within the last hour (`STOPPED`), at most the last 200 of these. One of `register_worker` is always `ACTIVE` while
+    it is alive. A worker that was killed counts as alive until its lease ends. An hour after its last heartbeat it is
+    not listed any more.
     """
     only = None if status is None else WorkerStatus(status)
     async with a_context(url, key) as context:

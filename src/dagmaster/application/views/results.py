@@ -121,6 +121,13 @@ class PlannedNodeView(View):
     reason: str
     children: PlannedChildrenView | None
 
+    @property
+    def is_added_again(self) -> bool:
+        """Return whether it runs again only if a node that runs again adds it again."""
+        from dagmaster.engine.resume_plan import IF_ADDED_AGAIN
+
+        return self.reason.endswith(IF_ADDED_AGAIN)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumePlanView(View):

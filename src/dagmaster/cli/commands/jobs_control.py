@@ -260,7 +260,7 @@ def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False
 
 
 def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
-    """Print what a resume or retry would do: three lists of nodes, each with its reason."""
+    """Print what a resume or retry would do: lists of nodes, each with its reason."""
     if not plan.has_workers:
         click.echo("no worker is alive: the available handlers are unknown", err=True)
     if as_json:
@@ -275,7 +275,10 @@ def print_plan(plan: ResumePlanView, *, as_json: bool) -> None:
     click.echo(f"{title}. Nothing was changed.")
     width = max((len(node.node) for node in (*plan.reused, *plan.redone, *plan.impossible)), default=0)
     _print_nodes("reused", plan.reused, "green", width)
-    _print_nodes("redone", plan.redone, "yellow", width)
+    _print_nodes("redone", tuple(node for node in plan.redone if not node.is_added_again), "yellow", width)
+    added_again = tuple(node for node in plan.redone if node.is_added_again)
+    if added_again:
+        _print_nodes("redone if they are added again", added_again, "yellow", width)
     _print_nodes("impossible", plan.impossible, "red", width)
 
 

@@ -129,9 +129,11 @@ def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: S
     """Return what a resume, or the retry of one node, would do."""
     verb, name = ("Retry", node_id) if node_id else ("Resume", job.name)
     action = node_path(job.job_id, node_id, "retry") if node_id else job_path(job.job_id, "resume")
+    added_again = sum(node.is_added_again for node in plan.redone)
     counts = [
         f"{len(plan.reused):,} reused",
-        f"{format_count(len(plan.redone), 'node')} run again",
+        f"{format_count(len(plan.redone) - added_again, 'node')} run again",
+        *([f"{added_again:,} if they are added again"] if added_again else []),
         f"{len(plan.impossible):,} not possible",
     ]
     return PlanPage(
