@@ -72,6 +72,10 @@ async def check(flag):
     return True
 
 
+def crash():
+    return 1 // 0
+
+
 async def stay():
     await asyncio.Event().wait()
 """
@@ -101,6 +105,12 @@ def test_a_graph_is_stored_filled_run_and_managed_over_http(
         last = create_task("steps.double", {"x": create_task("steps.double", {"x": 3})}, name="last")
         job = blocking.create_job("of the settings", last)
     assert job.watch().wait().result == 12
+    crash = create_task("steps.crash", retry="none")
+    failed = blocking.create_job("crashing", crash).watch().wait()
+    traceback = blocking.get_task(crash.id).traceback
+    assert traceback is not None
+    assert "in crash\n    return 1 // 0" in traceback
+    assert failed.traceback == traceback
 
 
 async def use_graphs(url: str, key: str, flag: Path) -> None:

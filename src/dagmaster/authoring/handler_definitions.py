@@ -150,7 +150,10 @@ class PublishedHandlers:
 class KnownHandlers:
     """Handlers of this machine, and those that workers have published where it has none of that name."""
 
-    missing_hint = "no worker has published it, and --handlers names no module or file that has it"
+    missing_hint = (
+        "no worker has published it, and --handlers names no module or file that has it. Functions without a decorator"
+        " are not published, even if workers have them: name their module or file"
+    )
 
     def __init__(self, own: HandlerCatalog, load: Callable[[], Iterable[Mapping[str, Any]]]) -> None:
         self._own = own

@@ -453,7 +453,7 @@ def test_handlers_that_only_workers_have_are_checked_as_they_have_published_them
         # This machine does not have the handler: no --handlers names it.
         (text, 0, ""),
         (text.replace("name:", "nam:"), 2, "'nam'"),
-        (text.replace("remote.greet", "far.away"), 2, "no worker has published it"),
+        (text.replace("remote.greet", "far.away"), 2, "Functions without a decorator are not published"),
     ):
         flow.write_text(content)
         for command in commands:
