@@ -100,6 +100,7 @@ class OrchContext:
 
     def __init__(self, **options: Any) -> None:
         self.asynchronous = contexts.OrchContext(**options)
+        self.asynchronous.blocking = self
 
     def __enter__(self) -> Self:
         """Open the database or the server."""

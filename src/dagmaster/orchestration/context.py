@@ -22,6 +22,7 @@ from dagmaster.orchestration.reserved_queues import reserved_queue
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from dagmaster.application.views.graph_tasks import AddedNodesView
     from dagmaster.authoring.python.graph_items import Group
     from dagmaster.orchestration.backends import Backend
     from dagmaster.ports.clock import Clock
@@ -72,6 +73,10 @@ class OrchContext:
         self._is_local = local and not in_memory
         self._queue: str | None = None
         self.held: dict[int, HeldJob] = {}
+        self.unconfirmed: dict[int, list[int]] = {}
+        """The batches of nodes, by job, that no owner of the job had accepted when they were added."""
+        self.blocking: Any = None
+        """The context without `await` that this one is part of."""
         self.loop: asyncio.AbstractEventLoop | None = None
         self._open: Callable[[], contextlib.AbstractAsyncContextManager[Backend]] = (
             (lambda: _memory(clock)) if in_memory else (lambda: open_backend(url, key))
@@ -229,7 +234,7 @@ class OrchContext:
             return items
         hold = self._hold(collected, job)
         with _naming_what_was_written(items, job_id=job, default_queue=self.backend.default_queue):
-            added = await self.backend.call(add_nodes, str(job), collected.part, sent_by=current_user())
+            added = await self._add_nodes(job, collected.part)
         collected.mark_applied(job, added.names)
         self._remember(job, hold, collected, added.names)
         return items
@@ -238,7 +243,7 @@ class OrchContext:
         """Add a task to a job, and do not keep the job open."""
         collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue, with_code=True)
         self._check_importable(collected)
-        added = await self.backend.call(add_nodes, str(job_id), collected.part, sent_by=current_user())
+        added = await self._add_nodes(job_id, collected.part)
         collected.mark_applied(job_id, added.names)
         return task
 
@@ -246,6 +251,12 @@ class OrchContext:
         """Raise `NodesRejected` about functions that other processes cannot import, if they may run the job."""
         if not self.is_in_memory and not self._is_local:
             collected.check_importable()
+
+    async def _add_nodes(self, job_id: int, part: GraphPart) -> AddedNodesView:
+        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user())
+        if not added.is_accepted:
+            self.unconfirmed.setdefault(job_id, []).append(added.batch)
+        return added
 
     # ── Holds ──
 
@@ -302,7 +313,7 @@ class OrchContext:
         hold, part = Hold(self.hold_seconds, is_first=False), GraphPart()
         part.tasks.append(hold.to_task())
         add_held_groups(part, hold, held.groups)
-        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user())
+        added = await self._add_nodes(job_id, part)
         hold.node_id = added.names[hold.id]
         held.holds.append(hold)
 
@@ -338,8 +349,16 @@ def current_orch_context() -> OrchContext | None:
 
 
 def get_current_context() -> RunningTask | OrchContext:
-    """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups."""
-    context = get_running_task() or current_orch_context()
+    """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups.
+
+    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`.
+    """
+    running, around = get_running_task(), _CURRENT.get()
+    if running is None and around is not None and around.is_open and around.blocking is not None:
+        # Its methods have the same names. Their types differ: code that awaits them has entered the other kind.
+        plain_context: OrchContext = around.blocking
+        return plain_context
+    context = running or current_orch_context()
     if context is None:
         raise RuntimeError("there is no context here: call it in a running task, or in `async with OrchContext():`")
     return context

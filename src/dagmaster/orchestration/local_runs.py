@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.process_functions import ProcessRegistry
-from dagmaster.errors import CommandRejected, JobNotFound
+from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
 from dagmaster.event_loops import run_blocking
 from dagmaster.orchestration.backends import ApplicationBackend, current_user
 from dagmaster.orchestration.job import Job
+from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection
 
     from dagmaster.application.context import Application
     from dagmaster.local.runner import LocalServices
@@ -28,7 +30,8 @@ def run_job_test(job: Job) -> Job:
     A task whose function cannot be imported fails with the reason.
     The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
     work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of
-    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`.
+    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. `NodesRejected` is raised at the end if
+    what its context added to it could not become part of it.
 
     What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints it again.
     With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.
@@ -46,7 +49,23 @@ async def run_job_test_async(job: Job) -> Job:
             await backend.send_signal(str(job.id), signal)
         await _run(services, str(job.id))
         view, result = await backend.read_job(str(job.id))
-    return job.update(view, result)
+        job.update(view, result)
+        if job.context is not None:
+            await _check_added(services.application, job.id, job.context.unconfirmed.pop(job.id, []))
+    return job
+
+
+async def _check_added(app: Application, job_id: int, batches: Collection[int]) -> None:
+    """Raise `NodesRejected` if a batch of nodes that was added before the run is not part of the job."""
+    if set(batches) <= set(await app.read.added_nodes.accepted_batches(str(job_id)) if batches else ()):
+        return
+    seq, reasons = 0, []
+    while events := await app.read.events(str(job_id), after=seq, node_ids=()):
+        seq = events[-1].seq
+        # One with a node is that of a task, which fails with the reason.
+        rejected = (one.data for one in events if one.type == EventType.COMMAND_REJECTED and one.node is None)
+        reasons += [str(data["reason"]) for data in rejected if data.get("command") == CommandKind.ADD_NODES]
+    raise NodesRejected(f"job {job_id}: nodes that were added before it ran are not part of it: {'; '.join(reasons)}")
 
 
 async def _run(services: LocalServices, job_id: str) -> None:

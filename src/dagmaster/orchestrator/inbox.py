@@ -13,6 +13,7 @@ from dagmaster.engine.events import (
     CancelRequested,
     ChildJobFinished,
     EngineEvent,
+    JobStarted,
     NodeCancelRequested,
     NodesAdded,
     Rejected,
@@ -143,10 +144,13 @@ class PendingEvents:
             data = json.dumps({"command": command.kind, "reason": str(error), "command_id": str(command.id)})
             self.audit_events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
             return
-        self.command_events[len(self.events)] = command
+        index = len(self.events)
         if isinstance(event, NodesAdded):
-            self.batches[len(self.events)] = list(event.batch.numbers)
-        self.events.append(event)
+            # What was added before the job starts may be what its first nodes wait for.
+            index -= bool(self.events) and isinstance(self.events[-1], JobStarted)
+            self.batches[index] = list(event.batch.numbers)
+        self.command_events[index] = command
+        self.events.insert(index, event)
 
 
 def add_results(

@@ -11,7 +11,7 @@ import pytest
 
 import dagmaster
 from dagmaster import Group, JobStatus, blocking, create_task
-from dagmaster.errors import JobNotFound
+from dagmaster.errors import JobNotFound, NodesRejected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,44 @@ def test_a_notebook_with_a_running_loop_runs_a_graph():
         return run_it()
 
     assert asyncio.run(cell()) == 42
+
+
+def test_the_current_context_of_a_blocking_one_applies_without_await():
+    with blocking.OrchContext(in_memory=True) as context:
+        job = blocking.create_job("one", create_task(double, {"x": 1}, name="a"))
+        current: Any = dagmaster.get_current_context()
+        assert current is context
+        late = current.apply(create_task(double, {"x": 2}, name="late"))
+        assert late.job_id == job.id
+        assert blocking.run_job_test(job).result == {"a": 2, "late": 4}
+
+
+def test_what_a_task_that_has_not_started_waits_for_can_be_added():
+    with blocking.OrchContext(in_memory=True) as context:
+        first = create_task(double, {"x": 1}, name="first")
+        job = blocking.create_job("one", first)
+        before = create_task(double, {"x": 2}, name="before")
+        before >> first
+        context.apply(before)
+        assert blocking.run_job_test(job).status is JobStatus.COMPLETED
+        tasks = [blocking.get_task(task.id) for task in (before, first)]
+    assert [task.result for task in tasks] == [4, 2]
+    assert tasks[0].completed_at <= tasks[1].started_at  # type: ignore[operator]
+
+
+def test_what_the_owner_of_the_job_rejects_is_an_error_of_the_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("dagmaster.orchestrator.service.MAX_COMMANDS", 1)
+    with blocking.OrchContext(in_memory=True) as context:
+        first = create_task(double, {"x": 1}, name="first")
+        job = blocking.create_job("one", first)
+        context.apply(create_task(double, {"x": 1}, name="other"))
+        # It is read in the second turn, when `first` is dispatched.
+        before = create_task(double, {"x": 2}, name="before")
+        before >> first
+        context.apply(before)
+        with pytest.raises(NodesRejected, match=rf"job {job.id}: .* are not part of it: 'first' is [A-Z]+: a depend"):
+            blocking.run_job_test(job)
+        assert job.status is JobStatus.COMPLETED
 
 
 async def read_own_job() -> str:
