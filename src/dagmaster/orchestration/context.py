@@ -8,6 +8,7 @@ import contextvars
 import logging
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from dagmaster.application.commands.sending import WAIT_SECONDS
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.json_forms import short_repr
@@ -72,6 +73,7 @@ class OrchContext:
         self.is_in_memory = in_memory
         self._is_local = local and not in_memory
         self._queue: str | None = None
+        self._reserved: set[int] = set()
         self.held: dict[int, HeldJob] = {}
         self.unconfirmed: dict[int, list[int]] = {}
         """The batches of nodes, by job, that no owner of the job had accepted when they were added."""
@@ -209,6 +211,8 @@ class OrchContext:
         if hold is not None:
             self._remember(job.id, hold, collected, names)
         self.job_id = self.job_id or job.id
+        if self._queue is not None and result.is_new:
+            self._reserved.add(job.id)
         view, output = await backend.read_job(result.job_id)
         return job.update(view, output)
 
@@ -253,10 +257,15 @@ class OrchContext:
             collected.check_importable()
 
     async def _add_nodes(self, job_id: int, part: GraphPart) -> AddedNodesView:
-        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user())
+        seconds = self.command_seconds(job_id)
+        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user(), wait_seconds=seconds)
         if not added.is_accepted:
             self.unconfirmed.setdefault(job_id, []).append(added.batch)
         return added
+
+    def command_seconds(self, job_id: int) -> float:
+        """Return how long to wait for the owner of a job: not for one that only `run_job_test` will run."""
+        return 0.0 if job_id in self._reserved else WAIT_SECONDS
 
     # ── Holds ──
 
@@ -290,7 +299,8 @@ class OrchContext:
                 await self.backend.send_signal(str(job_id), signal)
 
     def take_signals(self, job_id: int) -> list[str]:
-        """Return the signals that let a job complete, once."""
+        """Return the signals that let a job complete, once. From now on it has, or gets, an owner."""
+        self._reserved.discard(job_id)
         held = self.held.pop(job_id, None)
         return [] if held is None else [hold.signal for hold in held.holds]
 

@@ -93,7 +93,8 @@ async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | No
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop. Return the job as it is then."""
     number = str(job_number(job_id))
     async with a_context(url, key) as context:
-        await context.backend.call(control.cancel_job, number, sent_by=current_user())
+        seconds = context.command_seconds(int(number))
+        await context.backend.call(control.cancel_job, number, sent_by=current_user(), wait_seconds=seconds)
         return await _read(context, number)
 
 

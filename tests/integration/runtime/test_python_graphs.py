@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -19,6 +20,7 @@ from dagmaster import (
     WorkerStatus,
     add_task_to_job,
     blocking,
+    cancel_job,
     create_job,
     create_task,
     get_current_context,
@@ -128,6 +130,25 @@ async def test_the_jobs_of_a_local_context_are_left_to_it_until_it_exits(
         assert (job.status, job.result) == (JobStatus.COMPLETED, [1, 1])
         assert (await get_job(left.id)).status is JobStatus.PENDING
     assert (await world.finished(str(left.id))).status == "COMPLETED"
+
+
+async def test_a_local_context_does_not_wait_for_an_owner_of_its_jobs(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    use_database(world, place, monkeypatch)
+    monkeypatch.setattr("dagmaster.orchestration.context.WAIT_SECONDS", 600.0)
+    await world.orchestrator()
+    async with asyncio.timeout(60), OrchContext(local=True) as context:
+        first = create_task(double, {"x": 1}, queue="q", name="first")
+        job = await create_job("local", first)
+        before = create_task(double, {"x": 1}, queue="q", name="before")
+        before >> first
+        await context.apply(before)
+        await add_task_to_job(job.id, double, {"x": 2}, queue="q", name="after")
+        assert sorted(run_job_test(job).result) == ["after", "first"]
+        cancelled = await create_job("cancelled", create_task(double, {"x": 1}, queue="q"))
+        await cancel_job(cancelled.id)
+        assert run_job_test(cancelled).status is JobStatus.CANCELLED
 
 
 async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
