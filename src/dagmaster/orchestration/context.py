@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from dagmaster.application.commands.sending import WAIT_SECONDS
@@ -19,6 +20,7 @@ from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesReje
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
 from dagmaster.orchestration.job import Job, job_number
 from dagmaster.orchestration.reserved_queues import reserved_queue
+from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,6 +34,7 @@ T = TypeVar("T")
 HOLD_SECONDS: Final = 3600.0
 """How long a job waits for a context whose process died."""
 RENEWAL_RETRY_SECONDS: Final = 5.0
+_MAX_JOBS: Final = 10
 _LOGGER = logging.getLogger("dagmaster.orchestration")
 _CURRENT: contextvars.ContextVar[OrchContext | None] = contextvars.ContextVar("orch_context", default=None)
 
@@ -69,6 +72,8 @@ class OrchContext:
         if type(hold_seconds) not in (int, float) or not hold_seconds > 0:
             raise ValueError(f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}")
         self.job_id = None if job_id is None else job_number(job_id)
+        self._is_job_given = job_id is not None
+        self._jobs: dict[int, str] = {}
         self.hold_seconds = hold_seconds
         self.is_in_memory = in_memory
         self._is_local = local and not in_memory
@@ -211,6 +216,7 @@ class OrchContext:
         if hold is not None:
             self._remember(job.id, hold, collected, names)
         self.job_id = self.job_id or job.id
+        self._jobs[job.id] = name
         if self._queue is not None and result.is_new:
             self._reserved.add(job.id)
         view, output = await backend.read_job(result.job_id)
@@ -220,11 +226,9 @@ class OrchContext:
         """Add tasks and groups to a job, all or none, and return them with their job and node set.
 
         What they wait for comes along, and so do groups with their members. What is part of the job already is not
-        added again. Without `job_id` it is the job of the context.
+        added again. Without `job_id` it is the job of the context, if there is one only.
         """
-        job = self.job_id if job_id is None else job_number(job_id)
-        if job is None:
-            raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
+        job = self._only_job() if job_id is None else job_number(job_id)
         if not self.is_open and not self.is_in_memory:
             # `Context(job_id=…)` without `async with`, as the source systems use it: for this call.
             await self.open()
@@ -242,6 +246,19 @@ class OrchContext:
         collected.mark_applied(job, added.names)
         self._remember(job, hold, collected, added.names)
         return items
+
+    def _only_job(self) -> int:
+        """Return the job that was given to the context, or the only one that was made in it."""
+        if len(self._jobs) > 1 and not self._is_job_given:
+            jobs = ", ".join(f"{name} ({number})" for number, name in islice(self._jobs.items(), _MAX_JOBS))
+            count = format_count(len(self._jobs), "job")
+            more = ", …" if len(self._jobs) > _MAX_JOBS else ""
+            raise NodesRejected(
+                f"{count} were made in this context: {jobs}{more}. Name the one to add to: apply(items, job_id=job.id)"
+            )
+        if self.job_id is None:
+            raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
+        return self.job_id
 
     async def add(self, task: Task, job_id: int) -> Task:
         """Add a task to a job, and do not keep the job open."""

@@ -82,6 +82,16 @@ def test_what_the_owner_of_the_job_rejects_is_an_error_of_the_run(monkeypatch: p
         assert job.status is JobStatus.COMPLETED
 
 
+def test_an_apply_in_a_context_with_several_jobs_names_one():
+    with blocking.OrchContext(in_memory=True) as context:
+        one, two = (blocking.create_job(name, create_task(double, {"x": 1})) for name in ("one", "two"))
+        task = create_task(double, {"x": 2}, name="late")
+        listed = rf"2 jobs .*: one \({one.id}\), two \({two.id}\)\. Name .*job_id=job\.id"
+        with pytest.raises(NodesRejected, match=listed):
+            context.apply(task)
+        assert context.apply(task, job_id=two.id).job_id == two.id
+
+
 async def read_own_job() -> str:
     job = await dagmaster.get_job(dagmaster.get_current_context().job_id or 0)
     return str(job.status)
