@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dagmaster
-from dagmaster import Group, JobStatus, blocking, create_task
+from dagmaster import Group, JobStatus, blocking, create_result_collector, create_task
 from dagmaster.errors import JobNotFound, NodesRejected
 
 if TYPE_CHECKING:
@@ -90,6 +90,23 @@ def test_an_apply_in_a_context_with_several_jobs_names_one():
         with pytest.raises(NodesRejected, match=listed):
             context.apply(task)
         assert context.apply(task, job_id=two.id).job_id == two.id
+
+
+def measure() -> dict[str, Any]:
+    return {"size": 3, "sides": [{"a b": 4}, {"a b": 5}]}
+
+
+def test_a_part_of_a_result_is_an_argument():
+    with blocking.OrchContext(in_memory=True):
+        source = create_task(measure)
+        size = create_task(double, {"x": source["size"]}, name="size")
+        last = create_task(double, {"x": source["sides"][-1]["a b"]}, name="last")
+        collected = create_task(double, {"x": create_result_collector([source])[0]["size"]}, name="collected")
+        job = blocking.run_job_test(blocking.create_job("parts", [size, last, collected]))
+        assert job.result == {"size": 6, "last": 10, "collected": 6}
+        missing = create_task(double, {"x": create_task(measure)["sise"]}, retry="none")
+        failed = blocking.run_job_test(blocking.create_job("missing", missing))
+        assert "`nodes.measure.output.sise` is missing; keys: size, sides" in (failed.error or "")
 
 
 async def read_own_job() -> str:

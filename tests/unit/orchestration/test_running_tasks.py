@@ -422,7 +422,7 @@ def test_map_outside_of_a_task_makes_tasks_of_the_graph_that_uses_it():
 
 def test_map_takes_values_and_not_a_task():
     with pytest.raises(NodesRejected, match="takes the values themselves"):
-        map_values(square, create_task(note))  # type: ignore[arg-type]
+        map_values(square, create_task(note))
 
 
 def test_a_chunk_has_at_least_one_value():

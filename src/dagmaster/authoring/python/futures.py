@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, Type
 from dagmaster.authoring.python.places import reject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Self
 
     from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, NodeGroup
@@ -253,14 +253,18 @@ class NodeState:
 def write_text(future: Future[Any], scope: Scope) -> str:
     """Return the expression of a future, without braces."""
     text = future._origin.text(scope)
-    keys = "".join(
-        f".{key}" if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else f"[{literal(key, scope)}]"
-        for key in future._keys
-    )
+    keys = write_keys(future._keys, scope)
     if keys and not _PATH.fullmatch(text):
         text = f"({text})"
     default = future._default
     return text + keys if default is NOTHING else f"{text}{keys} | default({literal(default, scope)})"
+
+
+def write_keys(keys: Iterable[str | int], scope: Scope) -> str:
+    """Return the keys of a part of a value, as they follow the path of the value."""
+    return "".join(
+        f".{key}" if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else f"[{literal(key, scope)}]" for key in keys
+    )
 
 
 def write_template(future: Future[Any], scope: Scope) -> str:

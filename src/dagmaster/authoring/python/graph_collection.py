@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.entrypoint_arguments import argument_problem
@@ -19,6 +19,7 @@ from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, Ta
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
+from dagmaster.authoring.python.result_parts import ResultPart
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.snowflakes import TASK_IDS
@@ -33,6 +34,8 @@ _NOT_IMPORTABLE: Final = (
     ": a worker imports a function by its name, and cannot import a lambda or a function in another one. Define it in a"
     " module, or run the job in this process: OrchContext(local=True), or in_memory=True, and run_job_test"
 )
+_Reference: TypeAlias = tuple[list[str | int], GraphItem, tuple[str | int, ...]]
+"""A place in kwargs, the task whose result stands there, and the keys of the part that it is."""
 
 
 @dataclass(slots=True)
@@ -238,8 +241,8 @@ class _Collector:
             self.called.add(call)
             _check_call(task)
         if references:
-            part.references = [[path, source.id, *_within(source)] for path, source in references]
-            previous = [*(previous or ()), *(source for _, source in references)]
+            part.references = [[path, source.id, *_within(source, keys)] for path, source, keys in references]
+            previous = [*(previous or ()), *(source for _, source, _ in references)]
         if previous is not None:
             self._add_edges(task, previous)
 
@@ -286,9 +289,10 @@ def _of_another_job(item: GraphItem, job_id: int | None) -> str:
     return f"{place}, not of job {job_id}: tasks of two jobs cannot depend on each other"
 
 
-def _within(source: GraphItem) -> list[list[str]]:
+def _within(source: GraphItem, keys: tuple[str | int, ...]) -> list[list[str | int]]:
     """Return where the value is in the output of a node."""
-    return [["results"]] if isinstance(source, ResultCollector) else []
+    path = ["results", *keys] if isinstance(source, ResultCollector) else [*keys]
+    return [path] if path else []
 
 
 def _collector_part(item: ResultCollector) -> TaskPart:
@@ -311,14 +315,14 @@ def _rejected(task: Task, problem: str) -> NodesRejected:
 # ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read_kwargs(task: Task, part: TaskPart) -> list[tuple[list[str | int], GraphItem]] | None:
+def _read_kwargs(task: Task, part: TaskPart) -> list[_Reference] | None:
     """Set the params of a task; return where results of other tasks stand in them."""
     kwargs = task.kwargs
     text = _flat_json(kwargs) if type(kwargs) is dict else None
     if text is not None:
         part.params = text if kwargs else None
         return None
-    references: list[tuple[list[str | int], GraphItem]] = []
+    references: list[_Reference] = []
     try:
         part.params = encode_json(_Kwargs(task, references).read(kwargs))
     except (TypeError, ValueError, RecursionError) as error:
@@ -345,7 +349,7 @@ def _flat_json(kwargs: dict[Any, Any]) -> str | None:
 class _Kwargs:
     """Reads the kwargs of a task: copies lists and mappings, and finds tasks in them."""
 
-    def __init__(self, task: Task, references: list[tuple[list[str | int], GraphItem]]) -> None:
+    def __init__(self, task: Task, references: list[_Reference]) -> None:
         self.task = task
         self.references = references
         self.path: list[str | int] = []
@@ -367,6 +371,8 @@ class _Kwargs:
             return value
         if isinstance(value, GraphItem):
             return self._reference(value)
+        if isinstance(value, ResultPart):
+            return self._reference(value.source, value.keys)
         if len(self.path) > MAX_DEPTH:
             raise self._reject(value, f"is nested more than {MAX_DEPTH} deep, or contains itself")
         # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` accepts them, too.
@@ -405,12 +411,12 @@ class _Kwargs:
                 raise self._reject(value, "has half of a surrogate pair, which cannot be stored") from None
         return value
 
-    def _reference(self, value: GraphItem) -> None:
+    def _reference(self, value: GraphItem, keys: tuple[str | int, ...] = ()) -> None:
         if isinstance(value, Group):
             raise self._reject(value, "is a group, which has no result: name a task in it, or collect their results")
         if value is self.task:
             raise self._reject(value, "is the task itself")
-        self.references.append((list(self.path), value))
+        self.references.append((list(self.path), value, keys))
 
     def _reject(self, value: Any, reason: str) -> NodesRejected:
         place = "kwargs" + "".join(f"[{key!r}]" for key in self.path)

@@ -10,6 +10,7 @@ from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.graph_parts import check_part
 from dagmaster.authoring.python.document_writer import DocumentWriter
+from dagmaster.authoring.python.futures import Scope, write_keys
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import Task
 from dagmaster.engine.topology import topological_order
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
 
 _NO_QUEUE = ""
+_NO_SCOPE = Scope({}, 0, None)
 
 
 def write_nodes(items: Any) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
@@ -85,7 +87,7 @@ def _write_task(task: TaskPart, names: Mapping[int, str]) -> dict[str, Any]:
     # Text is a value: its braces are escaped before the expressions are written.
     written = DocumentWriter(()).value(params, f"params of {names[task.id]!r}")
     for path, source, *within in task.references:
-        inner = "".join(f".{key}" for keys in within for key in keys)
+        inner = write_keys([key for keys in within for key in keys], _NO_SCOPE)
         written = fill_place(written, path, f"{{{{ nodes.{names[source]}.output{inner} }}}}")
     return {**node, "params": written} if written else node
 

@@ -22,6 +22,7 @@ from dagmaster.authoring.python.declared_options import (
     no_entrypoint,
     read_function,
 )
+from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_truth
 from dagmaster.authoring.source_map import truncate
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS, time_of
@@ -72,6 +73,12 @@ class GraphItem:
     def label(self) -> str:
         """Return a name for messages."""
         return self.name or f"{type(self).__name__} {self.id}"
+
+    @property
+    def described(self) -> str:
+        """Return the kind and the name for messages, with the line that made it if that is known."""
+        place = getattr(self, "made_at", "")
+        return f"{type(self).__name__.lower()} {self.label}{place and f' (made at {place})'}"
 
     @property
     def created_at(self) -> datetime:
@@ -125,6 +132,18 @@ class GraphItem:
         """Make a list wait for this: `[a, b] << c`; return the list."""
         return self >> other
 
+    def __getitem__(self, key: Any) -> ResultPart:
+        """Return a part of the result, which stands for its value in `kwargs` of another task."""
+        return ResultPart(self, (key,))
+
+    def __iter__(self) -> Never:
+        """Raise: there is no result yet."""
+        raise no_items(self)
+
+    def __bool__(self) -> bool:
+        """Raise: a condition on a task would always be true."""
+        raise no_truth(self, "result")
+
     def _repr_svg_(self) -> str | None:
         """Draw the graph that this is part of, in a notebook."""
         from dagmaster.authoring.python.graph_drawing import draw_item
@@ -142,9 +161,9 @@ class Task(GraphItem):
     The options of `@task` apply to the name of such a function, too, if its module is imported, or its source is here
     and all of them are literals: else none applies. No module is imported for them.
 
-    A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency. Any other value
-    is JSON, or has one obvious form in it, as a date or a model. Text is a value and never a template. A task without
-    a `name` is called after its function, with a number.
+    A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency; `task["size"]`
+    and `task[0]["size"]` stand for a part of it. Any other value is JSON, or has one obvious form in it, as a date or a
+    model. Text is a value and never a template. A task without a `name` is called after its function, with a number.
     """
 
     __slots__ = (
@@ -266,7 +285,7 @@ class ResultCollector(GraphItem):
         super().__init__(name)
         if name is not None and not isinstance(name, str):
             raise NodesRejected(f"the name of a collector is text, not {short_repr(name)}")
-        if not hasattr(sources, "__iter__"):
+        if isinstance(sources, GraphItem) or not hasattr(sources, "__iter__"):
             raise TypeError(f"a collector takes a list of tasks, not {short_repr(sources)}")
         self.sources = list(sources)
         for source in self.sources:
@@ -296,6 +315,18 @@ class Group(GraphItem):
         self.tasks: list[Task | ResultCollector] = []
         self.groups: list[Group] = []
         self.add(tasks, groups)
+
+    def __getitem__(self, key: Any) -> Never:
+        """Raise: a group has no result."""
+        raise TypeError(f"{self.described} has no result: name a task in it, or collect the results of its tasks")
+
+    def __iter__(self) -> Never:
+        """Raise: its members are in two lists."""
+        raise TypeError(f"{self.described} cannot be looped over: its members are group.members, its tasks group.tasks")
+
+    def __bool__(self) -> bool:
+        """Raise: a condition on a group would always be true."""
+        raise no_truth(self, "outcome")
 
     @property
     def parent_group_id(self) -> int | None:
@@ -358,7 +389,7 @@ def items_in(items: Any) -> Iterator[GraphItem]:
                 yield one
             else:
                 yield from items_in(one)
-    elif isinstance(items, str | dict) or not hasattr(items, "__iter__"):
+    elif isinstance(items, str | dict | ResultPart) or not hasattr(items, "__iter__"):
         raise TypeError(f"{short_repr(items)} is not a Task, a Group or a list of them")
     else:
         yield from items_in(list(items))

@@ -159,6 +159,13 @@ def test_the_exported_file_runs_and_has_the_result_of_the_job(tmp_path: Path):
     assert (graph.workflow_id, graph.version, graph.description) == ("etl", 3, "of tasks")
 
 
+def test_a_part_of_a_result_is_an_expression():
+    source = create_task("m.f", queue="q", name="source")
+    taker = create_task("m.f", {"x": source["a b"][0]["size"]}, queue="q", name="taker")
+    text = Workflow.from_tasks("parts", [taker]).to_yaml()
+    assert "{{ nodes.source.output['a b'][0].size }}" in text
+
+
 def test_tasks_without_a_queue_leave_it_to_the_operator():
     document = Workflow.from_tasks("flow", create_task(echo)).document.data
     assert document["nodes"] == {"echo": {"handler": f"{__name__}.echo"}}

@@ -1,0 +1,54 @@
+"""A part of the result of a task, as code that builds a graph names it: `task["size"]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never
+
+from dagmaster.authoring.json_forms import short_repr
+
+if TYPE_CHECKING:
+    from dagmaster.authoring.python.graph_items import GraphItem
+
+
+class ResultPart:
+    """A part of the result of a task. In `kwargs` of a task it stands for its value, and the task is a dependency."""
+
+    __slots__ = ("keys", "source")
+
+    def __init__(self, source: GraphItem, keys: tuple[str | int, ...]) -> None:
+        self.source = source
+        self.keys = keys
+        if type(keys[-1]) not in (str, int):
+            raise TypeError(f"a key of {source.described} is text or a whole number, not {short_repr(keys[-1])}")
+
+    def __getitem__(self, key: Any) -> ResultPart:
+        """Return a part of this part."""
+        return ResultPart(self.source, (*self.keys, key))
+
+    def __bool__(self) -> bool:
+        """Raise: there is no result yet."""
+        raise no_truth(self.source, "result")
+
+    def __iter__(self) -> Never:
+        """Raise: there is no result yet."""
+        raise no_items(self.source)
+
+    def __repr__(self) -> str:
+        """Return the task and the keys."""
+        return f"<part {''.join(f'[{key!r}]' for key in self.keys)} of the result of {self.source.described}>"
+
+
+def no_truth(item: GraphItem, subject: str) -> TypeError:
+    """Return the error of an `if` about a task or a group."""
+    return TypeError(
+        f"{item.described} has no {subject} while the graph is built: decide in a task that takes its result, or in a"
+        " @workflow with conditional(…). Whether there is an object: `is not None`"
+    )
+
+
+def no_items(item: GraphItem) -> TypeError:
+    """Return the error of a loop over the result of a task."""
+    return TypeError(
+        f"{item.described} has no result while the graph is built: loop in a task that takes its result, which can add"
+        " a task for each item with map_values(…)"
+    )
