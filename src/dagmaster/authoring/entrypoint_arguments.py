@@ -21,6 +21,7 @@ from dagmaster.errors import HandlerInvalid
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from dagmaster.authoring.handler_signatures import Signature
 
 _PLAIN: Final = frozenset({"Any", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"})
 
@@ -60,14 +61,31 @@ def argument_problem(function: Callable[..., Any] | None, entrypoint: str, names
     return "" if parameters is None else parameters.problem(names)
 
 
+def typed_signature(function: Callable[..., Any] | None, entrypoint: str) -> Signature | None:
+    """Return the signature that the worker will check values with; None if it is not known, or has no types.
+
+    No module is imported.
+    """
+    if active_mock(entrypoint) is not None:
+        return None
+    function = function or loaded_function(entrypoint)
+    signature = None if function is None else _read_signature(function, entrypoint)
+    return signature if signature is not None and signature.has_types else None
+
+
 @lru_cache(maxsize=1_000)
 def _inspect(function: Callable[..., Any], entrypoint: str) -> Parameters | None:
+    signature = _read_signature(function, entrypoint)
+    return None if signature is None else Parameters(signature.known(), tuple(signature.required_spellings()))
+
+
+@lru_cache(maxsize=1_000)
+def _read_signature(function: Callable[..., Any], entrypoint: str) -> Signature | None:
     try:
-        signature = entrypoint_spec(function, entrypoint).signature
+        return entrypoint_spec(function, entrypoint).signature
     except (HandlerInvalid, TypeError, ValueError):
         # The worker reports what is wrong with the function itself.
         return None
-    return Parameters(signature.known(), tuple(signature.required_spellings()))
 
 
 @lru_cache(maxsize=1_000)

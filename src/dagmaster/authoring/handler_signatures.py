@@ -8,24 +8,36 @@ from __future__ import annotations
 import inspect
 import types
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic_core.core_schema import ErrorType
 
 from dagmaster.authoring.handler_context import HandlerContext
+from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.source_map import format_path
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, output_type, resolve_annotations
 from dagmaster.errors import HandlerInvalid, PermanentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pydantic.fields import FieldInfo
+    from pydantic_core import ErrorDetails
 
 MAX_FIELDS_SHOWN = 20
 CONTEXT_NAMES = ("ctx", "context")
+# Errors of the types themselves; not those of functions of the author, nor those that the time decides.
+_CERTAIN = frozenset(get_args(ErrorType)) - {
+    "value_error",
+    "assertion_error",
+    "date_past",
+    "date_future",
+    "datetime_past",
+    "datetime_future",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +102,41 @@ class Signature:
             if field.is_required():
                 yield frozenset(_spellings(name, field, by_name=by_name))
 
+    @property
+    def has_types(self) -> bool:
+        """Return whether a value of a param can be wrong."""
+        model = self.params_model
+        return model is not None and any(field.annotation is not Any for field in model.model_fields.values())
+
+    def value_problem(self, params: dict[str, Any], unresolved: Collection[str] = ()) -> str:
+        """Return which value does not fit, before a worker checks it; "" if none is known not to.
+
+        `unresolved`: params whose values, or parts of them, are known when the job runs. What depends on the machine or
+        the time is not reported, such as whether a file exists: a validator of the author may look for that.
+        """
+        model = self.params_model
+        if model is None or (unresolved and self.whole is not None):
+            return ""
+        try:
+            model.__pydantic_validator__.validate_python(params if self.whole is None else {**params})
+        except ValidationError as error:
+            return self._first_certain(error, params, unresolved)
+        except Exception:  # noqa: BLE001 - a validator of the author: the worker reports what it raises
+            return ""
+        return ""
+
+    def _first_certain(self, error: ValidationError, params: dict[str, Any], unresolved: Collection[str]) -> str:
+        by_name: dict[int | str, list[ErrorDetails]] = {}
+        for one in error.errors(include_url=False, include_context=False):
+            by_name.setdefault(one["loc"][0] if one["loc"] else "", []).append(one)
+        for name, errors in by_name.items():
+            if name in params and name not in unresolved and all(one["type"] in _CERTAIN for one in errors):
+                place, first = _existing_place(params, errors[0]["loc"]), errors[0]
+                message = self._field_problem(first["loc"], first["type"], first["msg"])["message"]
+                path = "".join(f"[{key!r}]" for key in first["loc"][: len(place)])
+                return f"kwargs{path} is {short_repr(place[-1])}: {message}"
+        return ""
+
     def schema(self) -> dict[str, Any] | None:
         """Return the JSON Schema of the params; None without a model, or if it cannot be expressed."""
         try:
@@ -135,6 +182,18 @@ class Signature:
             message = message.removeprefix("Value error, ")
             message = message[:1].lower() + message[1:]
         return {"path": format_path(place), "message": message}
+
+
+def _existing_place(params: Any, path: Sequence[int | str]) -> list[Any]:
+    """Return the values along a path, as far as it leads: that of an error names the member of a union, too."""
+    values: list[Any] = []
+    for key in path:
+        try:
+            params = params[key]
+        except (KeyError, IndexError, TypeError):
+            break
+        values.append(params)
+    return values
 
 
 def read_function(function: Callable[..., Any], local_names: Mapping[str, Any], *, by_name: bool = False) -> Signature:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import pickle
 import re
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import pytest
+from pydantic import AfterValidator, FilePath
 
-from dagmaster import Group, OrchContext, Task, blocking, create_result_collector, create_task, map_values
+from dagmaster import Group, OrchContext, Task, blocking, create_result_collector, create_task, map_values, mock_handler
 from dagmaster.errors import DagmasterError, HandlerInvalid, JobNotFound, NodeNotFound, NodesRejected, QueryInvalid
 
 if TYPE_CHECKING:
@@ -187,6 +189,46 @@ def test_an_error_about_a_task_names_the_line_that_made_it():
     with pytest.raises(NodesRejected, match=re.escape(f"(made at {line_of('unknown = Task(')})")):
         blocking.create_job("j", unknown)
     assert blocking.list_jobs() == []
+
+
+def typed(n: int = 0, sizes: list[int] | None = None, path: FilePath | None = None, day: date | None = None) -> int:
+    return n
+
+
+def odd(n: Annotated[int, AfterValidator(lambda n: n or 1 // n)]) -> int:
+    return n
+
+
+@pytest.mark.usefixtures("context")
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"n": "three"}, "kwargs['n'] is 'three': input should be a valid integer"),
+        ({"n": 1.5}, "kwargs['n'] is 1.5: input should be a valid integer"),
+        ({"n": 1, "sizes": (1, "big")}, "kwargs['sizes'][1] is 'big': input should be a valid integer"),
+        ({"n": Task(one), "day": "soon"}, "kwargs['day'] is 'soon': input should be a valid date"),
+    ],
+)
+@pytest.mark.parametrize("entrypoint", [typed, f"{__name__}.typed"], ids=["function", "name"])
+def test_a_value_of_the_wrong_type_is_an_error_before_the_job_runs(entrypoint, kwargs, message):
+    wrong = create_task(entrypoint, kwargs)
+    with pytest.raises(NodesRejected, match=rf"task typed \({__name__}\.typed\): {re.escape(message)}") as caught:
+        blocking.create_job("j", wrong)
+    assert f"(made at {line_of('wrong = create_task(')})" in str(caught.value)
+    assert blocking.list_jobs() == []
+
+
+@pytest.mark.usefixtures("context")
+def test_what_only_a_worker_can_decide_about_a_value_is_left_to_it():
+    right: list[dict[str, Any]] = [
+        {"n": "3", "day": date(2026, 1, 1)},
+        {"path": "/of/the/worker"},
+        {"n": Task(one), "sizes": [Task(one)]},
+    ]
+    blocking.create_job("j", [*(Task(typed, kwargs) for kwargs in right), Task(odd, {"n": 0})])
+    with mock_handler(f"{__name__}.typed", returns=1):
+        blocking.create_job("mocked", Task(typed, {"n": "three"}))
+    assert len(blocking.list_jobs()) == 2
 
 
 @pytest.mark.usefixtures("context")

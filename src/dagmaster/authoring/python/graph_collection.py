@@ -5,6 +5,7 @@ What is applied brings along what it waits for, the groups that it is in, and th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
@@ -12,8 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
-from dagmaster.authoring.entrypoint_arguments import argument_problem
 from dagmaster.authoring.entrypoints import function_name
+from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_signature
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
@@ -25,6 +26,7 @@ from dagmaster.ports.added_nodes import MemberKind
 from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
+    from dagmaster.authoring.handler_signatures import Signature
     from dagmaster.json_types import JsonObject
 
 _MAX_PLACES: Final = 4
@@ -34,6 +36,8 @@ _NOT_IMPORTABLE: Final = (
     ": a worker imports a function by its name, and cannot import a lambda or a function in another one. Define it in a"
     " module, or run the job in this process: OrchContext(local=True), or in_memory=True, and run_job_test"
 )
+_UNCHANGED: Final = frozenset({*_SIMPLE, str, float})
+"""The types of values that JSON does not change."""
 _Reference: TypeAlias = tuple[list[str | int], GraphItem, tuple[str | int, ...]]
 """A place in kwargs, the task whose result stands there, and the keys of the part that it is."""
 
@@ -163,6 +167,7 @@ class _Collector:
         # What tasks have in common: 100,000 of one function share one definition, and need one look at its source.
         self.common: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
         self.called: set[tuple[str, ...]] = set()
+        self.signatures: dict[tuple[str, Any], Signature | None] = {}
         self.job_id = job_id
         self.with_applied = with_applied
         self.default_queue = default_queue
@@ -240,11 +245,20 @@ class _Collector:
         if call not in self.called:
             self.called.add(call)
             _check_call(task)
+        signature = self._signature(task)
+        if signature is not None:
+            _check_values(task, part, signature, references)
         if references:
             part.references = [[path, source.id, *_within(source, keys)] for path, source, keys in references]
             previous = [*(previous or ()), *(source for _, source, _ in references)]
         if previous is not None:
             self._add_edges(task, previous)
+
+    def _signature(self, task: Task) -> Signature | None:
+        key = (task.entrypoint, task.function)
+        if key not in self.signatures:
+            self.signatures[key] = typed_signature(task.function, task.entrypoint)
+        return self.signatures[key]
 
     def _define(self, task: Task, queue: str) -> dict[str, Any]:
         """Return the definition of a task without its params."""
@@ -303,6 +317,17 @@ def _collector_part(item: ResultCollector) -> TaskPart:
 def _check_call(task: Task) -> None:
     """Raise `NodesRejected` if the function of a task cannot be called with arguments of these names."""
     problem = argument_problem(task.function, task.entrypoint, task.kwargs)
+    if problem:
+        raise _rejected(task, f": {problem}")
+
+
+def _check_values(task: Task, part: TaskPart, signature: Signature, references: list[_Reference] | None) -> None:
+    """Raise `NodesRejected` if a value in the kwargs of a task is not of the type that its function declares."""
+    kwargs: Any = task.kwargs
+    if type(kwargs) is not dict or not _UNCHANGED.issuperset(map(type, kwargs.values())):
+        # As the worker gets them.
+        kwargs = json.loads(part.params or "{}")
+    problem = signature.value_problem(kwargs, {str(path[0]) for path, *_ in references} if references else ())
     if problem:
         raise _rejected(task, f": {problem}")
 
