@@ -211,7 +211,16 @@ PYTHON_NAMES = (
         "Workflow",
     ),
     # Graphs in code.
-    *("create_task", "Task", "Group", "create_result_collector", "map_values", "draw", "get_current_context"),
+    *(
+        "create_task",
+        "Task",
+        "Group",
+        "create_result_collector",
+        "map_values",
+        "draw",
+        "get_current_context",
+        "RunningTask",
+    ),
     *("OrchContext", "create_job", "add_task_to_job", "run_job_test", "run_job_test_async"),
     *("get_job", "list_jobs", "cancel_job", "retry_failed_tasks", "get_task", "Job", "TaskInfo"),
     *("register_worker", "worker_heartbeat", "deregister_worker", "list_workers", "WorkerInfo", "health_check"),
@@ -220,6 +229,7 @@ PYTHON_NAMES = (
 PYTHON_METHODS = {
     "Task": ("__init__", "depends_on"),
     "Group": ("__init__", "add", "depends_on"),
+    "RunningTask": ("apply",),
     "OrchContext": ("__init__", "create_job", "apply"),
     "Job": ("watch",),
     "TaskInfo": ("__init__",),

@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dagmaster import blocking
     from dagmaster.application.submission import JobRequest
     from dagmaster.authoring.code_fingerprints import code_fingerprint
     from dagmaster.authoring.compiler.compile import Compiled, compile_definition, compile_file, compile_text
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
         WorkerInfo,
         WorkerStatus,
         add_task_to_job,
-        blocking,
         cancel_job,
         create_job,
         deregister_worker,
@@ -175,7 +175,7 @@ _MODULES = {
     "dagmaster.authoring.python.graph_drawing": ("Drawing", "draw"),
     "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
     "dagmaster.engine.status": ("JobStatus",),
-    "dagmaster.orchestration": ("blocking",),
+    "dagmaster.blocking": ("blocking",),
     "dagmaster.orchestration.context": ("Context", "OrchContext", "create_job", "get_current_context"),
     "dagmaster.orchestration.job": ("Job",),
     "dagmaster.orchestration.local_runs": ("run_job_test", "run_job_test_async"),
@@ -257,7 +257,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'dagmaster' has no attribute {name!r}")
     if name == "blocking":
-        return importlib.import_module("dagmaster.orchestration.blocking")
+        return importlib.import_module("dagmaster.blocking")
     return getattr(importlib.import_module(_MODULE_OF[name]), name)
 
 

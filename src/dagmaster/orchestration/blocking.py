@@ -1,11 +1,6 @@
-"""The calls of `dagmaster` about graphs, without `await`: for scripts and notebooks.
+"""The calls of `dagmaster.blocking`.
 
 They run on an event loop in a thread of its own, so they work where a loop is running, too.
-
-    from dagmaster.orchestration.blocking import OrchContext, create_job
-
-    with OrchContext() as context:
-        job = create_job("nightly", [extract, load])
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +177,15 @@ def test_a_job_whose_memory_is_closed_is_not_looked_for_in_the_database_of_the_s
     with pytest.raises(JobNotFound, match=rf"job {job.id} was made in an OrchContext\(in_memory=True\) that is closed"):
         blocking.run_job_test(job)
     assert not (tmp_path / "data").exists()
+
+
+def test_the_calls_without_await_are_a_module():
+    module = importlib.import_module("dagmaster.blocking")
+    assert module is dagmaster.blocking
+    from dagmaster.orchestration import blocking as calls
+
+    assert module.__all__ == calls.__all__
+    assert all(getattr(module, name) is getattr(calls, name) for name in module.__all__)
 
 
 @pytest.mark.parametrize("name", sorted(set(blocking.__all__) - {"OrchContext", "run_job_test"}))

@@ -61,7 +61,7 @@ class Applied(Generic[T]):
 
 
 class RunningTask:
-    """The running task and its job."""
+    """The running task and its job, as `get_current_context()` returns it in a task."""
 
     def __init__(self, context: HandlerContext) -> None:
         self._context = context
