@@ -40,6 +40,7 @@ TaskStatus = NodeStatus
 class TaskInfo:
     """A task as it was when it was read. `result` is what its function returned; `attempts`: so far.
 
+    The result of another task is named in `kwargs`: `{{ nodes.extract.output }}`.
     `group` is the name of its group, `group_id` the id of the `Group`. `traceback`: that of its last attempt, if that
     raised an exception.
     `log_path`: the file of what its last attempt printed and of its error, if `DAGMASTER_LOG_DIR` is set here and

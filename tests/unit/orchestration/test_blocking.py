@@ -105,6 +105,7 @@ def test_a_part_of_a_result_is_an_argument():
         collected = create_task(double, {"x": create_result_collector([source])[0]["size"]}, name="collected")
         job = blocking.run_job_test(blocking.create_job("parts", [size, last, collected]))
         assert job.result == {"size": 6, "last": 10, "collected": 6}
+        assert blocking.get_task(last.id).kwargs == {"x": '{{ nodes.measure.output.sides[-1]["a b"] }}'}
         missing = create_task(double, {"x": create_task(measure)["sise"]}, retry="none")
         failed = blocking.run_job_test(blocking.create_job("missing", missing))
         assert "`nodes.measure.output.sise` is missing; keys: size, sides" in (failed.error or "")

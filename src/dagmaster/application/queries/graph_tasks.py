@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.application.views.graph_tasks import GraphTaskView
+from dagmaster.authoring.added_nodes import fill_place
+from dagmaster.engine.expressions.json_values import path_text
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.snowflakes import time_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dagmaster.application.context import Application
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.added_nodes import PlacedNode
 
 
@@ -45,7 +50,6 @@ async def find_task(app: Application, task_id: str, *, max_bytes: int | None = N
 def _view(place: PlacedNode, **state: object) -> GraphTaskView:
     node = place.node
     definition = json.loads(node.definition)
-    # Params are shown as they were given: results of other tasks are null in them.
     return GraphTaskView(
         task_id=str(node.id),
         job_id=place.job_id,
@@ -53,8 +57,17 @@ def _view(place: PlacedNode, **state: object) -> GraphTaskView:
         group=node.group,
         group_id=None if place.group_id is None else str(place.group_id),
         entrypoint=definition.get("handler"),
-        kwargs=definition.get("params", {}),
+        kwargs=_kwargs(definition),
         queue=definition.get("queue"),
         created_at=time_of(str(node.id)),
         **{"status": NodeStatus.PENDING, **state},  # type: ignore[arg-type]
     )
+
+
+def _kwargs(definition: Mapping[str, Any]) -> JsonObject:
+    """Return params as they were given, with the results of other tasks as a workflow file would name them."""
+    params: JsonObject = definition.get("params", {})
+    for path, node_id, *within in definition.get("references", ()):
+        source = path_text(["nodes", node_id, "output", *(key for keys in within for key in keys)])
+        params = fill_place(params, path, f"{{{{ {source} }}}}")
+    return params

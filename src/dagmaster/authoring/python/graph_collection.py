@@ -13,8 +13,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
-from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_signature
+from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
