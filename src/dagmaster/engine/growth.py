@@ -228,7 +228,7 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
         raise NodesRejected(f"two nodes are named {name!r}: only one can have a name", [name])
     for spec in batch.specs:
         if spec.id in specs:
-            raise NodesRejected(f"the job has a node {spec.id!r} already: give the new one another name", [spec.id])
+            raise _name_in_use(spec, specs[spec.id])
         if spec.group is not None:
             _check_group(spec, new, specs)
         if spec.requires is None:
@@ -245,6 +245,17 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
             )
         if leaf.node not in new and leaf.node not in specs:
             raise NodesRejected(f"node {target!r} is to depend on {leaf.node!r}, which is no node of this job")
+
+
+def _name_in_use(spec: Spec, existing: Spec) -> NodesRejected:
+    message = f"the job has a node {spec.id!r} already: give the new one another name"
+    if spec.added_by is not None and spec.added_by == existing.added_by:
+        message = (
+            f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this attempt or an"
+            " earlier one, by a call with other content: a retry repeats the calls of at_once as they were, or gives"
+            " other names. What is added without at_once is part of the job only if the attempt succeeds"
+        )
+    return NodesRejected(message, [spec.id])
 
 
 def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec]) -> None:

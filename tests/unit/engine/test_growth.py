@@ -451,7 +451,8 @@ def test_a_name_of_this_run_is_in_use():
     driver = a_started_job(split="", slow="")
     driver.apply(batch(added_by="split", total=""))
     driver.succeed("total")
-    assert "the job has a node 'total' already" in refusal(driver, added_by="split", total="")
+    assert "'total' already, which 'split' added before" in refusal(driver, added_by="split", total="")
+    assert "'total' already: give the new one another name" in refusal(driver, added_by="slow", total="")
 
 
 def test_children_that_are_expanded_again_supersede_what_their_predecessors_added():

@@ -129,6 +129,14 @@ async def add_a_name_in_use() -> None:
     await context.apply(other, at_once=True)
 
 
+async def add_another_group_in_a_retry() -> None:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    group = Group("parts", [create_task(note, {"value": number}) for number in range(context.attempt)])
+    await context.apply(group, at_once=True)
+    raise ValueError("after adding")
+
+
 async def wait_without_await() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
@@ -313,6 +321,13 @@ async def test_a_task_learns_that_what_it_adds_at_once_is_rejected_and_can_add_i
     (error,) = [seen for seen in SEEN if isinstance(seen, str)]
     assert error.startswith(f"same cannot be added to job {job.id}: the job has a node 'same' already")
     assert sorted(seen for seen in SEEN if isinstance(seen, int)) == [1, 2]
+
+
+@in_memory
+async def test_the_error_of_a_retry_that_adds_something_else_at_once_names_the_earlier_call():
+    job = await run(add_another_group_in_a_retry)
+    assert job.status == "FAILED"
+    assert "the job has a node 'parts' already, which 'add_another_group_in_a_retry' added before" in str(job.error)
 
 
 @in_memory
