@@ -169,4 +169,5 @@ async def test_a_cancel_that_changes_nothing_is_rejected_with_the_reason(world: 
     await world.send(report.job_id, CommandKind.CANCEL_NODES, nodes=["nope"])
     await world.until("SELECT count(*) = 2 FROM dag_job_events WHERE type = 'CommandRejected'")
     reasons = [read(event["data"])["reason"] for event in await world.events(report.job_id, "CommandRejected")]
-    assert reasons == ["the job has no node 'nope'", "the job is COMPLETED"]
+    # One that names no node of the job is rejected before the other one, if both are read at once.
+    assert sorted(reasons) == ["the job has no node 'nope'", "the job is COMPLETED"]
