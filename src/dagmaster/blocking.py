@@ -8,36 +8,8 @@ with OrchContext() as context:
 
 from __future__ import annotations
 
-from dagmaster.orchestration.blocking import (
-    OrchContext,
-    add_task_to_job,
-    cancel_job,
-    create_job,
-    deregister_worker,
-    get_job,
-    get_task,
-    health_check,
-    list_jobs,
-    list_workers,
-    register_worker,
-    retry_failed_tasks,
-    run_job_test,
-    worker_heartbeat,
-)
+from dagmaster.orchestration import blocking as _calls
+from dagmaster.orchestration.blocking import *  # noqa: F403 - its names are listed there
 
-__all__ = [
-    "OrchContext",
-    "add_task_to_job",
-    "cancel_job",
-    "create_job",
-    "deregister_worker",
-    "get_job",
-    "get_task",
-    "health_check",
-    "list_jobs",
-    "list_workers",
-    "register_worker",
-    "retry_failed_tasks",
-    "run_job_test",
-    "worker_heartbeat",
-]
+__all__: list[str] = []
+__all__ += _calls.__all__

@@ -74,14 +74,10 @@ def grow_graph(graph: Graph, batches: Iterable[NodeBatch]) -> Graph:
 
 def grow_job(job: Job, batch: NodeBatch) -> Growth:
     """Add a batch to a job, or raise `NodesRejected` and change nothing."""
-    specs = live = job.graph.specs
-    edges = Edges(job.graph.wiring)
     if job.superseded:
-        live, edges = _LiveSpecs(job), LiveEdges(job, {spec.id for spec in batch.specs})
-    _check_names(live, batch)
-    left, kept = _left_groups(specs, batch), _kept_members(specs, batch)
-    linked = left | _link({**specs, **left} if left else specs, batch, kept)
-    _check_cycles(live, batch, linked, edges)
+        linked, left, kept = _check_reused(job, batch)
+    else:
+        linked, left, kept = check_batch(job.graph.specs, batch, job.graph.wiring), {}, {}
     _check_statuses(job, batch, linked)
     graph = job.own_graph()
     assert isinstance(graph.specs, dict)  # noqa: S101 - for mypy; a job's own graph can be changed
@@ -103,6 +99,20 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
     if reused:
         _recount_dependents(job, growth, reused, [member for members in kept.values() for member in members])
     return growth
+
+
+def _check_reused(job: Job, batch: NodeBatch) -> tuple[dict[str, Spec], dict[str, Spec], dict[str, list[str]]]:
+    """Return the specs to put into a graph with superseded nodes, the groups that members leave, and kept members.
+
+    Names of superseded nodes are free, and nothing can refer to them.
+    """
+    specs, live = job.graph.specs, _LiveSpecs(job)
+    _check_names(live, batch)
+    left, kept = _left_groups(specs, batch), _kept_members(specs, batch)
+    linked = left | _link({**specs, **left} if left else specs, batch, kept)
+    reused = {spec.id for spec in batch.specs if spec.id in specs}
+    _check_cycles(live, batch, linked, LiveEdges(job, reused), reused)
+    return linked, left, kept
 
 
 class _LiveSpecs(Mapping[str, Spec]):
@@ -273,14 +283,20 @@ def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec])
         group = parent.group
 
 
-def _check_cycles(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec], edges: Edges) -> None:
+def _check_cycles(
+    specs: Mapping[str, Spec],
+    batch: NodeBatch,
+    linked: Mapping[str, Spec],
+    edges: Edges,
+    reused: Collection[str] = (),
+) -> None:
     """Look for a cycle. It costs what is added, and the shorter way through the existing nodes."""
     # Not a node that waits for nothing: most of 100,000 do.
     affected = {node_id: None for node_id, spec in linked.items() if spec.requires is not None and node_id not in specs}
     targets = {target: None for target, _ in batch.links if target in specs}
     targets |= {spec.group: None for spec in batch.specs if spec.group is not None and spec.group in specs}
     # What waited for a superseded node waits for the new one of its name.
-    targets |= {node_id: None for node_id in affected if edges.dependents(node_id)}
+    targets |= {node_id: None for node_id in affected if node_id in reused}
     if targets and _leads_to(targets, _existing_sources(specs, batch, linked), edges):
         affected |= targets | dict.fromkeys(_descendants(targets, edges))
     sources = {

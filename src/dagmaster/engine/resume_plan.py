@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 _STRUCTURE: Final = (StartSpec, EndSpec, GroupSpec)
 # Children listed in the reason of a fan-out.
 NAMED_CHILDREN: Final = 3
-IF_ADDED_AGAIN: Final = "runs again if it is added again"
-"""How the reason of a node ends that a node which is redone had added."""
 
 
 class ReuseKind(StrEnum):
@@ -55,12 +53,16 @@ class ReuseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReuseDecision:
-    """What happens to one node, and why. `children`: how many of a fan-out's are reused, and how many redone."""
+    """What happens to one node, and why. `children`: how many of a fan-out's are reused, and how many redone.
+
+    `is_added_again`: it is redone if the node that had added it adds it again.
+    """
 
     node: str
     kind: ReuseKind
     reason: str
     children: tuple[int, int] | None = None
+    is_added_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +137,8 @@ def _decide_in_run(
     # A fan-out that runs stays open: only its children are reopened.
     redone = [child for child in leaves if child.id in reopened]
     if is_dormant(node):
-        adder = node.spec.added_by
-        return ReuseDecision(node.id, ReuseKind.REDONE, f"added by `{adder}`, which is redone: {IF_ADDED_AGAIN}")
+        reason = f"added by `{node.spec.added_by}`, which is redone: runs again if it is added again"
+        return ReuseDecision(node.id, ReuseKind.REDONE, reason, is_added_again=True)
     if node.id not in reopened and not redone:
         return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
     missing = _missing_handler(node, context)

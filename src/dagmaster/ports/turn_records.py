@@ -123,3 +123,8 @@ class TurnCommit:
     finished: FinishJob | None = None
     result: JsonText | None = None
     release: bool = False
+
+    @property
+    def has_read_results(self) -> bool:
+        """Return whether results were read from the table, not notified: a server that crashes may lose them."""
+        return len(self.results) > len(self.notified_results)

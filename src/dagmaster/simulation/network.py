@@ -239,7 +239,7 @@ class Network:
             self._read_in[request.host.name] = self._incarnation
         if request.name != "commit_turns":
             return True
-        has_read = any(len(turn.results) > len(turn.notified_results) for turn in request.args[0])
+        has_read = any(turn.has_read_results for turn in request.args[0])
         return not has_read or self._read_in[request.host.name] == self._incarnation
 
     def _coin_flip(self) -> bool:

@@ -314,4 +314,5 @@ def _plan_view(
 
 def _node_view(decision: ReuseDecision, redact: JobRedactor) -> PlannedNodeView:
     children = None if decision.children is None else PlannedChildrenView(*decision.children)
-    return PlannedNodeView(node=decision.node, reason=str(redact(decision.reason)), children=children)
+    reason = str(redact(decision.reason))
+    return PlannedNodeView(node=decision.node, reason=reason, children=children, is_added_again=decision.is_added_again)

@@ -115,18 +115,15 @@ class PlannedChildrenView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedNodeView(View):
-    """What would become of a node, and why; of a fan-out, also of its children."""
+    """What would become of a node, and why; of a fan-out, also of its children.
+
+    `is_added_again`: it runs only if a node that is redone, and had added it, adds it again.
+    """
 
     node: str
     reason: str
     children: PlannedChildrenView | None
-
-    @property
-    def is_added_again(self) -> bool:
-        """Return whether it runs again only if a node that runs again adds it again."""
-        from dagmaster.engine.resume_plan import IF_ADDED_AGAIN
-
-        return self.reason.endswith(IF_ADDED_AGAIN)
+    is_added_again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,7 +200,7 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now, watched=self._watched)
         # Results are not flushed when they are read: a server that crashed since may have lost them. Notified ones are
         # compared with those that are stored.
-        has_read = any(len(turn.results) > len(turn.notified_results) for turn in turns)
+        has_read = any(turn.has_read_results for turn in turns)
         row = await self._turns.row(query, params, losses=self._losses_at_read if has_read else None)
         return split_ids(None if row is None else row["written"])
 
