@@ -149,7 +149,8 @@ class _Plan:
         for node in self.job.nodes.values():
             if node.spec.added_by is not None and node.parent is None and not is_dormant(node):
                 added.setdefault(node.spec.added_by, []).append(node)
-        while adders := [adder for adder in added if self._is_restarted(self.job.nodes[adder])]:
+        # Children of fan-outs that are expanded again are superseded themselves.
+        while adders := [adder for adder in added if self._runs_again(self.job.nodes[adder])]:
             superseded = [node for adder in adders for node in added.pop(adder)]
             self.adders += adders
             self.superseded |= dict.fromkeys(superseded)
@@ -157,13 +158,8 @@ class _Plan:
         for node in self.superseded:
             self.reopened.pop(node, None)
 
-    def _is_restarted(self, node: Node | None) -> bool:
-        """Return whether a node is restarted or superseded, or a child of one that is."""
-        while node is not None:
-            if node in self.restarted or node in self.superseded:
-                return True
-            node = node.parent
-        return False
+    def _runs_again(self, node: Node) -> bool:
+        return node in self.restarted or node in self.superseded
 
     def reopen_affected_by(self, node: Node) -> None:
         """Reopen the nodes skipped because of this one; if it ended the job, also those that were cancelled with it."""

@@ -77,11 +77,9 @@ def superseded_outcome(job: Job, node_id: str) -> int:
     return SATISFIED if stand_in is None else leaf_outcome(job.nodes[stand_in], None)
 
 
-def dependents_of_superseded(job: Job, stand_in: str, reused: Collection[str] = ()) -> Iterator[tuple[str, int]]:
+def dependents_of_superseded(job: Job, stand_in: str) -> Iterator[tuple[str, int]]:
     """Yield the nodes, each with the number of the gate, that wait for superseded nodes with this stand-in."""
     for node_id in job.standing_for.get(stand_in, ()):
-        if node_id in reused:
-            continue
         for dependent, gate, _ in job.graph.wiring.dependents.get(node_id, ()):
             yield dependent, gate
 
@@ -123,7 +121,7 @@ class LiveEdges(Edges):
 
     def dependents(self, node_id: str) -> list[str]:
         """Return the nodes of this run that depend on a node, or wait for it as a stand-in."""
-        waiting = [node for node, _ in dependents_of_superseded(self._job, node_id, self._reused)]
+        waiting = [node for node, _ in dependents_of_superseded(self._job, node_id)]
         return [node for node in (*super().dependents(node_id), *waiting) if not is_dormant(self._nodes[node])]
 
     def live_dependents(self, node_id: str) -> list[str]:

@@ -514,6 +514,42 @@ def test_a_node_before_the_one_that_adds_again_does_not_wait_for_it():
     assert rebuilt(driver).dispatched() == ["b"]
 
 
+def test_what_waited_for_a_superseded_node_does_not_follow_what_that_had_waited_for():
+    driver = a_started_job(x="", split="", side="split", clean=group(), m=member("clean"))
+    succeed_with(driver, "split", {"side": "p"}, p=member("clean", "x"))
+    driver.succeed_all()
+    driver.resume("split")
+    driver.succeed_all()
+    driver.resume("x")
+    assert driver.dispatched() == ["x"]
+    driver.succeed_all()
+    driver.resume("clean")
+    assert driver.dispatched() == ["m"]
+
+
+def test_the_start_of_a_group_that_is_added_again_waits_again():
+    driver = a_started_job(split="", x="", y="")
+    succeed_with(driver, "split", clean=group("x y"), p=member("clean"))
+    driver.succeed_all()
+    driver.resume("split")
+    assert driver.job.nodes["clean__start"].skip_reason == "superseded"
+    succeed_with(driver, "split", clean=group("x y"), p=member("clean"))
+    assert rebuilt(driver).dispatched() == ["p"]
+
+
+def test_a_reused_name_does_not_wait_for_the_node_that_had_it_before():
+    driver = a_started_job(first="", x="first", slow="", d="slow")
+    driver.succeed("first")
+    succeed_with(driver, "x", {"d": "s"}, s="")
+    driver.succeed_all()
+    driver.resume("first")
+    succeed_with(driver, "first", {"x": "m"}, s="", m="d")
+    for node in ("s", "d", "m", "x"):
+        assert rebuilt(driver).dispatched() == [node]
+        driver.succeed(node)
+    assert driver.job.status == "COMPLETED"
+
+
 @pytest.mark.parametrize("place", [member("clean"), ""])
 def test_a_member_that_is_added_again_is_in_its_new_group_alone(place):
     driver = a_started_job(split="", clean=group(), m=member("clean"), load="clean")

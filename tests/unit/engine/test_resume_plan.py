@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from dagmaster.engine.events import ResumeRequested, RetryRequested
+from dagmaster.engine.events import ResumeRequested, RetryRequested, TaskSucceeded
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_rerun, with_descendants
-from dagmaster.testing import Driver, a_job, conditional, fan_in, fan_out, join, task
+from dagmaster.testing import Driver, a_job, a_spec, conditional, fan_in, fan_out, join, nodes_added, task
 
 SAME = ResumeContext()
 
@@ -36,6 +38,22 @@ def test_what_failed_is_redone_and_what_follows_and_the_rest_is_reused():
         "c": ("redone", "depends on `b`, which is redone"),
         "d": ("reused", "completed"),
     }
+
+
+def test_what_a_node_had_added_is_redone_if_it_is_added_again():
+    driver = Driver(a_job(a="", b="a"))
+    driver.start()
+    added = nodes_added(replace(a_spec("c", ""), added_by="a")).batch
+    driver.apply(TaskSucceeded("a", 1, added=added))
+    driver.succeed_all()
+    resume_plan = plan_rerun(driver.rebuild(), ResumeRequested(("a",)), 0.0, SAME)
+    assert not isinstance(resume_plan, str)
+    assert {each.node: (each.kind.value, each.is_added_again) for each in resume_plan} == {
+        "a": ("redone", False), "b": ("redone", False), "c": ("redone", True)
+    }  # fmt: skip
+    driver.resume("a")
+    driver.succeed_all()
+    assert plan(driver, ResumeRequested(("b",))).keys() == {"a", "b"}
 
 
 def test_what_is_named_is_redone_with_all_that_follows():

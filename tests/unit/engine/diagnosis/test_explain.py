@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from dagmaster.engine.diagnosis.context import (
     AdvanceFailure,
@@ -18,7 +21,20 @@ from dagmaster.engine.diagnosis.reasons import MEANING, ReasonCode
 from dagmaster.engine.events import ChildJobFinished, DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
 from dagmaster.engine.retry import RetryPolicy
 from dagmaster.engine.status import EXCLUSIVE_AFTER, JobStatus, NodeStatus
-from dagmaster.testing import Driver, a_job, all_of, any_of, approval, conditional, fan_out, task, wait, workflow
+from dagmaster.testing import (
+    Driver,
+    a_job,
+    a_spec,
+    all_of,
+    any_of,
+    approval,
+    conditional,
+    fan_out,
+    nodes_added,
+    task,
+    wait,
+    workflow,
+)
 
 OWNER = Service(id="1", where="h:1", silent_seconds=1.0, lease_seconds=15.0)
 WORKER = Service(id="3", where="h:3", silent_seconds=1.0, lease_seconds=6.0)
@@ -75,6 +91,19 @@ def test_a_node_waits_for_those_before_it():
     )
     assert reason_of(driver, "c") == ("nodes", "waits for b")
     assert reason_of(driver, "d") == ("nodes", "waits for a, b and c")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_node_that_waits_for_a_superseded_one_names_its_stand_in(fails):
+    driver = started(on_failure="continue", a="", slow="", b="slow")
+    added = nodes_added(replace(a_spec("c", ""), added_by="a"), links={"b": "c"}).batch
+    driver.apply(TaskSucceeded("a", 1, added=added))
+    driver.succeed_all()
+    driver.resume("a")
+    assert reason_of(driver, "c")[1] == "was skipped: a added it in an earlier run, and ran again"
+    if fails:
+        driver.fail("a", permanent=True)
+    assert why(driver).reason_for("b").because == ("a",)
 
 
 def test_a_node_that_one_of_two_satisfies_waits_for_either():
