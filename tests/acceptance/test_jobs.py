@@ -223,7 +223,9 @@ def test_a_resume_with_another_input_is_a_new_job_that_runs_only_changed_nodes(s
     )
     planned = sandbox.json("jobs", "resume", job_id, "-i", "year=2025", "--dry-run")
     assert [node["node"] for node in planned["reused"]] == ["tiles", "all"]
-    assert planned["redone"] == [{"node": "about", "reason": "inputs.year changed", "children": None}]
+    assert planned["redone"] == [
+        {"node": "about", "reason": "inputs.year changed", "children": None, "is_added_again": False}
+    ]
     new = sandbox.json("jobs", "resume", job_id, "-i", "year=2025")
     assert (new["is_new"], new["resumed_from"]) == (True, job_id)
     ended = sandbox.json("jobs", "watch", new["job_id"])

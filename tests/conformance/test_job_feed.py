@@ -126,6 +126,7 @@ async def test_a_feed_whose_connection_was_lost_calls_for_every_job_and_listens_
     reader, changes, scene = await world.reader(), Changes(), await Scene.begin(world)
     async with reader.feed(changes) as feed:
         await feed.watch([scene.job_id])
+        await world.deliver_notifications()
         await world.disconnect(reader.subscriptions.listener)
         assert await changes.next() == scene.job_id, "the connection was lost"
         await feed.watch([scene.job_id])
