@@ -283,6 +283,10 @@ def _trace(
         raise reject(f"the workflow {head['workflow_id']!r} has no nodes: call a task in it", place=place)
     writer = DocumentWriter(builder.nodes)
     data = {**head, **({"inputs": inputs} if inputs else {}), "nodes": writer.write_nodes()}
+    if isinstance(result, dict) and list(result) == [RESULT]:
+        # In YAML it would be the same as the value alone.
+        hint = "return the value itself: it is the result of the job"
+        raise reject(f"the workflow {head['workflow_id']!r} returns a mapping of {RESULT!r} alone", hint, place=place)
     if result is not None:
         target.returns_mapping = isinstance(result, dict)
         outputs = result if isinstance(result, dict) else {RESULT: result}

@@ -301,6 +301,16 @@ def test_a_workflow_has_nodes_and_is_no_coroutine():
             echo(1)
 
 
+def test_a_mapping_of_result_alone_is_refused_as_its_yaml_would_return_the_value():
+    @workflow
+    def wrapped():
+        return {"result": echo(1)}
+
+    problem = problem_of(wrapped)
+    assert "returns a mapping of 'result' alone" in problem.message
+    assert "return the value itself" in problem.hint
+
+
 def test_a_task_is_a_function_whose_parameters_have_names():
     with pytest.raises(HandlerInvalid, match="a task is a function"):
         task(int)
