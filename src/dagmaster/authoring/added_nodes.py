@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from dagmaster.engine.expressions.json_values import ABSENT, missing, pick
 from dagmaster.engine.expressions.templates import JsonTemplate, Template
 from dagmaster.engine.graph import (
+    Aggregation,
     DefaultLimits,
     FanInSpec,
     Gate,
@@ -143,7 +144,8 @@ def _read_node(record: NodeRecord, requires: Gate | None, defaults: _Defaults, a
         params_of = params_template(definition.get("params", {}), definition.get("references", ()))
         return TaskSpec(**common, params=params_of, **_options(definition, defaults))
     if kind == Kind.FAN_IN:
-        return FanInSpec(**common, sources=tuple(definition["sources"]))
+        # The results of tasks in their order: one that failed and is allowed to keeps its place.
+        return FanInSpec(**common, aggregation=Aggregation.COLLECT_ALL, sources=tuple(definition["sources"]))
     if kind == Kind.WAIT:
         return WaitSpec(
             **common,

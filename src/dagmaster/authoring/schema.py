@@ -203,7 +203,12 @@ class FanInModel(NextModel):
     """Aggregates the children of a fan-out, or the outputs of the nodes before it."""
 
     type: Literal["fan_in"]
-    aggregation: Literal["collect", "concat", "sum", "first", "last"] = Field("collect", description="How.")
+    aggregation: Literal["collect", "collect_all", "concat", "sum", "first", "last"] = Field(
+        "collect",
+        description="`collect`: `results`, the outputs of what completed, in order, `count` and `failed`."
+        " `collect_all`: the same with null for what did not complete. `concat`: `results`, the items of the lists in"
+        " the outputs. `sum`: `total` of the numbers in the outputs. `first`, `last`: `result`, one output.",
+    )
 
 
 class ApprovalModel(NextModel):

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def aggregate(mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[JsonValue] = ()) -> JsonObject:
-    """Aggregate the outputs of completed nodes, in index order."""
-    if mode is Aggregation.COLLECT:
+    """Aggregate the outputs of completed nodes, in index order; `collect_all` gets null for the others."""
+    if mode in (Aggregation.COLLECT, Aggregation.COLLECT_ALL):
         collected: JsonObject = {"results": list(outputs), "count": len(outputs)}
         if failed:
             collected["failed"] = list(failed)

@@ -67,6 +67,7 @@ class Aggregation(StrEnum):
     """How a fan-in aggregates outputs."""
 
     COLLECT = "collect"
+    COLLECT_ALL = "collect_all"
     CONCAT = "concat"
     SUM = "sum"
     FIRST = "first"

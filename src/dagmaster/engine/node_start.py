@@ -10,6 +10,7 @@ from dagmaster.engine.decisions import Dispatch, Need, StartChildJob
 from dagmaster.engine.expressions.conditions import condition_holds
 from dagmaster.engine.gates import SATISFIED
 from dagmaster.engine.graph import (
+    Aggregation,
     ApprovalSpec,
     ConditionalSpec,
     EndSpec,
@@ -150,7 +151,7 @@ def _sources(job: Job, spec: FanInSpec) -> Iterable[str]:
     """Return the nodes that a fan-in aggregates: of a group, its members."""
     specs = job.graph.specs
     if GroupSpec not in {type(specs[source]) for source in spec.sources}:
-        return dict.fromkeys(spec.sources)
+        return spec.sources
     return dict.fromkeys(member for source in spec.sources for member in all_members(job.graph.specs, source))
 
 
@@ -158,9 +159,13 @@ def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple
     if spec.over is None:
         # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
         nodes = scope.get("nodes", {})
+        if spec.aggregation is Aggregation.COLLECT_ALL:
+            return [nodes.get(source, {}).get("output") for source in _sources(job, spec)], []
         values = [nodes[source] for source in _sources(job, spec) if source in nodes]
         return [one["output"] for one in values if "output" in one], []
     failed = loaded(scope, spec.over, "failed")
+    if spec.aggregation is Aggregation.COLLECT_ALL:
+        return loaded(scope, spec.over, "outputs"), failed
     failed_indexes = {item["index"] for item in failed}
     outputs = loaded(scope, spec.over, "outputs")
     return [output for index, output in enumerate(outputs) if index not in failed_indexes], failed

@@ -7,6 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from dagmaster.engine.graph import Aggregation
+
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,8}", fullmatch=True)
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="{"), max_size=12)
 SECONDS = st.integers(1, 86_400) | st.floats(1, 86_400)
@@ -183,7 +185,7 @@ class Maker:
             "task": self.task,
             "conditional": self.conditional,
             "fan_out": self.fan_out,
-            "fan_in": lambda *_: self.some(aggregation=st.sampled_from(["collect", "concat", "sum", "first", "last"])),
+            "fan_in": lambda *_: self.some(aggregation=st.sampled_from([mode.value for mode in Aggregation])),
             "workflow": lambda *_: (
                 {"workflow_id": "other", "inputs": {"x": self.value(before, nesting)}}
                 | self.some(version=st.integers(1, 9))

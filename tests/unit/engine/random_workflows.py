@@ -244,7 +244,7 @@ class Workflows:
         over = next((node_id for node_id, spec in sources.items() if isinstance(spec, FanOutSpec)), None)
         over = over if len(sources) == 1 else None
         nested = any(isinstance(spec, FanOutSpec) and isinstance(spec.child, FanOutSpec) for spec in sources.values())
-        modes = ["collect", "first", "last"] + ([] if nested else ["concat", "sum"])
+        modes = ["collect", "collect_all", "first", "last"] + ([] if nested else ["concat", "sum"])
         return make.fan_in(after, pick(self.chance, modes), over=over)
 
     def wait(self, after: Gate | None) -> Builder:

@@ -844,10 +844,14 @@ class Reference:
             failed = facts["failed"]
             without = [item["index"] for item in failed]
             everything = facts["outputs"]
-            outputs = [output for index, output in enumerate(everything) if index not in without]
+            outputs = [None if index in without else output for index, output in enumerate(everything)]
+            if spec.aggregation is not g.Aggregation.COLLECT_ALL:
+                outputs = [output for index, output in enumerate(outputs) if index not in without]
         else:
-            loaded = scope.get("nodes", {})
-            outputs = [loaded[source]["output"] for source in self.sources(spec) if "output" in loaded.get(source, {})]
+            loaded, sources = scope.get("nodes", {}), list(self.sources(spec))
+            if spec.aggregation is not g.Aggregation.COLLECT_ALL:
+                sources = [source for source in sources if "output" in loaded.get(source, {})]
+            outputs = [loaded.get(source, {}).get("output") for source in sources]
         self.complete(node, folded(spec.aggregation, outputs, failed))
 
     # ── Fan-outs ──
@@ -1170,7 +1174,7 @@ class Reference:
 
 def folded(mode: g.Aggregation, outputs: list[Any], failed: list[Any]) -> dict[str, Any]:
     """Aggregate outputs that are objects, by the table of graph.md."""
-    if mode is g.Aggregation.COLLECT:
+    if mode in (g.Aggregation.COLLECT, g.Aggregation.COLLECT_ALL):
         return {"results": outputs, "count": len(outputs)} | ({"failed": failed} if failed else {})
     if mode in (g.Aggregation.FIRST, g.Aggregation.LAST):
         place = 0 if mode is g.Aggregation.FIRST else -1

@@ -105,6 +105,29 @@ def test_a_failure_that_was_allowed_has_no_output_to_fold():
     assert driver.result == {"results": [], "count": 0}
 
 
+def test_collect_all_has_null_for_each_node_without_an_output():
+    route = conditional(branches={"left": None, "right": None})
+    graph = a_job(
+        route=route, r=branch_of("route", "right"), l=branch_of("route", "left"), a=task(allow_failure=True),
+        f=fan_in(join("r", "l", "a"), "collect_all"),
+    )  # fmt: skip
+    driver = Driver(graph)
+    driver.start()
+    driver.fail("a")
+    driver.succeed("l", output=1)
+    assert driver.result == {"results": [None, 1, None], "count": 3}
+
+
+def test_collect_all_has_null_for_each_failed_child():
+    driver = Driver(a_job(f=fan_out([0, 1, 2], tolerate=1), g=fan_in("f", "collect_all", over="f")))
+    driver.start()
+    driver.fail("f__1")
+    driver.succeed("f__0", output="a")
+    driver.succeed("f__2", output="c")
+    assert (driver.result["results"], driver.result["count"]) == (["a", None, "c"], 3)
+    assert [item["index"] for item in driver.result["failed"]] == [1]
+
+
 def test_an_any_of_folds_what_was_there():
     driver = Driver(a_job(on_failure="continue", a="", b="", f=fan_in(any_of("a", "b"))))
     driver.start()

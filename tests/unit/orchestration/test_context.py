@@ -308,11 +308,12 @@ async def test_a_task_that_needs_the_result_of_an_allowed_failure_fails_with_the
 
 
 @in_memory
-async def test_collected_results_leave_out_an_allowed_failure(context: OrchContext):
+async def test_a_collector_has_null_for_an_allowed_failure_and_a_task_as_often_as_it_was_given(context: OrchContext):
     broken = create_task(fail_once, name="broken", allow_failure=True)
-    last = create_task(give, {"value": ResultCollector([broken, create_task(give, {"value": 1})])})
+    one = create_task(give, {"value": 1})
+    last = create_task(give, {"value": ResultCollector([one, broken, one])})
     job = run_job_test(await context.create_job("allowed", last))
-    assert (job.status, CALLS) == (JobStatus.COMPLETED, [1, [1]])
+    assert (job.status, CALLS) == (JobStatus.COMPLETED, [1, [1, None, 1]])
 
 
 async def _tasks_of(context: OrchContext, job_id: int) -> AsyncIterator[int]:

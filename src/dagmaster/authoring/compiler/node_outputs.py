@@ -25,6 +25,7 @@ def output_keys(model: schema.AnyNodeModel, handlers: HandlerCatalog | None) -> 
 
 _FAN_IN_KEYS: Final[dict[str, frozenset[str]]] = {
     "collect": frozenset({"results", "count", "failed"}),
+    "collect_all": frozenset({"results", "count", "failed"}),
     "concat": frozenset({"results", "count"}),
     "sum": frozenset({"total", "count"}),
     "first": frozenset({"result", "count"}),

@@ -13,6 +13,7 @@ from dagmaster.authoring.python.document_writer import DocumentWriter
 from dagmaster.authoring.python.futures import Scope, write_keys
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import Task
+from dagmaster.engine.graph import Aggregation
 from dagmaster.engine.topology import topological_order
 from dagmaster.errors import NodesRejected
 
@@ -65,7 +66,8 @@ def _write_part(part: GraphPart, names: Mapping[int, str]) -> dict[str, Any]:
     for task in part.tasks:
         sources = previous.get(task.id, [])
         if "sources" in task.definition:
-            nodes[names[task.id]] = {"type": "fan_in", **_place(_collected(task, sources, names), task.group, names)}
+            collected = _place(_collected(task, sources, names), task.group, names)
+            nodes[names[task.id]] = {"type": "fan_in", "aggregation": Aggregation.COLLECT_ALL.value, **collected}
         else:
             nodes[names[task.id]] = {**_write_task(task, names), **_place(sources, task.group, names)}
     return {name: nodes[name] for name in _order(part, names)}
@@ -104,6 +106,8 @@ def _collected(task: TaskPart, previous: list[int], names: Mapping[int, str]) ->
     sources: Any = task.definition["sources"]
     if not sources:
         raise NodesRejected(f"{names[task.id]} collects no results: a workflow file has no such node")
+    if len(set(sources)) < len(sources):
+        raise NodesRejected(f"{names[task.id]} collects a result twice: a workflow file has no such node")
     others = [names[one] for one in previous if one not in sources]
     if others:
         raise NodesRejected(

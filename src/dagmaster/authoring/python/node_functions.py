@@ -179,13 +179,14 @@ def group(
 
 def fan_in(
     *sources: Future[Any] | NodeGroup,
-    aggregation: Literal["collect", "concat", "sum", "first", "last"] = "collect",
+    aggregation: Literal["collect", "collect_all", "concat", "sum", "first", "last"] = "collect",
     name: str | None = None,
     description: str | None = None,
 ) -> Future[dict[str, Any]]:
     """Aggregate the results of a fan-out, of several nodes, or of those in a group.
 
-    `concat` and `sum` look into results that are mappings.
+    `collect` gives `results`, `count` and, of a fan-out, `failed`; what failed or was skipped has no result.
+    `collect_all` has null in its place. `concat` and `sum` look into results that are mappings.
 
     A task takes the results of `task.map(…)` as a list without it.
     """

@@ -185,6 +185,8 @@ def test_what_a_file_cannot_say_is_rejected():
     forth, back = create_result_collector([one, two]), create_result_collector([two, one])
     with pytest.raises(NodesRejected, match="two collectors take results in opposite orders"):
         Workflow.from_tasks("flow", [forth, back]).to_yaml()
+    with pytest.raises(NodesRejected, match="collects a result twice"):
+        Workflow.from_tasks("flow", create_result_collector([one, one])).to_yaml()
     with pytest.raises(NodesRejected, match="none collects no results"):
         Workflow.from_tasks("flow", create_result_collector([], name="none")).to_yaml()
     with pytest.raises(NodesRejected, match="waits for two, whose result it does not collect"):
