@@ -197,6 +197,21 @@ async def test_results_stay_until_the_turn_that_takes_them_is_written(world):
     ]
 
 
+async def test_a_rejected_result_is_a_failed_attempt(world):
+    scene = await Scene.begin(world)
+    worker = await world.worker()
+    await scene.dispatch("a")
+    await scene.dispatch("b")
+    claimed = await worker.claim(2)
+    await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in claimed])
+    results = {result.node_id: result.id for result in await scene.orchestrator.read_results(10)}
+    await scene.write(results=list(results.values()), rejections={results["a"]: {"kind": "added_nodes"}})
+    assert [(each.node, each.status, each.error) for each in await world.attempts(scene.job_id)] == [
+        ("a", "FAILED", {"kind": "added_nodes"}),
+        ("b", COMPLETED, None),
+    ]
+
+
 async def test_results_of_a_job_wait_for_its_next_owner(world):
     scene = await Scene.begin(world)
     worker, other = await world.worker(), await world.orchestrator()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine import approvals_and_waits, backlog, fanout, node_cancels, reruns
-from dagmaster.engine.decisions import REPORTED, AddNodes, ChargeLoss, Withdraw
+from dagmaster.engine.decisions import REPORTED, AddNodes, ChargeLoss, RejectResult, Withdraw
 from dagmaster.engine.events import (
     Approved,
     BacklogDue,
@@ -86,7 +86,10 @@ def _task_succeeded(step: Step, event: TaskSucceeded) -> None:
         try:
             _add_nodes(step, event.added)
         except NodesRejected as error:
-            _fail_or_cancel(step, node, failure("added_nodes", f"its nodes cannot be added: {error}"))
+            rejection = failure("added_nodes", f"its nodes cannot be added: {error}")
+            node.failed_attempts += 1
+            step.out.append(RejectResult(node.id, node.attempt, rejection))
+            _fail_or_cancel(step, node, rejection)
             return
     step.complete(node, REPORTED)
 

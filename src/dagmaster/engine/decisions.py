@@ -90,6 +90,15 @@ class ChargeLoss:
 
 
 @dataclass(slots=True)
+class RejectResult:
+    """The attempt was reported as completed, and failed: what it adds is rejected."""
+
+    node: str
+    attempt: int
+    error: dict[str, Any]
+
+
+@dataclass(slots=True)
 class Expand:
     """The fan-out has `count` more children from `first` on, of `total`. The first batch has the `source` to freeze."""
 
@@ -197,6 +206,7 @@ Decision = (
     | Fail
     | Cancel
     | ChargeLoss
+    | RejectResult
     | Expand
     | AddNodes
     | StartChildJob

@@ -217,8 +217,12 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
             audit_events.append(audit_event)
 
 
-def _of_decision(job: Job, decision: Decision, context: _Context) -> AuditEvent | None:  # noqa: PLR0911 - one for each kind
+def _of_decision(  # noqa: C901, PLR0911, PLR0912 - one for each kind
+    job: Job, decision: Decision, context: _Context
+) -> AuditEvent | None:
     match decision:
+        case d.RejectResult(node, attempt, error):
+            return AuditEvent(EventType.ATTEMPT_FAILED, node, attempt, _json({"error": error}))
         case d.Fail(node, error):
             return AuditEvent(EventType.NODE_FAILED, node, data=_json({"error": error}))
         case d.Skip(node, reason):

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.approvals_and_waits import forbidden_answer, may_answer
-from dagmaster.engine.decisions import ChargeLoss
+from dagmaster.engine.decisions import ChargeLoss, RejectResult
 from dagmaster.engine.events import (
     Approved,
     CancelRequested,
@@ -64,6 +64,7 @@ class PendingEvents:
         "notified",
         "reported",
         "results",
+        "results_with_nodes",
         "started",
         "trails",
     )
@@ -74,6 +75,8 @@ class PendingEvents:
         self.started: dict[str, float] = {}
         self.lost: list[TaskLost] = []
         self.results: list[int] = []
+        # The ids of those that add nodes, by node and attempt.
+        self.results_with_nodes: dict[tuple[str, int], int] = {}
         # Results that came with a notification and were not read from the store.
         self.notified: list[TaskResult] = []
         self.commands: list[int] = []
@@ -95,6 +98,7 @@ class PendingEvents:
             numbers = [number for number in map(int, result.batches.split(",")) if number != ADDED_AT_ONCE]
             if numbers:
                 self.batches[len(self.events)] = numbers
+                self.results_with_nodes[result.node_id, result.attempt] = result.id
         trail = attempt_trail(result)
         if trail:
             self.trails[len(self.events)] = trail
@@ -129,6 +133,13 @@ class PendingEvents:
     def starts_except(self, dispatched: Container[str]) -> dict[str, float]:
         """Return when the reported attempts started, but not of nodes whose next attempt is dispatched."""
         return {node: at for node, at in self.started.items() if node not in dispatched}
+
+    def rejections(self, decisions: Iterable[Decision]) -> dict[int, JsonObject]:
+        """Return the errors of results whose nodes are rejected, by the ids of the results."""
+        if not self.results_with_nodes:
+            return {}
+        rejected = [decision for decision in decisions if isinstance(decision, RejectResult)]
+        return {self.results_with_nodes[one.node, one.attempt]: one.error for one in rejected}
 
     def add_notified(self, result: TaskResult) -> None:
         """Add a result that came with a notification: the commit checks it against the stored one."""

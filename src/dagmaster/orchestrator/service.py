@@ -311,6 +311,7 @@ class Orchestrator:
         commit = await to_commit(owned, result, ids=self.store.ids, blobs=self._blobs, now=now)
         commit.children = jobs
         commit.results, commit.notified_results, commit.commands = pending.results, pending.notified, pending.commands
+        commit.rejections = pending.rejections(result.decisions)
         commit.started |= pending.starts_except(commit.task_ids)
         commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending)]
         owned.event_seq += len(commit.events)

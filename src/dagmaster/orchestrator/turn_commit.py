@@ -6,7 +6,7 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from dagmaster.engine.decisions import AddNodes, Fail, Ignore
+from dagmaster.engine.decisions import AddNodes, Fail, Ignore, RejectResult
 from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, NodesAdded, Rejected, TaskFailed
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
@@ -122,6 +122,8 @@ def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[
         if isinstance(decision, Fail):
             decision.error = redact(decision.error, owned.secrets)
             owned.job.nodes[decision.node].error = decision.error
+        elif isinstance(decision, RejectResult):
+            decision.error = redact(decision.error, owned.secrets)
     for _, event in result.events:
         _redact_event(event, owned.secrets, redact)
     for request in result.approvals:

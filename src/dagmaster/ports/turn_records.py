@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.decisions import FinishJob
     from dagmaster.engine.model import Job, Node
     from dagmaster.engine.status import AttemptStatus
+    from dagmaster.json_types import JsonObject
     from dagmaster.ports.audit_events import AuditEvent
     from dagmaster.ports.job_records import NewJob, ParentNode
 
@@ -99,6 +100,8 @@ class TurnCommit:
     results: list[int] = field(default_factory=list)
     # Those of them that came in notifications: the turn is rejected unless the same results are stored.
     notified_results: list[TaskResult] = field(default_factory=list)
+    # Those that become failed attempts although they are reported as completed, by id, with the error.
+    rejections: dict[int, JsonObject] = field(default_factory=dict)
     commands: list[int] = field(default_factory=list)
     added: list[Node] = field(default_factory=list)
     changed: list[Node] = field(default_factory=list)

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
 
 FINISHED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 TERMINAL: Final = (*FINISHED, "SKIPPED")
+# The events that end an attempt, and its status then.
+_ENDS: Final = {
+    "NodeCompleted": "COMPLETED",
+    "AttemptFailed": "FAILED",
+    "AttemptLost": "LOST",
+    "AttemptReleased": "RELEASED",
+}
 
 
 class Violation(AssertionError):
@@ -40,6 +47,7 @@ def check_finished_job(
     if epochs != sorted(set(epochs)):
         violate(f"the epochs of job {job_id} do not increase: {epochs}")
     _check_completions(job, outcome_of)
+    _check_attempts(job, database)
     _check_nodes(job, database)
     _check_batches(job)
 
@@ -58,6 +66,23 @@ def _check_completions(job: StoredJob, outcome_of: Callable[[str, str, int], str
         if outcome not in (None, "COMPLETED"):
             name = f"attempt {event.attempt} at node {event.node} of job {job.new.id}"
             violate(f"{name} is recorded as completed, and is {outcome}")
+
+
+def _check_attempts(job: StoredJob, database: MemoryDatabase) -> None:
+    """Check that the end of each attempt has one event, with the same outcome, unless its report was ignored."""
+    ends: dict[tuple[str | None, int | None], list[str]] = {}
+    ignored = set[tuple[str | None, int | None]]()
+    for event in job.events:
+        if event.type == "StaleReportIgnored":
+            ignored.add((event.node, event.attempt))
+        elif event.type in _ENDS:
+            ends.setdefault((event.node, event.attempt), []).append(_ENDS[event.type])
+    for (job_id, node, attempt), stored in database.attempts.items():
+        if job_id != job.new.id or (node, attempt) in ignored:
+            continue
+        outcomes, status = ends.get((node, attempt), []), stored.result.status.value
+        if outcomes != [status]:
+            violate(f"attempt {attempt} at node {node} of job {job_id} is {status}, and its events are {outcomes}")
 
 
 def _check_batches(job: StoredJob) -> None:

@@ -22,6 +22,7 @@ from dagmaster.engine.decisions import (
     FinishJob,
     Ignore,
     Need,
+    RejectResult,
     Reopen,
     Withdraw,
 )
@@ -330,7 +331,7 @@ def essence(decision: Decision) -> tuple[Any, ...]:
             return name, frozenset(names)
         case Complete(output=output, reused=reused, attempt=attempt):
             return name, "reported" if output is REPORTED else output, attempt if reused is None else None
-        case Fail(error=error):
+        case Fail(error=error) | RejectResult(error=error):
             return name, error["kind"]
         case Withdraw(attempt=attempt, then=then):
             return name, attempt, type(then).__name__

@@ -469,6 +469,8 @@ class Reference:
             if event.added is None or self.add(event.added):
                 self.complete(node, d.REPORTED)
             else:
+                node.failed_attempts += 1
+                self.out.append(d.RejectResult(node.id, node.attempt, {"kind": "added_nodes"}))
                 self.fail_or_cancel(node, "added_nodes")
 
     def on_result_reused(self, event: ev.ResultReused) -> None:

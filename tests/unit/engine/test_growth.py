@@ -264,6 +264,7 @@ def test_a_task_fails_whose_nodes_cannot_be_added():
     driver = a_started_job(a="", b="a")
     succeed_with(driver, "a", b="")
     assert (driver.status("a"), driver.status("b")) == ("FAILED", "SKIPPED upstream_failed")
+    assert (driver.job.nodes["a"].attempt, driver.job.nodes["a"].failed_attempts) == (1, 1)
     assert driver.job.nodes["a"].error == {
         "kind": "added_nodes",
         "message": "its nodes cannot be added: the job has a node 'b' already: give the new one another name",

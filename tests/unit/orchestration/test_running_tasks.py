@@ -129,6 +129,10 @@ async def add_a_name_in_use() -> None:
     await context.apply(other, at_once=True)
 
 
+async def add_a_name_in_use_with_its_result() -> None:
+    await get_current_context().apply(create_task(note, name="growing"))
+
+
 async def add_another_group_in_a_retry() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
@@ -321,6 +325,20 @@ async def test_a_task_learns_that_what_it_adds_at_once_is_rejected_and_can_add_i
     (error,) = [seen for seen in SEEN if isinstance(seen, str)]
     assert error.startswith(f"same cannot be added to job {job.id}: the job has a node 'same' already")
     assert sorted(seen for seen in SEEN if isinstance(seen, int)) == [1, 2]
+
+
+@in_memory
+async def test_the_attempt_whose_nodes_are_rejected_has_failed():
+    task = create_task(add_a_name_in_use_with_its_result, name="growing", retry=RETRY)
+    job = await run_job_test_async(await create_job("rejected", task))
+    assert "its nodes cannot be added: the job has a node 'growing' already" in (job.error or "")
+    context: Any = get_current_context()
+    backend = context.backend
+    events = await backend.app.read.events(str(job.id))
+    ends = [(event.type, event.attempt) for event in events if event.node == "growing"]
+    assert ends == [("NodeDispatched", 1), ("AttemptFailed", 1), ("NodeFailed", None)]
+    (attempt,) = await backend.app.read.attempts(str(job.id), "growing")
+    assert (attempt.status, attempt.error["kind"]) == ("FAILED", "added_nodes")
 
 
 @in_memory

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.model import row_of
-from dagmaster.engine.status import JobStatus, NodeStatus
+from dagmaster.engine.status import AttemptStatus, JobStatus, NodeStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.memory.added_nodes import decide_batches, supersede_batches
 from dagmaster.store.memory.database import OPEN_JOB, StoredNode, StoredTask, add_event
@@ -84,6 +84,9 @@ def _delete_processed(database: MemoryDatabase, turn: TurnCommit) -> None:
         stored = database.results.get(number)
         if stored is not None and stored.result.job_id == turn.job.id:
             del database.results[number]
+            error = turn.rejections.get(number)
+            if error is not None:
+                stored.result = replace(stored.result, status=AttemptStatus.FAILED, error=json.dumps(error))
             result = stored.result
             database.attempts.setdefault((result.job_id, result.node_id, result.attempt), stored)
     for number in turn.commands:

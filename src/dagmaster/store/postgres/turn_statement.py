@@ -139,6 +139,7 @@ def statement_of(
     for turn in turns:
         _collect(turn, rows)
     params: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
+    params["rejections"] = json.dumps({key: error for turn in turns for key, error in turn.rejections.items()})
     # Every statement locks rows of the queue in the same order, so that no two deadlock.
     rows["withdrawals"].sort()
     rows["stops"].sort()

@@ -72,7 +72,7 @@ to_count AS (
 )
 
 -- name: results
--- Delete the processed results; each becomes a finished attempt.
+-- Delete the processed results; each becomes a finished attempt, a failed one if it is among the rejections.
 processed AS (
     DELETE FROM dag_task_results r
     WHERE r.id = ANY(ARRAY(
@@ -84,8 +84,10 @@ processed AS (
 attempts AS (
     INSERT INTO dag_task_attempts (job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress,
                                    dispatched_at, claimed_at, started_at, completed_at)
-    SELECT job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress, dispatched_at,
-           claimed_at, started_at, reported_at
+    SELECT job_id, node_id, attempt, task_id, queue, worker_id,
+           CASE WHEN :rejections::json -> id::text IS NULL THEN status ELSE 'FAILED' END,
+           coalesce(:rejections::json -> id::text, error), metrics, progress, dispatched_at, claimed_at, started_at,
+           reported_at
     FROM processed
     ON CONFLICT DO NOTHING
 )
