@@ -31,7 +31,7 @@ def write_nodes(items: Any) -> tuple[dict[str, Any], dict[str, Callable[..., Any
 
     Raise `NodesRejected` if they make no graph, or one that a workflow file cannot say.
     """
-    collected = collect(items, default_queue=_NO_QUEUE, with_applied=True)
+    collected = collect(items, default_queue=_NO_QUEUE, follows=True, with_applied=True)
     part = collected.part
     applied = {item.id: item.node_id for item in collected.items if item.node_id is not None}
     for task in part.tasks:

@@ -159,6 +159,19 @@ def test_the_exported_file_runs_and_has_the_result_of_the_job(tmp_path: Path):
     assert (graph.workflow_id, graph.version, graph.description) == ("etl", 3, "of tasks")
 
 
+def test_what_waits_for_the_items_is_part_of_the_workflow_as_of_the_job():
+    def first_of_two() -> Task:
+        first, last = create_task(echo, {"value": 1}, name="first"), create_task(echo, {"value": 2}, name="last")
+        first >> Group("rest", [last])
+        return first
+
+    flow = Workflow.from_tasks("flow", first_of_two())
+    with blocking.OrchContext(in_memory=True):
+        job = blocking.run_job_test(blocking.create_job("flow", first_of_two()))
+    assert set(flow.document.data["nodes"]) == {"first", "rest", "last"}
+    assert flow.run() == job.result == 2
+
+
 def test_a_part_of_a_result_is_an_expression():
     source = create_task("m.f", queue="q", name="source")
     taker = create_task("m.f", {"x": source["a b"][0]["size"]}, queue="q", name="taker")
