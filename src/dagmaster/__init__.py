@@ -176,7 +176,8 @@ _MODULES = {
     "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
     "dagmaster.engine.status": ("JobStatus",),
     "dagmaster.blocking": ("blocking",),
-    "dagmaster.orchestration.context": ("Context", "OrchContext", "create_job", "get_current_context"),
+    "dagmaster.orchestration.context": ("Context", "OrchContext"),
+    "dagmaster.orchestration.current_context": ("create_job", "get_current_context"),
     "dagmaster.orchestration.job": ("Job",),
     "dagmaster.orchestration.local_runs": ("run_job_test", "run_job_test_async"),
     "dagmaster.orchestration.management": (

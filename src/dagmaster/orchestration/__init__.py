@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from dagmaster.authoring.python.graph_items import Dependency, Group, Task, create_task
     from dagmaster.authoring.python.running_task import create_result_collector
     from dagmaster.engine.status import JobStatus
-    from dagmaster.orchestration.context import Context, OrchContext, create_job, get_current_context
+    from dagmaster.orchestration.context import Context, OrchContext
+    from dagmaster.orchestration.current_context import create_job, get_current_context
     from dagmaster.orchestration.job import Job
     from dagmaster.orchestration.local_runs import run_job_test, run_job_test_async
     from dagmaster.orchestration.management import (

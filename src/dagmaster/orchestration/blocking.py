@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
 from dagmaster.event_loops import run_blocking
 from dagmaster.orchestration import context as contexts
-from dagmaster.orchestration import management, workers
+from dagmaster.orchestration import current_context, management, workers
 from dagmaster.orchestration.local_runs import run_job_test
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class OrchContext:
         return wait_for(self.asynchronous.apply(items, job_id))
 
 
-create_job = _blocking(contexts.create_job)
+create_job = _blocking(current_context.create_job)
 get_job = _blocking(management.get_job)
 list_jobs = _blocking(management.list_jobs)
 cancel_job = _blocking(management.cancel_job)

@@ -13,11 +13,12 @@ from dagmaster.application.commands.sending import WAIT_SECONDS
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.json_forms import short_repr
-from dagmaster.authoring.python.graph_collection import Collected, Hold, add_held_groups, collect
+from dagmaster.authoring.python.graph_collection import Collected, collect
 from dagmaster.authoring.python.graph_items import GraphItem, Task
-from dagmaster.authoring.python.running_task import RunningTask, get_running_task
+from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
+from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
 from dagmaster.orchestration.job import Job, job_number
 from dagmaster.orchestration.reserved_queues import reserved_queue
 from dagmaster.text_format import format_count
@@ -36,7 +37,8 @@ HOLD_SECONDS: Final = 3600.0
 RENEWAL_RETRY_SECONDS: Final = 5.0
 _MAX_JOBS: Final = 10
 _LOGGER = logging.getLogger("dagmaster.orchestration")
-_CURRENT: contextvars.ContextVar[OrchContext | None] = contextvars.ContextVar("orch_context", default=None)
+CURRENT: Final[contextvars.ContextVar[OrchContext | None]] = contextvars.ContextVar("orch_context", default=None)
+"""The context that the code is in."""
 
 
 class HeldJob:
@@ -89,6 +91,7 @@ class OrchContext:
             (lambda: _memory(clock)) if in_memory else (lambda: open_backend(url, key))
         )
         self._backend: Backend | None = None
+        self._additions = ConcurrentAdditions()
         self._stack = contextlib.AsyncExitStack()
         self._renewal: asyncio.Task[None] | None = None
         self._tokens: list[contextvars.Token[OrchContext | None]] = []
@@ -119,13 +122,13 @@ class OrchContext:
 
     def enter(self) -> None:
         """Make this the context around the code that follows."""
-        self._tokens.append(_CURRENT.set(self))
+        self._tokens.append(CURRENT.set(self))
 
     def leave(self) -> None:
         """End what `enter` began."""
         with contextlib.suppress(ValueError):
             # It was set in another context: in the generator of a fixture.
-            _CURRENT.reset(self._tokens.pop())
+            CURRENT.reset(self._tokens.pop())
 
     async def open(self) -> None:
         """Open the database or the server."""
@@ -167,6 +170,7 @@ class OrchContext:
         if self._renewal is not None and self._renewal.get_loop() is asyncio.get_running_loop():
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
+        await self._additions.finish()
         failures: list[DagmasterError] = []
         try:
             for job_id in list(self.held):
@@ -188,9 +192,10 @@ class OrchContext:
         Everything that `entry` is connected to is part of it. All or nothing is stored. If the job of this
         `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
         """
-        return await self._create_job(name, entry, is_held=True, idempotency_key=idempotency_key)
+        return await self.store_job(name, entry, is_held=True, idempotency_key=idempotency_key)
 
-    async def _create_job(self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None) -> Job:
+    async def store_job(self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None) -> Job:
+        """Store a job, as `create_job` does, and hold it or not."""
         check_job_name(name)
         if not isinstance(idempotency_key, str | None):
             raise NodesRejected(f"job {name}: an idempotency key is text, not {short_repr(idempotency_key)}")
@@ -236,16 +241,22 @@ class OrchContext:
                 return await self.apply(items, job)
             finally:
                 await self.close()
-        collected = collect(items, job_id=job, default_queue=self.backend.default_queue, with_code=True)
-        self._check_importable(collected)
-        if not collected.items and not collected.touched:
-            return items
-        hold = self._hold(collected, job)
-        with _naming_what_was_written(items, job_id=job, default_queue=self.backend.default_queue):
-            added = await self._add_nodes(job, collected.part)
-        collected.mark_applied(job, added.names)
-        self._remember(job, hold, collected, added.names)
+        await self._additions.add(lambda: self._collect(items, job), lambda new: self._apply_collected(items, job, new))
         return items
+
+    def _collect(self, items: Any, job_id: int) -> Collected:
+        collected = collect(items, job_id=job_id, default_queue=self.backend.default_queue, with_code=True)
+        self._check_importable(collected)
+        return collected
+
+    async def _apply_collected(self, items: Any, job_id: int, collected: Collected) -> None:
+        if not collected.items and not collected.touched:
+            return
+        hold = self._hold(collected, job_id)
+        with _naming_what_was_written(items, job_id=job_id, default_queue=self.backend.default_queue):
+            added = await self._add_nodes(job_id, collected.part)
+        collected.mark_applied(job_id, added.names)
+        self._remember(job_id, hold, collected, added.names)
 
     def _only_job(self) -> int:
         """Return the job that was given to the context, or the only one that was made in it."""
@@ -262,11 +273,12 @@ class OrchContext:
 
     async def add(self, task: Task, job_id: int) -> Task:
         """Add a task to a job, and do not keep the job open."""
-        collected = collect(task, job_id=job_id, default_queue=self.backend.default_queue, with_code=True)
-        self._check_importable(collected)
+        await self._additions.add(lambda: self._collect(task, job_id), lambda new: self._add_collected(job_id, new))
+        return task
+
+    async def _add_collected(self, job_id: int, collected: Collected) -> None:
         added = await self._add_nodes(job_id, collected.part)
         collected.mark_applied(job_id, added.names)
-        return task
 
     def _check_importable(self, collected: Collected) -> None:
         """Raise `NodesRejected` about functions that other processes cannot import, if they may run the job."""
@@ -365,67 +377,6 @@ def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _memory(clock: Clock | None) -> AsyncIterator[Backend]:
     yield memory_backend(clock)
-
-
-def current_orch_context() -> OrchContext | None:
-    """Return the context around this code, if it can be used on this event loop."""
-    context = _CURRENT.get()
-    if context is None or context._backend is None:  # noqa: SLF001 - of this module
-        return None
-    return context if context.backend.is_shared or context.loop is asyncio.get_running_loop() else None
-
-
-def get_current_context() -> RunningTask | OrchContext:
-    """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups.
-
-    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`.
-    """
-    running, around = get_running_task(), _CURRENT.get()
-    if running is None and around is not None and around.is_open and around.blocking is not None:
-        # Its methods have the same names. Their types differ: code that awaits them has entered the other kind.
-        plain_context: OrchContext = around.blocking
-        return plain_context
-    context = running or current_orch_context()
-    if context is None:
-        raise RuntimeError("there is no context here: call it in a running task, or in `async with OrchContext():`")
-    return context
-
-
-@contextlib.asynccontextmanager
-async def a_context(url: str | None = None, key: str | None = None) -> AsyncIterator[OrchContext]:
-    """Provide the context around this code, or one for this call."""
-    context = current_orch_context() if url is None and key is None else None
-    if context is not None:
-        yield context
-        return
-    own = OrchContext(url=url, key=key)
-    await own.open()
-    try:
-        yield own
-    finally:
-        await own.close()
-
-
-def lasting(context: OrchContext) -> OrchContext | None:
-    """Return the context if it is the one around this code; None if it was made for one call."""
-    return context if context is current_orch_context() else None
-
-
-async def create_job(
-    name: str, entry: Any, *, idempotency_key: str | None = None, url: str | None = None, key: str | None = None
-) -> Job:
-    """Store a job with the graph of a task, a group, a list of them, or a function (also by its name).
-
-    In an `OrchContext` it cannot complete before the context exits; outside of one it starts at once. If the job of
-    this `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
-    """
-    context = current_orch_context() if url is None and key is None else None
-    if context is not None:
-        return await context.create_job(name, entry, idempotency_key=idempotency_key)
-    async with a_context(url, key) as own:
-        job = await own._create_job(name, entry, is_held=False, idempotency_key=idempotency_key)  # noqa: SLF001 - its other way
-        job.context = None
-        return job
 
 
 def check_job_name(name: Any) -> None:

@@ -19,7 +19,7 @@ from dagmaster.authoring.python.running_task import get_running_task
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
 from dagmaster.orchestration.backends import current_user
-from dagmaster.orchestration.context import a_context, lasting
+from dagmaster.orchestration.current_context import a_context, lasting
 from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter
 from dagmaster.text_format import format_error, traceback_of

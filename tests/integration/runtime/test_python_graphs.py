@@ -151,6 +151,16 @@ async def test_a_local_context_does_not_wait_for_an_owner_of_its_jobs(
         assert run_job_test(cancelled).status is JobStatus.CANCELLED
 
 
+async def test_applies_at_the_same_time_may_share_a_task(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+    use_database(world, place, monkeypatch)
+    async with OrchContext(local=True) as context:
+        job = await create_job("shared", create_task(plain, queue="q", name="first"))
+        shared = create_task(plain, {"x": 5}, queue="q", name="shared")
+        users = [create_task(plain, {"x": shared}, queue="q", name=f"user_{number}") for number in range(3)]
+        await asyncio.gather(*map(context.apply, users), context.apply(shared), context.apply(shared))
+        assert run_job_test(job).result == {"first": 0, "user_0": 5, "user_1": 5, "user_2": 5}
+
+
 async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
     use_database(world, place, monkeypatch)
     await world.orchestrator()

@@ -11,7 +11,8 @@ import pytest
 
 from dagmaster import AsyncClient, Group, ResultCollector, create_task
 from dagmaster.application.graph_jobs import GraphJobRequest
-from dagmaster.authoring.python.graph_collection import Hold, collect
+from dagmaster.authoring.python.graph_collection import collect
+from dagmaster.authoring.python.holds import Hold
 from dagmaster.errors import NodesRejected
 from dagmaster.http.api import graphs
 from dagmaster.ports.api_keys import Scope

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,14 +16,14 @@ from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_f
 from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_signature
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.garbage_collection import without_gc
-from dagmaster.authoring.graph_parts import HOLD_LABEL, GraphPart, GroupPart, TaskPart, encode_json
+from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart, encode_json
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in
+from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.authoring.python.result_parts import ResultPart
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import MemberKind
-from dagmaster.snowflakes import TASK_IDS
 
 if TYPE_CHECKING:
     from dagmaster.authoring.handler_signatures import Signature
@@ -43,39 +43,20 @@ _Reference: TypeAlias = tuple[list[str | int], GraphItem, tuple[str | int, ...]]
 
 
 @dataclass(slots=True)
-class Hold:
-    """A node that keeps a job, and the groups that are added with it, from completing until a signal comes."""
-
-    seconds: float
-    is_first: bool
-    """Whether it is that of a new job. Its names do not depend on its id: the same code makes the same graph."""
-    id: int = field(default_factory=TASK_IDS.new)
-    node_id: str | None = None
-
-    @property
-    def signal(self) -> str:
-        """Return the signal that releases it."""
-        return HOLD_LABEL if self.is_first else f"{HOLD_LABEL}_{self.id}"
-
-    def to_task(self) -> TaskPart:
-        """Return the node. If nothing releases it, it lets the job continue after some time."""
-        definition: JsonObject = {
-            "type": "wait",
-            "description": "The code that makes this job can still add tasks to it.",
-            "signal": self.signal,
-            "timeout_seconds": self.seconds,
-            "on_timeout": "go_on",
-        }
-        return TaskPart(self.id, HOLD_LABEL, definition)
-
-
-@dataclass(slots=True)
 class Collected:
     """What is to be added to a job. `items`: the new ones; `touched`: known ones that get dependencies."""
 
     part: GraphPart
     items: list[GraphItem]
     touched: list[GraphItem]
+    edge_counts: list[int]
+    """How many dependencies each of them had: it can get more while these are stored."""
+
+    def affected_ids(self) -> set[int]:
+        """Return the ids of what is added or changed, and of what waits for it."""
+        ids = {item.id for item in (*self.items, *self.touched)}
+        ids.update(following.id for item in self.items for following in item.next or ())
+        return ids
 
     def leaf_groups(self) -> list[Group]:
         """Return the new groups that have no group in them. One that is not complete keeps those around it open."""
@@ -122,21 +103,8 @@ class Collected:
             item.job_id, item.node_id = job_id, names[item.id]
             if stored_ids:
                 item.id = int(stored_ids.get(item.node_id, item.id))
-            item.stored = len(item.previous or ())
-        for item in self.touched:
-            item.stored = len(item.previous or ())
-
-
-def add_held_groups(part: GraphPart, hold: Hold, groups: list[Group]) -> None:
-    """Put an empty group into each group that completes with the hold. A signal would reach the first wait only."""
-    for group in groups:
-        number = TASK_IDS.new()
-        is_renewed = group.node_id is not None
-        name = f"{(group.name or '')[:70].rstrip('_')}_held{f'_{number}' if is_renewed else ''}"
-        part.groups.append(GroupPart(number, name, group.id))
-        part.dependencies.append((MemberKind.TASK, hold.id, MemberKind.GROUP, number))
-        if group.node_id is not None:
-            part.known[group.id] = group.node_id
+        for item, count in zip((*self.items, *self.touched), self.edge_counts, strict=True):
+            item.stored = count
 
 
 def collect(
@@ -289,7 +257,8 @@ class _Collector:
             for item in self.new
             if item.kind == "group"
         ]
-        return Collected(part, self.new, self.touched)
+        edge_counts = [len(item.previous or ()) for item in (*self.new, *self.touched)]
+        return Collected(part, self.new, self.touched, edge_counts)
 
 
 def _fingerprint(task: Task) -> str:
