@@ -120,6 +120,8 @@ class Worker:
         self._drain = Drain()
         # The tasks that had not ended when this worker last waited for that. It does not wait for them again.
         self._outlasting: frozenset[str] = frozenset()
+        # A heartbeat that is answered after the deregistration finds no lease.
+        self._is_deregistering = False
         self._imports = EntrypointImports(registry, self.held, self._enqueue)
         self._delivery = ReportDelivery(
             ledger, self.held, self.telemetry, self._flush, self.counters,
@@ -230,6 +232,7 @@ class Worker:
         closing = [asyncio.create_task(pool.close(kill_seconds)) for pool in pools]
         await asyncio.wait(closing, timeout=budget.until_deregister(loop_time()))
         await self._until_empty(budget.until_deregister(loop_time()))
+        self._is_deregistering = True
         leaving = asyncio.create_task(self._deregister())
         await asyncio.wait([leaving], timeout=budget.until_exit(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
@@ -381,9 +384,10 @@ class Worker:
             for pool in self._pools.values():
                 pool.stop(list(self.held) if answer is None else sorted(answer.stops), answer is None)
             if answer is None:
-                _LOGGER.warning(
-                    "the lease of this worker expired (paused, or the database was unreachable); registering again"
-                )
+                if not self._is_deregistering:
+                    _LOGGER.warning(
+                        "the lease of this worker expired (paused, or the database was unreachable); registering again"
+                    )
                 return
             self._has_exclusive = self._has_exclusive or answer.has_exclusive
             has_changed = self._drain.follow(answer.drain, self.held, dict.fromkeys(self._pools.values()))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker.shutdown import CLOSE_SECONDS, ShutdownBudget
+from tests.unit.worker.test_exclusive_tasks import World
 
 
 def the_slowest(seconds: float) -> list[float]:
@@ -34,3 +39,32 @@ def test_a_short_grace_leaves_the_time_to_say_goodbye(seconds: float):
 def test_a_step_that_was_quick_leaves_its_time_to_the_next():
     grace = ShutdownBudget(30, 100.0)
     assert grace.until_kill(100.5) == 26.5
+
+
+def test_a_heartbeat_that_is_answered_after_the_deregistration_is_no_expired_lease(monkeypatch, caplog):
+    is_stopping, is_gone, is_answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    heartbeat, deregister = MemoryWorkerStore.heartbeat, MemoryWorkerStore.deregister
+
+    async def late_heartbeat(self: MemoryWorkerStore, *args: Any) -> Any:
+        if not is_stopping.is_set():
+            return await heartbeat(self, *args)
+        await is_gone.wait()
+        assert await heartbeat(self, *args) is None
+        is_answered.set()
+        return None
+
+    async def slow_deregister(self: MemoryWorkerStore) -> None:
+        await deregister(self)
+        is_gone.set()
+        await is_answered.wait()
+
+    monkeypatch.setattr(MemoryWorkerStore, "heartbeat", late_heartbeat)
+    monkeypatch.setattr(MemoryWorkerStore, "deregister", slow_deregister)
+
+    async def main() -> None:
+        async with World().worker():
+            is_stopping.set()
+
+    asyncio.run(main())
+    assert is_answered.is_set()
+    assert not caplog.records
