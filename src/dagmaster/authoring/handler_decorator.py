@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from dagmaster.authoring.compiler.ineffective_keys import delay_problems
 from dagmaster.authoring.handler_signatures import Signature, read_execute, read_function
 from dagmaster.authoring.schema import RetryModel
 from dagmaster.authoring.suggestions import did_you_mean
@@ -311,6 +312,8 @@ def _policy(retry: Any, label: str) -> RetryPolicy | None:
         hint = did_you_mean(key, RetryModel.model_fields) if one["type"] == "extra_forbidden" else one["msg"]
         value = "" if one["type"] == "extra_forbidden" else f", not {one['input']!r:.100}"
         raise HandlerInvalid(f"{label}: retry has a wrong {key!r}: {hint}{value}") from error
+    for message, hint in delay_problems(keys):
+        raise HandlerInvalid(f"{label}: retry: {message}; {hint}")
     return RetryPolicy(**{**read.model_dump(), "backoff": Backoff(read.backoff)})
 
 

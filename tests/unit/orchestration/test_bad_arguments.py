@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import pytest
 from pydantic import AfterValidator, FilePath
 
-from dagmaster import Group, OrchContext, Task, blocking, create_result_collector, create_task, map_values, mock_handler
+from dagmaster import (
+    Group,
+    OrchContext,
+    RetryPolicy,
+    Task,
+    blocking,
+    create_result_collector,
+    create_task,
+    handler,
+    map_values,
+    mock_handler,
+    task,
+)
 from dagmaster.errors import DagmasterError, HandlerInvalid, JobNotFound, NodeNotFound, NodesRejected, QueryInvalid
 
 if TYPE_CHECKING:
@@ -266,6 +278,25 @@ def test_a_mapped_function_without_a_chunk_and_a_wrong_option_name_the_line_and_
     with pytest.raises(HandlerInvalid, match=r"task one: retry has a wrong 'max_attempts'.*, not -1") as wrong:
         create_task(one, retry=-1)
     assert f"(made at {line_of('create_task(one, retry=-1)')})" in str(wrong.value)
+
+
+@pytest.mark.parametrize("policy", [{"initial_delay_seconds": 3600}, RetryPolicy(initial_delay_seconds=3600)])
+def test_a_first_delay_above_the_longest_is_rejected_everywhere(policy: Any):
+    def function() -> Any:
+        return lambda: 1
+
+    limited = {"initial_delay_seconds": 3600, "max_delay_seconds": 3600}
+    attempts: list[Callable[[Any], Any]] = [
+        lambda retry: task(retry=retry)(function()),
+        lambda retry: handler("one", retry=retry)(function()),
+        lambda retry: create_task(one, retry=retry),
+        lambda retry: Task("m.f", retry=retry),
+        lambda retry: task(function()).with_options(retry=retry),
+    ]
+    for attempt in attempts:
+        with pytest.raises(DagmasterError, match=r"no effect above max_delay_seconds \(300\).*max_delay_seconds: 3600"):
+            attempt(policy)
+        attempt(limited)
 
 
 @pytest.mark.usefixtures("context")

@@ -6,6 +6,7 @@ not checked: a job that was accepted with such a key must still load.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.retry import RetryPolicy
@@ -59,12 +60,16 @@ def _check_combinations(document: Document, node: dict[str, Any], path: Path) ->
 
 
 def _check_delays(document: Document, retry: Any, path: Path) -> Iterator[Problem]:
+    for message, hint in delay_problems(retry):
+        yield document.problem(message, (*path, "initial_delay_seconds"), hint=hint)
+
+
+def delay_problems(retry: Any) -> Iterator[tuple[str, str]]:
     """Yield a problem if the first delay is longer than the longest, by default 300 s: every delay would be that."""
-    if not isinstance(retry, dict):
+    if not isinstance(retry, Mapping):
         return
     initial = retry.get("initial_delay_seconds")
     longest = retry.get("max_delay_seconds", RetryPolicy().max_delay_seconds)
     if isinstance(initial, int | float) and isinstance(longest, int | float) and initial > longest:
         message = f"initial_delay_seconds has no effect above max_delay_seconds ({longest:g}): each delay would be that"
-        hint = f"add max_delay_seconds: {initial:g} or more, or reduce it"
-        yield document.problem(message, (*path, "initial_delay_seconds"), hint=hint)
+        yield message, f"add max_delay_seconds: {initial:g} or more, or reduce it"
