@@ -30,6 +30,8 @@ V = TypeVar("V", bound=View)
 POLL_SECONDS: Final = 0.5
 """How often a job is read where no stream can be opened."""
 _SAFETY_SECONDS: Final = 10.0
+_STATE_SECONDS: Final = 1.0
+"""How long to read the status of a job that has not finished in time."""
 # What comes without an event (live services) is read at least this often.
 _STALE_SECONDS: Final = 1.0
 _MIN_PAUSE_SECONDS: Final = 0.1
@@ -40,20 +42,40 @@ _MAX_SEEN: Final = 10_000
 
 
 async def wait(client: JobMethods, job_id: str | None, timeout_seconds: float | None) -> JobDetailView:
-    """Wait until a job has finished, and return it."""
-    async with asyncio.timeout(timeout_seconds):
-        progress = await client.job_progress(job_id)
-        async with job_changes(client, progress.job_id, progress.event_seq) as changes:
-            while True:
-                while not progress.is_finished:
-                    await changes.wait(_SAFETY_SECONDS, until_end=True)
-                    progress = await client.job_progress(progress.job_id)
-                view = await client.job_detail(progress.job_id)
-                if view.is_settled:
-                    return view
-                # A resume waits for an orchestrator.
-                await asyncio.sleep(POLL_SECONDS)
+    """Wait until a job has finished, and return it; raise `TimeoutError` with its status if that takes longer."""
+    limit = asyncio.timeout(timeout_seconds)
+    try:
+        async with limit:
+            return await _wait_for_end(client, job_id)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        state = await _read_state(client, job_id)
+        raise TimeoutError(f"{state} after {timeout_seconds:g} s: it has not finished") from None
+
+
+async def _wait_for_end(client: JobMethods, job_id: str | None) -> JobDetailView:
+    progress = await client.job_progress(job_id)
+    async with job_changes(client, progress.job_id, progress.event_seq) as changes:
+        while True:
+            while not progress.is_finished:
+                await changes.wait(_SAFETY_SECONDS, until_end=True)
                 progress = await client.job_progress(progress.job_id)
+            view = await client.job_detail(progress.job_id)
+            if view.is_settled:
+                return view
+            # A resume waits for an orchestrator.
+            await asyncio.sleep(POLL_SECONDS)
+            progress = await client.job_progress(progress.job_id)
+
+
+async def _read_state(client: JobMethods, job_id: str | None) -> str:
+    """Return a job and its status in words."""
+    with contextlib.suppress(DagmasterError, TimeoutError):
+        async with asyncio.timeout(_STATE_SECONDS):
+            progress = await client.job_progress(job_id)
+            return f"job {progress.job_id} is {progress.status}"
+    return f"the server does not answer about job {job_id or 'last'}"
 
 
 async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:

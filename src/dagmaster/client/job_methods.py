@@ -167,7 +167,7 @@ class JobMethods:
     # ── Follow a job ──
 
     async def wait(self, job_id: str | None, *, timeout_seconds: float | None = None) -> JobDetailView:
-        """Wait until a job has finished, and return it; raise `TimeoutError` if it takes longer."""
+        """Wait until a job has finished, and return it; raise `TimeoutError`, with its status, if it takes longer."""
         return await following.wait(self, job_id, timeout_seconds)
 
     def watch_job(self, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:

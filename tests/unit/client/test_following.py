@@ -186,7 +186,7 @@ def test_logs_come_as_they_are_written_and_once_each(server):
 def test_a_wait_ends_with_the_job_or_with_its_time(server):
     async def main(client: AsyncClient) -> None:
         job_id = await submitted(client)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=rf"job {job_id} is (PENDING|RUNNING|WAITING) after 0\.05 s"):
             await client.wait(job_id, timeout_seconds=0.05)
         waiting = asyncio.create_task(client.wait(job_id))
         await client.send_signal(job_id, "go")
