@@ -125,7 +125,8 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
     "-o",
     "--output",
     type=click.Path(path_type=pathlib.Path),
-    help="Write to this file. A folder that exists gets the workflows of child jobs, too.",
+    help="Write to this file if the name ends in .yaml or .yml. Any other name is a folder, which is made: it gets the"
+    " workflows of child jobs, too.",
 )
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
@@ -146,7 +147,8 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     except WorkflowInvalid as error:
         print_problems(error.problems)
         return BAD_INPUT
-    if output is not None and output.is_dir():
+    if output is not None and (output.suffix.lower() not in (".yaml", ".yml") or output.is_dir()):
+        _make_folder(output)
         for workflow_id, text in texts.items():
             _write(text, output / f"{workflow_id}.yaml")
         return COMPLETED
@@ -170,6 +172,16 @@ def schema(*, output: pathlib.Path | None) -> int:
 
     _write(json.dumps(json_schema(), indent=2) + "\n", output)
     return COMPLETED
+
+
+def _make_folder(folder: pathlib.Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        message = f"{folder} is a file, and no folder: the name of a workflow file ends in .yaml or .yml"
+        raise click.ClickException(message) from error
+    except OSError as error:
+        raise click.ClickException(f"{folder}: {error.strerror or error}") from error
 
 
 def _write(text: str, output: pathlib.Path | None) -> None:
