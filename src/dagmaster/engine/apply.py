@@ -301,12 +301,19 @@ def _child_job_finished(step: Step, event: ChildJobFinished) -> None:
 
 def _nodes_added(step: Step, event: NodesAdded) -> None:
     if step.job.ending and event.node is None:
-        step.ignore("the job is ending; no nodes are added")
+        step.ignore(f"the job is ending, {_why_ending(step.job)}; no nodes are added")
         return
     try:
         _add_nodes(step, event.batch)
     except NodesRejected as error:
         step.ignore(str(error))
+
+
+def _why_ending(job: Job) -> str:
+    """Return why nothing new starts. Which node failed is not looked up: the job may have 100,000."""
+    if job.cancel_requested:
+        return "since it was cancelled"
+    return "since its deadline passed" if job.deadline_passed else "since a node failed (`jobs why` names it)"
 
 
 def _add_nodes(step: Step, batch: NodeBatch) -> None:

@@ -295,7 +295,7 @@ def test_nodes_that_a_running_task_adds_at_once_to_a_cancelled_job_run_after_a_r
     driver = a_started_job(a="")
     driver.cancel()
     added = batch(b="a")
-    assert "the job is ending" in refusal(driver, b="a")
+    assert "the job is ending, since it was cancelled; no nodes" in refusal(driver, b="a")
     added.node = "a"
     driver.apply(added)
     assert driver.status("b") == "CANCELLED"
