@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.queries import fleet
 from dagmaster.application.views.health import HealthState
+from dagmaster.errors import Category, DagmasterError, QueryInvalid, ServerUnavailable
 from dagmaster.orchestration.current_context import a_context
 
 if TYPE_CHECKING:
@@ -95,14 +96,14 @@ async def deregister_worker(worker_id: int | str, *, url: str | None = None, key
 async def list_workers(
     status: WorkerStatus | str | None = None, *, url: str | None = None, key: str | None = None
 ) -> list[WorkerInfo]:
-    """Return workers by id: those with this status, or all.
+    """Return workers by id: those with this status ("active", or a `WorkerStatus`), or all.
 
     All are those that are alive, with work (`WorkerStatus.ACTIVE`) or without (`IDLE`), and those that stopped or died
     within the last hour (`STOPPED`), at most the last 200 of these. One of `register_worker` is always `ACTIVE` while
     it is alive. A worker that was killed counts as alive until its lease ends. An hour after its last heartbeat it is
     not listed any more.
     """
-    only = None if status is None else WorkerStatus(status)
+    only = None if status is None else _parse_status(status)
     async with a_context(url, key) as context:
         views = (await context.backend.call(fleet.fleet)).workers
     workers = [_worker_info(view) for view in sorted(views, key=lambda view: int(view.worker_id))]
@@ -116,6 +117,14 @@ async def health_check(*, url: str | None = None, key: str | None = None) -> Hea
     parts = view.parts.items()
     states = {name: part.state is HealthState.HEALTHY for name, part in parts}
     return Health(states, {name: part.detail for name, part in parts})
+
+
+def _parse_status(text: str) -> WorkerStatus:
+    try:
+        return WorkerStatus(str(text).upper())
+    except ValueError:
+        names = ", ".join(status.lower() for status in WorkerStatus)
+        raise QueryInvalid(f"{str(text)[:100]!r} is not a status of a worker: {names}", field="status") from None
 
 
 def _worker_info(view: WorkerView) -> WorkerInfo:

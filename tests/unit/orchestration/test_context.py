@@ -489,9 +489,11 @@ async def test_workers_are_registered_and_health_is_a_mapping(context: OrchConte
     assert context.memory is not None
     worker = await register_worker(hostname="worker-01", pid=12345)
     await worker_heartbeat(worker.id)
-    assert [(one.hostname, one.pid) for one in await list_workers(status="ACTIVE")] == [("worker-01", 12345)]
+    assert [(one.hostname, one.pid) for one in await list_workers("active")] == [("worker-01", 12345)]
     await deregister_worker(worker.id)
     assert await list_workers(status="ACTIVE") == []
+    with pytest.raises(QueryInvalid, match="'busy' is not a status of a worker: active, idle, stopped"):
+        await list_workers("busy")
     assert [(one.id, one.status) for one in await list_workers()] == [(worker.id, "STOPPED")]
     with pytest.raises(WorkerExpired):
         await worker_heartbeat(worker.id)
