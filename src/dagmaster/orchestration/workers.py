@@ -111,9 +111,18 @@ async def list_workers(
 
 
 async def health_check(*, url: str | None = None, key: str | None = None) -> Health:
-    """Check the database, its schema, orchestrators, workers, queues and stale tasks: true if all of it works."""
-    async with a_context(url, key) as context:
-        view = await context.backend.check_health()
+    """Check the database, its schema, orchestrators, workers, queues and stale tasks: true if all of it works.
+
+    If the server or the database cannot be used at all, that is the only part, with the reason in `details`.
+    """
+    try:
+        async with a_context(url, key) as context:
+            view = await context.backend.check_health()
+    except DagmasterError as error:
+        if error.category is not Category.UNAVAILABLE:
+            raise
+        part = "server" if isinstance(error, ServerUnavailable) else "database"
+        return Health({part: False}, {part: str(error)})
     parts = view.parts.items()
     states = {name: part.state is HealthState.HEALTHY for name, part in parts}
     return Health(states, {name: part.detail for name, part in parts})

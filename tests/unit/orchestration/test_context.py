@@ -39,7 +39,15 @@ from dagmaster import (
 )
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import declared_options
-from dagmaster.errors import JobFinished, NodeNotFound, NodesRejected, QueryInvalid, WorkerExpired
+from dagmaster.errors import (
+    JobFinished,
+    JobNotFound,
+    NodeNotFound,
+    NodesRejected,
+    QueryInvalid,
+    SettingsInvalid,
+    WorkerExpired,
+)
 from dagmaster.orchestration.workers import _worker_info
 
 if TYPE_CHECKING:
@@ -501,6 +509,18 @@ async def test_workers_are_registered_and_health_is_a_mapping(context: OrchConte
     assert health["database"]
     assert not health
     assert "0 alive" in health.details["orchestrators"]
+
+
+def test_a_server_or_a_database_that_is_not_there_is_unhealthy(monkeypatch: pytest.MonkeyPatch):
+    health = asyncio.run(health_check(url="http://127.0.0.1:1", key="dm_x"))
+    assert (dict(health), bool(health)) == ({"server": False}, False)
+    assert "cannot reach the server at http://127.0.0.1:1" in health.details["server"]
+    monkeypatch.setenv("DAGMASTER_DATABASE_URL", "postgresql://x@127.0.0.1:1/x")
+    health = asyncio.run(health_check())
+    assert dict(health) == {"database": False}
+    assert "cannot be reached" in health.details["database"]
+    with pytest.raises(SettingsInvalid):
+        asyncio.run(health_check(url="nothing"))
 
 
 @pytest.mark.parametrize(
