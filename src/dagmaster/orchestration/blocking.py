@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
 from dagmaster.event_loops import run_blocking
@@ -107,6 +107,15 @@ class OrchContext:
         """Let the jobs complete, and close."""
         self.asynchronous.leave()
         wait_for(self.asynchronous.close())
+
+    if not TYPE_CHECKING:  # A type checker says it, too.
+
+        async def __aenter__(self) -> Never:
+            """Raise: its calls block."""
+            raise TypeError("blocking.OrchContext needs `with`; with await: from dagmaster import OrchContext")
+
+        async def __aexit__(self, *_exception: object) -> None:
+            """Do nothing: it was not entered."""
 
     @property
     def job_id(self) -> int | None:

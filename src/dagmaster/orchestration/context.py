@@ -7,7 +7,7 @@ import contextlib
 import contextvars
 import logging
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Never, Self, TypeVar
 
 from dagmaster.application.commands.sending import WAIT_SECONDS
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
@@ -100,7 +100,8 @@ class OrchContext:
     def backend(self) -> Backend:
         """Return what answers; raise if the context is not entered."""
         if self._backend is None:
-            raise RuntimeError("the context is not entered: write `async with OrchContext() as ctx:`")
+            start = "async with" if self.blocking is None else "with"
+            raise RuntimeError(f"the context is not entered: write `{start} OrchContext() as ctx:`")
         return self._backend
 
     @property
@@ -119,6 +120,17 @@ class OrchContext:
         """Let the jobs complete, and close."""
         self.leave()
         await self.close()
+
+    if not TYPE_CHECKING:  # A type checker says it, too.
+
+        def __enter__(self) -> Never:
+            """Raise: a plain `with` cannot wait for a database."""
+            raise TypeError(
+                "dagmaster.OrchContext needs `async with`; without await: from dagmaster.blocking import OrchContext"
+            )
+
+        def __exit__(self, *_exception: object) -> None:
+            """Do nothing: it was not entered."""
 
     def enter(self) -> None:
         """Make this the context around the code that follows."""

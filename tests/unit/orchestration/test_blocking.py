@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dagmaster
-from dagmaster import Group, JobStatus, blocking, create_result_collector, create_task
+from dagmaster import Group, JobStatus, OrchContext, blocking, create_result_collector, create_task
 from dagmaster.errors import JobNotFound, NodesRejected
 
 if TYPE_CHECKING:
@@ -206,3 +206,22 @@ def test_the_package_has_the_public_names_of_its_modules():
     assert all(getattr(orchestration, name) is getattr(dagmaster, name) for name in orchestration.__all__)
     with pytest.raises(AttributeError, match="nope"):
         _ = orchestration.nope
+
+
+def test_a_context_that_is_entered_in_the_wrong_way_or_not_at_all_says_how():
+    def enter_plainly(context: Any) -> None:
+        with context:
+            pass
+
+    async def enter_blocking() -> None:
+        async with blocking.OrchContext(in_memory=True):  # type: ignore[attr-defined]
+            pass
+
+    with pytest.raises(TypeError, match=r"from dagmaster\.blocking import OrchContext"):
+        enter_plainly(OrchContext(in_memory=True))
+    with pytest.raises(TypeError, match="needs `with`; with await: from dagmaster import OrchContext"):
+        asyncio.run(enter_blocking())
+    with pytest.raises(RuntimeError, match="not entered: write `with OrchContext"):
+        blocking.OrchContext(in_memory=True).create_job("j", "m.f")
+    with pytest.raises(RuntimeError, match="not entered: write `async with OrchContext"):
+        asyncio.run(OrchContext(in_memory=True).create_job("j", "m.f"))
