@@ -163,7 +163,13 @@ class Task(GraphItem):
 
     A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency; `task["size"]`
     and `task[0]["size"]` stand for a part of it. Any other value is JSON, or has one obvious form in it, as a date or a
-    model. Text is a value and never a template. A task without a `name` is called after its function, with a number.
+    model. Text is a value and never a template.
+
+    A task without a `name` is called after its function. In the graph that a job is made of, the second one of a
+    function is `load_2`. What is added later has the number of that addition, too: `load_b3_1` is the first `load` of
+    the third part of the job. The graph that it was made of is the first part; every `apply` of a context, or with
+    `at_once`, makes another, and so does a task with everything that it adds when it succeeds. These names are those of
+    the nodes, and the keys of a result of several tasks.
     """
 
     __slots__ = (
