@@ -45,6 +45,10 @@ class Backend(Protocol):
     """The queue of tasks that name none; None: they are rejected."""
 
     @property
+    def server(self) -> str | None:
+        """Return the address of the server; None if there is none."""
+
+    @property
     def is_shared(self) -> bool:
         """Return whether calls work on any event loop."""
 
@@ -80,6 +84,7 @@ class ApplicationBackend:
     services: LocalServices | None = None
     functions: ProcessRegistry | None = None
     """The functions that these services know."""
+    server: None = None
 
     @property
     def is_shared(self) -> bool:
@@ -139,6 +144,11 @@ class ServerBackend:
     client: AsyncClient
     default_queue: str | None = None
     is_shared: bool = False
+
+    @property
+    def server(self) -> str:
+        """Return its address."""
+        return self.client.connection.url
 
     def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask the server. Its key says who sends."""

@@ -73,6 +73,7 @@ class OrchContext:
     ) -> None:
         if type(hold_seconds) not in (int, float) or not hold_seconds > 0:
             raise ValueError(f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}")
+        _check_place(url, in_memory=in_memory, local=local, clock=clock)
         self.job_id = None if job_id is None else job_number(job_id)
         self._is_job_given = job_id is not None
         self._jobs: dict[int, str] = {}
@@ -227,7 +228,7 @@ class OrchContext:
         with _naming_what_was_written(entry, follows=True, default_queue=backend.default_queue):
             result = await backend.call(submit_graph, request)
         assert result.job_id is not None  # noqa: S101 - for mypy; a rejected job raises
-        job = Job(int(result.job_id), name, self)
+        job = Job(int(result.job_id), name, self, server=backend.server)
         names = collected.part.names(1)
         collected.mark_applied(job.id, names, result.task_ids)
         if hold is not None:
@@ -389,6 +390,18 @@ def _naming_what_was_written(items: Any, **options: Any) -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _memory(clock: Clock | None) -> AsyncIterator[Backend]:
     yield memory_backend(clock)
+
+
+def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock | None) -> None:
+    """Raise `ValueError` about arguments that name two places of jobs, or have no effect."""
+    if url is not None and in_memory:
+        raise ValueError(f"url={url!r:.100} and in_memory=True: a job is on a server or in memory, remove one of them")
+    if url is not None and local:
+        raise ValueError(f"url={url!r:.100} and local=True: the jobs of a server run there, remove one of them")
+    if str(url).startswith(("postgresql:", "postgres:")):
+        raise ValueError("url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database")
+    if clock is not None and not in_memory:
+        raise ValueError("clock has no effect without in_memory=True: a database has the time of its own")
 
 
 def check_job_name(name: Any) -> None:

@@ -30,16 +30,21 @@ class Job:
         "id",
         "name",
         "result",
+        "server",
         "started_at",
         "status",
         "table",
         "traceback",
     )
 
-    def __init__(self, job_id: int, name: str, context: OrchContext | None = None) -> None:
+    def __init__(
+        self, job_id: int, name: str, context: OrchContext | None = None, *, server: str | None = None
+    ) -> None:
         self.id = job_id
         self.name = name
         self.context = context
+        self.server = server
+        """The address of the server that has it; None: it is in a database, or in memory."""
         self.status = JobStatus.PENDING
         self.created_at: datetime | None = None
         self.started_at: datetime | None = None

@@ -30,8 +30,8 @@ def run_job_test(job: Job) -> Job:
     A task whose function cannot be imported fails with the reason.
     The orchestrator and the worker are the real ones, on the database of the job. Functions of a script or a notebook
     work, too. It may be called where a loop is running, and in an `OrchContext`, whose hold on the job ends. A job of
-    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. `NodesRejected` is raised at the end if
-    what its context added to it could not become part of it.
+    an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. One of a server runs there:
+    `CommandRejected`. `NodesRejected` is raised at the end if what its context added to it could not become part of it.
 
     What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints it again.
     With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.
@@ -43,6 +43,11 @@ async def run_job_test_async(job: Job) -> Job:
     """Run a job as `run_job_test` does, on the running loop."""
     if not isinstance(job, Job):
         raise TypeError(f"run_job_test takes a job, as create_job and get_job return it, not {short_repr(job)}")
+    if job.server is not None:
+        raise CommandRejected(
+            f"job {job.id} is on the server {job.server}, and runs there: wait for it with"
+            " Client(url, key).wait(str(job.id)), or make it in an OrchContext(local=True) or in_memory=True"
+        )
     async with _services(job) as services:
         backend = ApplicationBackend(services.application, None)
         for signal in [] if job.context is None else job.context.take_signals(job.id):

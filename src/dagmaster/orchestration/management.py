@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
+    from dagmaster.application.views import JobView
     from dagmaster.application.views.graph_tasks import GraphTaskView
     from dagmaster.engine.status import JobStatus
     from dagmaster.orchestration.context import OrchContext
@@ -87,7 +88,7 @@ async def list_jobs(
     jobs = JobFilter(statuses=frozenset() if status is None else frozenset({parse_status(status)}), name=name)
     async with a_context(url, key) as context:
         page = await context.backend.call(job_queries.list_jobs, jobs, limit=limit)
-        return [Job(int(view.job_id), view.name, lasting(context)).update(view) for view in page.items]
+        return [_job_of(context, view) for view in page.items]
 
 
 async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
@@ -134,7 +135,12 @@ async def add_task_to_job(
 
 async def _read(context: OrchContext, job_id: str) -> Job:
     view, result = await context.backend.read_job(job_id)
-    return Job(int(view.job_id), view.name, lasting(context)).update(view, result)
+    return _job_of(context, view, result)
+
+
+def _job_of(context: OrchContext, view: JobView, result: Any = None) -> Job:
+    server = context.backend.server
+    return Job(int(view.job_id), view.name, lasting(context), server=server).update(view, result)
 
 
 def _task_digits(task_id: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ class FakeClock:
 
     def move(self, seconds: float) -> None:
         """Advance the time."""
+        if not 0 <= seconds < inf:
+            raise ValueError(f"a clock moves forward: 0 seconds or more, not {seconds!r:.100}")
         self._now += seconds
 
     async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:

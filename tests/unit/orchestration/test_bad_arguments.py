@@ -26,6 +26,7 @@ from dagmaster import (
     task,
 )
 from dagmaster.errors import DagmasterError, HandlerInvalid, JobNotFound, NodeNotFound, NodesRejected, QueryInvalid
+from dagmaster.testing import FakeClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,6 +85,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "run": (lambda: blocking.run_job_test(WRONG), TypeError, "run_job_test takes a job, as create_job"),
     "context": (lambda: OrchContext(job_id="abc"), JobNotFound, "there is no job 'abc'"),
     "hold": (lambda: OrchContext(hold_seconds="1"), ValueError, "hold_seconds is a number of seconds"),  # type: ignore[arg-type]
+    "a server in memory": (
+        lambda: OrchContext(url="http://a", in_memory=True),
+        ValueError,
+        "url='http://a' and in_memory=True",
+    ),
+    "a local server": (lambda: OrchContext(url="http://a", local=True), ValueError, "url='http://a' and local=True"),
+    "a database": (lambda: OrchContext(url="postgresql://a/b"), ValueError, "DAGMASTER_DATABASE_URL names a database"),
+    "a clock": (lambda: OrchContext(clock=FakeClock()), ValueError, "clock has no effect without in_memory=True"),
+    "a clock back": (lambda: FakeClock().move(-5), ValueError, "a clock moves forward: 0 seconds or more, not -5"),
     "no hold": (lambda: OrchContext(hold_seconds=float("nan")), ValueError, "more than 0, not nan"),
 }
 
