@@ -59,9 +59,13 @@ class mock_handler:  # noqa: N801 - it is used like a function
     ) -> None:
         if returns is not None and raises is not None:
             raise TypeError("a mock either returns or raises: give one of returns= and raises=")
-        if inspect.iscoroutinefunction(returns):
-            raise TypeError("returns= is a value or a plain function, not a coroutine function")
         self.name = _name_of(handler)
+        if callable(returns) and _is_coroutine_function(returns):
+            label = getattr(returns, "__qualname__", None) or repr(returns)[:100]
+            raise TypeError(
+                f"mock_handler({self.name!r}): returns= is a value or a plain function, not the coroutine function"
+                f" {label}: write `def` instead of `async def`"
+            )
         self.returns = returns
         self.raises = raises
         self.calls: list[dict[str, Any]] = [] if calls is None else calls
@@ -187,6 +191,12 @@ def _any_params(mock: mock_handler) -> Callable[..., Any]:
         return mock._answer(**params)  # noqa: SLF001 - of this module
 
     return mocked
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Return whether a call returns a coroutine: of a function, of what wraps one, or of an object."""
+    candidates = (inspect.unwrap(function), type(function).__call__)
+    return any(inspect.iscoroutinefunction(one) for one in candidates)
 
 
 def _name_of(handler: str | Callable[..., Any]) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.commands import control
 from dagmaster.application.commands.resume import ResumeRequest, resume_job
 from dagmaster.application.job_filters import parse_status
+from dagmaster.application.job_lookup import LAST
 from dagmaster.application.queries import jobs as job_queries
 from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.authoring.json_forms import short_repr
@@ -70,8 +71,8 @@ class TaskInfo:
 
 
 async def get_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
-    """Return a job; raise `JobNotFound`."""
-    number = str(job_number(job_id))
+    """Return a job, or the newest one, which is `last`; raise `JobNotFound`."""
+    number = LAST if job_id == LAST else str(job_number(job_id))
     async with a_context(url, key) as context:
         return await _read(context, number)
 

@@ -49,9 +49,9 @@ def run_workflow(
     handlers and those of installed packages are known, too; one of `handlers` replaces another of the same name, so a
     test may replace a built-in handler with a double. `children` are the workflows that child jobs need, for a file by
     default those of files beside it, `secrets` the values of `secrets.NAME`. `answers` has True or False for each
-    approval that is answered, as `{"ok": True}`, or is an object with `async def approval(request)`. Without a clock,
-    waits and retry delays take no time. Handlers that ask for storage, a catalog or tables get those of `services`: see
-    `local_services`.
+    approval that is answered, as `{"ok": True}`, or is an object with `async def approval(request)`; a name that is no
+    approval is a `ValueError`. Without a clock, waits and retry delays take no time. Handlers that ask for storage, a
+    catalog or tables get those of `services`: see `local_services`.
 
     All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
     event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
@@ -88,7 +88,7 @@ def run_workflow(
         services=services,
         shares_loop=True,
     )
-    runner = LocalRunner(local, answers=read_answers(answers), is_alone=True)
+    runner = LocalRunner(local, answers=read_answers(answers, [workflow, *children]), is_alone=True)
     return asyncio.run(_run(runner, database, workflow, inputs or {}, children))
 
 

@@ -250,6 +250,10 @@ def test_a_mapping_answers_approvals_by_their_nodes(approvers, person):
     assert report.nodes["ok"]["output"]["approved_by"] == person
     assert report.nodes["other"]["error"]["message"] == "rejected by tester"
     assert "other waits for an approval" in run(text, answers={"ok": True}).note
+    with pytest.raises(ValueError, match="answers= has 'othr', and the workflow has no approval of that name: did you"):
+        run(text, answers={"ok": True, "othr": False})
+    with pytest.raises(ValueError, match="has no approval of that name: it has none"):
+        run("{name: n, nodes: {a: {type: wait, seconds: 1}}}", answers={"a": True})
 
 
 @pytest.mark.parametrize("answers", [{"ok": "yes"}, [True], True])

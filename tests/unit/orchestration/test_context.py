@@ -106,6 +106,14 @@ async def test_a_graph_runs_and_results_of_any_json_value_reach_their_tasks(cont
 
 
 @in_memory
+async def test_the_last_job_is_the_newest(context: OrchContext):
+    with pytest.raises(JobNotFound, match="no job yet"):
+        await get_job("last")
+    jobs = [await context.create_job(name, create_task(give)) for name in ("old", "new")]
+    assert (await get_job("last")).id == jobs[1].id
+
+
+@in_memory
 async def test_apply_adds_to_a_job_and_knows_what_it_added(context: OrchContext):
     first = create_task(give, {"value": 1})
     job = await create_job("grows", first)

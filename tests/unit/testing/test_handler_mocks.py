@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import threading
 from typing import TYPE_CHECKING, Any
@@ -217,9 +218,17 @@ def test_a_built_in_handler_is_replaced_with_its_types():
 def test_what_cannot_be_a_mock_is_rejected():
     async def answer() -> None: ...
 
+    class Answer:
+        """An object that answers."""
+
+        async def __call__(self) -> None: ...
+
     with pytest.raises(TypeError, match="returns= and raises="):
         mock_handler("a.b", returns=1, raises=KeyError)
-    with pytest.raises(TypeError, match="coroutine"):
-        mock_handler("a.b", returns=answer)
+    for coroutine in (answer, functools.partial(answer), Answer(), task(answer)):
+        with pytest.raises(
+            TypeError, match=r"mock_handler\('a\.b'\): returns= .*, not the coroutine function .*[aA]nswer"
+        ):
+            mock_handler("a.b", returns=coroutine)
     with pytest.raises(HandlerInvalid, match="not an entrypoint"):
         mock_handler("not a name")
