@@ -188,7 +188,7 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.SIGNAL_RECEIVED: lambda e: f"signal {e.data.get('signal')} from {e.by}",
     EventType.CHILD_JOB_STARTED: lambda e: f"{e.node} started job {e.data.get('job_id')}",
     EventType.CHILD_JOB_FINISHED: lambda e: f"the child job of {e.node} finished: {e.data.get('status')}",
-    EventType.CANCEL_REQUESTED: lambda e: f"{e.by} requested cancellation",
+    EventType.CANCEL_REQUESTED: lambda e: f"{e.by} requested cancellation{_comment(e)}",
     EventType.NODE_CANCEL_REQUESTED: _node_cancel_requested,
     EventType.JOB_RESUMED: _resumed,
     EventType.COMMAND_REJECTED: _command_rejected,

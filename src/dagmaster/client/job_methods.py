@@ -258,9 +258,12 @@ class JobMethods:
 
     # ── Control ──
 
-    async def cancel_job(self, job_id: str | None, *, wait_seconds: float = WAIT_SECONDS) -> CommandResult:
-        """Ask a job to stop: nothing new starts, and running tasks are asked to stop."""
-        answer = await self.connection.post("jobs", job_id or LAST, "cancel", wait_seconds=wait_seconds)
+    async def cancel_job(
+        self, job_id: str | None, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
+    ) -> CommandResult:
+        """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
+        body = {"comment": comment} if comment else None
+        answer = await self.connection.post("jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds)
         return view_of(CommandResult, answer)
 
     async def cancel_node(

@@ -175,6 +175,8 @@ class ItemsReinjected:
 class CancelRequested:
     """A cancel of the job was requested."""
 
+    comment: str = ""
+
 
 @dataclass(slots=True)
 class NodeCancelRequested:

@@ -173,8 +173,8 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             yield AuditEvent(EventType.REJECTED, node, data=_json({"comment": comment}), by=by)
         case ev.SignalReceived(name):
             yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}))
-        case ev.CancelRequested():
-            yield AuditEvent(EventType.CANCEL_REQUESTED)
+        case ev.CancelRequested(comment):
+            yield AuditEvent(EventType.CANCEL_REQUESTED, data=_json({"comment": comment}) if comment else None)
         case _:
             return
 

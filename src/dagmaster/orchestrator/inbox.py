@@ -218,7 +218,7 @@ def command_event(job: Job, command: Command) -> EngineEvent:
     body = command.body
     match command.kind:
         case CommandKind.CANCEL:
-            return CancelRequested()
+            return CancelRequested(str(body.get("comment", "")))
         case CommandKind.SIGNAL:
             return SignalReceived(str(body.get("name", "")), body.get("payload"))
         case CommandKind.APPROVE | CommandKind.REJECT:

@@ -168,7 +168,7 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     await world.orchestrator()
     job = await world.submit("{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: echo}}}")
     await world.until_node(job, "a", "DISPATCHED")
-    await world.send(job, CommandKind.CANCEL, by="bob")
+    await world.send(job, CommandKind.CANCEL, by="bob", comment="the wrong day")
     report = await world.finished(job)
     assert report.status == "CANCELLED"
     assert report.nodes["a"]["status"] == "CANCELLED"
@@ -177,6 +177,7 @@ async def test_a_job_that_is_cancelled_in_the_queue_never_reaches_a_worker(world
     assert read(back["data"]) == {"cancelled": True}
     (event,) = await world.events(job, "CancelRequested")
     assert event["by"] == "bob"
+    assert read(event["data"])["comment"] == "the wrong day"
 
 
 async def test_a_job_can_be_cancelled_before_anybody_owns_it(world: World):

@@ -42,11 +42,16 @@ _RETRIABLE = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
 
 
 async def cancel_job(
-    app: Application, job_id: str | None, *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+    app: Application, job_id: str | None, *, sent_by: str, comment: str = "", wait_seconds: float = WAIT_SECONDS
 ) -> CommandResult:
-    """Ask a job to stop: nothing new starts, and running tasks are asked to stop."""
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
     job = await _unfinished_job(app, job_id)
-    command = OutgoingCommand(kind=CommandKind.CANCEL, sent_by=sent_by, effects=frozenset({EventType.CANCEL_REQUESTED}))
+    command = OutgoingCommand(
+        kind=CommandKind.CANCEL,
+        sent_by=sent_by,
+        effects=frozenset({EventType.CANCEL_REQUESTED}),
+        body={"comment": comment} if comment else {},
+    )
     return await send_command(app, job, command, wait_seconds=wait_seconds)
 
 

@@ -47,7 +47,7 @@ class NodesBody(Body):
 
 
 class AnswerBody(Body):
-    """The comment of an approval or a rejection."""
+    """The comment of an approval, a rejection or a cancel."""
 
     comment: str = Field(default="", max_length=4_000)
 
@@ -59,9 +59,12 @@ class SignalBody(Body):
 
 
 @routes.post("/jobs/{job_id}/cancel", Scope.OPERATE, "CommandResult")
-async def cancel(app: App, caller: Caller, job_id: JobId, wait_seconds: WaitSeconds = 5.0) -> JSONResponse:
+async def cancel(
+    app: App, caller: Caller, job_id: JobId, body: AnswerBody | None = None, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
     """Cancel a job: nothing new starts, and running tasks are asked to stop."""
-    result = await cancel_job(app, job_id, sent_by=caller.name, wait_seconds=wait_seconds)
+    comment = (body or AnswerBody()).comment
+    result = await cancel_job(app, job_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
     return JSONResponse(result.to_dict())
 
 
