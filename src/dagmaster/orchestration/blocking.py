@@ -103,10 +103,10 @@ class OrchContext:
         self.asynchronous.enter()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
-        """Let the jobs complete, and close."""
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Let the jobs complete, or cancel those that were made here if the code raised an exception; close."""
         self.asynchronous.leave()
-        wait_for(self.asynchronous.close())
+        wait_for(self.asynchronous.close(error))
 
     if not TYPE_CHECKING:  # A type checker says it, too.
 

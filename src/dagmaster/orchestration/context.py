@@ -9,6 +9,7 @@ import logging
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Never, Self, TypeVar
 
+from dagmaster.application.commands.control import cancel_job
 from dagmaster.application.commands.sending import WAIT_SECONDS
 from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
@@ -54,10 +55,12 @@ class HeldJob:
 class OrchContext:
     """Applies tasks and groups to jobs of the database of the settings, or of a server (`url`, `key`).
 
-    A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If this
-    process dies, they continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database
-    of its own, whose jobs `run_job_test` runs, with this `clock`. `local`: orchestrators on the database leave its jobs
-    to `run_job_test`, until it exits.
+    A job that is made in it, and its groups, cannot complete before it exits, so more can be added to them. If the
+    code in it raises an exception, a job that was made in it is cancelled, since its graph may be half built
+    (`retry_failed_tasks` runs it all the same); one that it only added to continues. If this process dies, they
+    continue after `hold_seconds`. `job_id`: the job that `apply` adds to. `in_memory`: a database of its own, whose
+    jobs `run_job_test` runs, with this `clock`. `local`: orchestrators on the database leave its jobs to
+    `run_job_test`, until it exits.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class OrchContext:
         self.job_id = None if job_id is None else job_number(job_id)
         self._is_job_given = job_id is not None
         self._jobs: dict[int, str] = {}
+        self._made: set[int] = set()
         self.hold_seconds = hold_seconds
         self.is_in_memory = in_memory
         self._is_local = local and not in_memory
@@ -117,10 +121,10 @@ class OrchContext:
         self.enter()
         return self
 
-    async def __aexit__(self, *_exception: object) -> None:
-        """Let the jobs complete, and close."""
+    async def __aexit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """Let the jobs complete, or cancel those that were made here if the code raised an exception; close."""
         self.leave()
-        await self.close()
+        await self.close(error)
 
     if not TYPE_CHECKING:  # A type checker says it, too.
 
@@ -178,24 +182,33 @@ class OrchContext:
             async with self._open() as backend:
                 yield backend
 
-    async def close(self) -> None:
-        """Let the jobs complete, and close. An error of one job does not keep the others open."""
+    async def close(self, error: BaseException | None = None) -> None:
+        """Let the jobs complete, and close. An error of one job does not keep the others open.
+
+        `error`: what the code raised that makes these jobs. Those that were made here are cancelled.
+        """
+        reason = None if isinstance(error, SystemExit) and not error.code else error
         if self._renewal is not None and self._renewal.get_loop() is asyncio.get_running_loop():
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
-        await self._additions.finish()
         failures: list[DagmasterError] = []
         try:
+            await self._additions.finish()
             for job_id in list(self.held):
                 try:
+                    if reason is not None and job_id in self._made:
+                        await self._cancel(job_id, reason)
                     await self.release(job_id)
-                except DagmasterError as error:
-                    failures.append(error)
+                except DagmasterError as failure:
+                    failures.append(failure)
         finally:
             await self._stack.aclose()
             self._backend = None
-        if failures:
-            raise failures[0]
+        for one in failures:
+            if error is None:
+                raise one
+            # What the code raised says more.
+            error.add_note(f"a job that the context held continues in at most {self.hold_seconds:g} s: {one}")
 
     # ── Jobs ──
 
@@ -235,6 +248,8 @@ class OrchContext:
             self._remember(job.id, hold, collected, names)
         self.job_id = self.job_id or job.id
         self._jobs[job.id] = name
+        if result.is_new:
+            self._made.add(job.id)
         if self._queue is not None and result.is_new:
             self._reserved.add(job.id)
         view, output = await backend.read_job(result.job_id)
@@ -339,6 +354,13 @@ class OrchContext:
         for signal in self.take_signals(job_id):
             with contextlib.suppress(JobFinished, JobNotFound):
                 await self.backend.send_signal(str(job_id), signal)
+
+    async def _cancel(self, job_id: int, error: BaseException) -> None:
+        """Cancel a job whose graph may be half built."""
+        comment = f"the code that makes this job raised {type(error).__name__}: its graph may be half built"
+        with contextlib.suppress(JobFinished, JobNotFound):
+            await self.backend.call(cancel_job, str(job_id), sent_by=current_user(), comment=comment, wait_seconds=0.0)
+            error.add_note(f"job {job_id} ({self._jobs[job_id]}) was cancelled: its graph may be half built")
 
     def take_signals(self, job_id: int) -> list[str]:
         """Return the signals that let a job complete, once. From now on it has, or gets, an owner."""

@@ -64,8 +64,9 @@ async def create_job(
 ) -> Job:
     """Store a job with the graph of a task, a group, a list of them, or a function (also by its name).
 
-    In an `OrchContext` it cannot complete before the context exits; outside of one it starts at once. If the job of
-    this `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
+    In an `OrchContext` it cannot complete before the context exits, and is cancelled if that ends with an exception;
+    outside of one it starts at once. If the job of this `idempotency_key` exists, it is returned, and the tasks and
+    groups get the ids that it was stored with.
     """
     context = current_orch_context() if url is None and key is None else None
     if context is not None:

@@ -182,6 +182,42 @@ async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, m
     assert report.nodes["after"]["status"] == "COMPLETED"
 
 
+async def test_an_exception_cancels_a_job_in_its_own_context_and_releases_it_in_another(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    job: Any = None
+
+    async def create_half() -> None:
+        nonlocal job
+        async with OrchContext() as context:
+            job = await context.create_job("half", create_task("echo", {"n": 1}, queue="q", name="one"))
+            with pytest.raises(KeyError):
+                await add_half(job.id)
+            await context.apply(create_task("echo", {"n": 3}, queue="q", name="three"))
+            await world.until_node(str(job.id), "three", "COMPLETED")
+            raise ValueError("before the last task is added")
+
+    async def add_half(job_id: int) -> None:
+        async with OrchContext(job_id=job_id) as context:
+            await context.apply(create_task("echo", {"n": 2}, queue="q", name="two"))
+            raise KeyError("two")
+
+    use_database(world, place, monkeypatch)
+    await world.orchestrator()
+    await world.worker()
+    with pytest.raises(ValueError, match="before the last"):
+        await create_half()
+    assert (await world.finished(str(job.id))).status == "CANCELLED"
+    (event,) = await world.events(str(job.id), "CancelRequested")
+    assert "the code that makes this job raised ValueError: its graph may be half built" in event["data"]
+    await retry_failed_tasks(job.id)
+    report = await world.finished(str(job.id))
+    assert (report.status, {report.nodes[name]["status"] for name in ("one", "two", "three")}) == (
+        "COMPLETED",
+        {"COMPLETED"},
+    )
+
+
 async def test_a_job_that_failed_in_its_context_is_resumed_without_the_hold(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ):

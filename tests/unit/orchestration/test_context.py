@@ -21,6 +21,7 @@ from dagmaster import (
     ResultCollector,
     TaskStatus,
     add_task_to_job,
+    blocking,
     cancel_job,
     code_fingerprint,
     create_job,
@@ -156,7 +157,7 @@ async def test_a_job_and_its_groups_are_not_complete_before_the_context_exits(co
     assert (await get_task(after.id)).status is TaskStatus.COMPLETED
 
 
-def test_a_context_releases_its_jobs_when_it_exits_also_by_an_exception():
+def test_a_context_releases_its_jobs_when_it_exits():
     async def run() -> None:
         context = OrchContext(in_memory=True)
         await context.open()
@@ -169,6 +170,47 @@ def test_a_context_releases_its_jobs_when_it_exits_also_by_an_exception():
         assert [command.kind for command in commands] == ["signal"]
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [
+        (ValueError("half"), ["cancel", "signal"]),
+        (KeyboardInterrupt(), ["cancel", "signal"]),
+        (asyncio.CancelledError(), ["cancel", "signal"]),
+        (SystemExit(1), ["cancel", "signal"]),
+        (SystemExit(0), ["signal"]),
+    ],
+)
+def test_an_exception_in_a_context_cancels_the_jobs_that_it_made(error: BaseException, kinds: list[str]):
+    memory: Any = None
+    job: Any = None
+
+    async def run() -> None:
+        nonlocal memory, job
+        async with OrchContext(in_memory=True) as context:
+            memory = context.memory
+            job = await context.create_job("held", Group("g", [create_task(give)]))
+            raise error
+
+    with pytest.raises(type(error)):
+        asyncio.run(run())
+    commands = asyncio.run(memory.app.read.pending_commands(str(job.id)))
+    assert [command.kind for command in commands] == kinds
+    notes = getattr(error, "__notes__", [])
+    assert notes == ([f"job {job.id} (held) was cancelled: its graph may be half built"] if len(kinds) > 1 else [])
+
+
+def test_an_exception_after_a_job_has_run_leaves_it_as_it_is():
+    def fail_after_the_run() -> None:
+        with blocking.OrchContext(in_memory=True):
+            job = blocking.run_job_test(blocking.create_job("done", create_task(give, {"value": 1})))
+            raise KeyError(job.status)
+
+    with pytest.raises(KeyError) as caught:
+        fail_after_the_run()
+    assert caught.value.args == (JobStatus.COMPLETED,)
+    assert not hasattr(caught.value, "__notes__")
 
 
 @in_memory

@@ -7,13 +7,41 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from dagmaster import OrchContext, blocking, create_job, create_task, get_job, list_jobs, run_job_test_async
-from dagmaster.authoring.handler_registry import Registry
+from dagmaster import (
+    Client,
+    JobStatus,
+    OrchContext,
+    blocking,
+    create_job,
+    create_task,
+    get_job,
+    list_jobs,
+    run_job_test_async,
+)
+from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.errors import CommandRejected
 from tests.unit.http.loopback import serve
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@handler("servers.work", queue="q")
+async def work() -> None: ...
+
+
+def test_an_exception_in_a_context_cancels_the_job_on_the_server():
+    async def make_half(url: str, key: str) -> None:
+        async with OrchContext(url=url, key=key):
+            await create_job("half", create_task("servers.work", queue="q"))
+            raise KeyError("half")
+
+    with serve(Registry([work])) as server, Client(server.url, server.key) as client:
+        with pytest.raises(KeyError):
+            asyncio.run(make_half(server.url, server.key))
+        assert client.wait("last", timeout_seconds=60).status is JobStatus.CANCELLED
+        (event,) = [one for one in client.list_events("last").items if one.type == "CancelRequested"]
+        assert event.data["comment"] == "the code that makes this job raised KeyError: its graph may be half built"
 
 
 def test_a_job_of_a_server_is_not_run_here_and_nothing_is_opened_for_it(
