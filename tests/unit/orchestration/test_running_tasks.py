@@ -91,6 +91,21 @@ async def add_groups_now() -> None:
     await context.apply(after)
 
 
+async def add_shared_tasks() -> str:
+    context = get_current_context()
+    assert isinstance(context, RunningTask)
+    shared = create_task(note, {"value": "shared"}, name="shared")
+    users = [create_task(note, {"value": shared}, name=name) for name in ("one", "two")]
+    first = context.apply(users[0], at_once=True)
+    with pytest.raises(
+        NodesRejected, match=r"task shared \(made at .*\) is being added by another apply.*: await that"
+    ):
+        context.apply(users[1], at_once=True)
+    await first
+    await context.apply(users[1], at_once=True)
+    return "done"
+
+
 async def add_by_name() -> None:
     context = get_current_context()
     assert isinstance(context, RunningTask)
@@ -339,6 +354,13 @@ async def test_the_attempt_whose_nodes_are_rejected_has_failed():
     assert ends == [("NodeDispatched", 1), ("AttemptFailed", 1), ("NodeFailed", None)]
     (attempt,) = await backend.app.read.attempts(str(job.id), "growing")
     assert (attempt.status, attempt.error["kind"]) == ("FAILED", "added_nodes")
+
+
+@in_memory
+async def test_two_calls_at_once_that_share_a_task_are_made_one_after_the_other():
+    job = await run(add_shared_tasks)
+    assert (job.status, job.error) == ("COMPLETED", None)
+    assert SEEN == ["shared"] * 3
 
 
 @in_memory

@@ -67,6 +67,8 @@ class RunningTask:
         self._context = context
         self._staged: list[GraphItem] = []
         self._calls: list[Applied[Any]] = []
+        # The ids of what calls at once are adding. The items are marked when their call is awaited.
+        self._pending: set[int] = set()
         # The tasks that were given to `apply`, in that order. A mapping: one that is given again keeps its place.
         self._added_tasks: dict[Task, None] = {}
 
@@ -112,6 +114,10 @@ class RunningTask:
     def _apply_now(self, items: T) -> Applied[T]:
         new_items = list(items_in(items))
         collected = self._collect(new_items)
+        item = next((item for item in collected.items if item.id in self._pending), None)
+        if item is not None:
+            raise NodesRejected(f"{item.described} is being added by another apply(…, at_once=True): await that first")
+        self._pending.update(item.id for item in collected.items)
         future = self._context.add_nodes_at_once(collected.part)
         applied = Applied(items, future, lambda answer: self._on_added(new_items, collected, answer))
         self._calls.append(applied)
@@ -120,6 +126,7 @@ class RunningTask:
         return applied
 
     def _on_added(self, new_items: list[GraphItem], collected: Collected, answer: JsonObject) -> None:
+        self._pending.difference_update(item.id for item in collected.items)
         _mark_added(collected, self.job_id, answer)
         self._added_tasks |= dict.fromkeys(_tasks_in(new_items))
         added = self._context.added
