@@ -22,7 +22,10 @@ MAX_LINE: Final = 100
 _PLAIN: Final = re.compile(r"[A-Za-z_/][\w./-]*(?: [\w./-]+)*", re.ASCII)
 # Booleans and nulls of YAML 1.1: other tools may take them for such.
 _WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
-_LITERAL: Final = re.compile(r"(?!\s)[^\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufeff]*\S\n?", re.ASCII)
+# What the reader does not accept, or takes for a line break or a byte order mark.
+_SPECIAL: Final = r"\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff"
+_ESCAPED: Final = re.compile(f"[{_SPECIAL}]")
+_LITERAL: Final = re.compile(rf"(?!\s)[^\x00-\x08\x0b-\x1f{_SPECIAL}]*\S\n?", re.ASCII)
 
 
 def write_yaml(data: JsonObject) -> str:
@@ -33,7 +36,7 @@ def write_yaml(data: JsonObject) -> str:
 def write_inline(value: JsonValue, *, quoted: bool = False) -> str:
     """Return a value in one line; `quoted`: with all texts in quotes, as in JSON."""
     if isinstance(value, str):
-        return value if not quoted and _is_plain(value) else json.dumps(value, ensure_ascii=False)
+        return value if not quoted and _is_plain(value) else _in_quotes(value)
     if isinstance(value, Mapping):
         parts = [
             f"{write_inline(key, quoted=quoted)}: {write_inline(item, quoted=quoted)}" for key, item in value.items()
@@ -84,6 +87,10 @@ def item_lines(value: JsonValue, indent: str) -> Iterator[str]:
     first, *others = block_lines(value, indent + INDENT)
     yield f"{indent}- {first[len(indent) + len(INDENT) :]}"
     yield from others
+
+
+def _in_quotes(text: str) -> str:
+    return _ESCAPED.sub(lambda sign: f"\\u{ord(sign[0]):04x}", json.dumps(text, ensure_ascii=False))
 
 
 def _is_plain(text: str) -> bool:
