@@ -25,7 +25,7 @@ _WORDS: Final = frozenset({"yes", "no", "on", "off", "true", "false", "null"})
 # What the reader does not accept, or takes for a line break or a byte order mark.
 _SPECIAL: Final = r"\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff"
 _ESCAPED: Final = re.compile(f"[{_SPECIAL}]")
-_LITERAL: Final = re.compile(rf"(?!\s)[^\x00-\x08\x0b-\x1f{_SPECIAL}]*\S\n?", re.ASCII)
+_LITERAL: Final = re.compile(rf"(?!\s)[^\x00-\x08\x0b-\x1f{_SPECIAL}]*(?<!\s)\n?", re.ASCII)
 
 
 def write_yaml(data: JsonObject) -> str:
