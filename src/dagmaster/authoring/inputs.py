@@ -147,19 +147,33 @@ def accept_inputs(graph: Graph, values: Mapping[str, JsonValue]) -> JsonObject:
         document_from_data(dict(values))
     except WorkflowInvalid as invalid:
         raise InputsInvalid([replace(problem, file="") for problem in invalid.problems]) from None
-    problems = [
-        Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, graph.inputs))
-        for name in values
-        if name not in graph.inputs
-    ]
-    inputs = {name: definition["default"] for name, definition in graph.inputs.items() if "default" in definition}
-    inputs.update({name: value for name, value in values.items() if name in graph.inputs})
-    validator = _validator(graph.content_hash, json.dumps(inputs_schema(graph.inputs)))
-    for error in validator.iter_errors(inputs):
-        problems += _describe_errors(error, graph)
+    inputs = _with_defaults(values, graph.inputs)
+    problems = input_problems(graph.inputs, inputs)
     if problems:
-        raise InputsInvalid(list(dict.fromkeys(problems)))
+        raise InputsInvalid(problems)
     return {name: _with_inner_defaults(value, graph.inputs[name]) for name, value in inputs.items()}
+
+
+def input_problems(
+    definitions: Mapping[str, Mapping[str, JsonValue]], values: Mapping[str, JsonValue]
+) -> list[Problem]:
+    """Return what is wrong with the inputs of a job: unknown names, missing values, and those that do not fit."""
+    problems = [
+        Problem(message=f"unknown input {name!r}", path=name, hint=did_you_mean(name, definitions))
+        for name in values
+        if name not in definitions
+    ]
+    known = _with_defaults({name: value for name, value in values.items() if name in definitions}, definitions)
+    for error in _validator(json.dumps(inputs_schema(definitions))).iter_errors(known):
+        problems += _describe_errors(error, definitions)
+    return list(dict.fromkeys(problems))
+
+
+def _with_defaults(
+    values: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str, JsonValue]]
+) -> dict[str, JsonValue]:
+    defaults = {name: definition["default"] for name, definition in definitions.items() if "default" in definition}
+    return {**defaults, **values}
 
 
 def _with_inner_defaults(value: Any, definition: Mapping[str, Any]) -> JsonValue:
@@ -329,25 +343,25 @@ def _references_in(schema: JsonValue, place: Path = ()) -> list[Path]:
 
 
 @lru_cache(maxsize=64)
-def _validator(_content_hash: str, schema: str) -> Any:
+def _validator(schema: str) -> Any:
     return _Validator(json.loads(schema), format_checker=_FORMATS)
 
 
-def _describe_errors(error: Any, graph: Graph) -> list[Problem]:
+def _describe_errors(error: Any, definitions: Mapping[str, Mapping[str, Any]]) -> list[Problem]:
     """Describe what does not fit, without the values of secrets."""
     place = tuple(error.absolute_path)
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
-        return [_missing(name, place, graph) for name in missing]
-    if place and graph.inputs[place[0]].get("secret"):
+        return [_missing(name, place, definitions) for name in missing]
+    if place and definitions[place[0]].get("secret"):
         return [Problem(message=f"the value does not fit ({error.validator})", path=format_path(place))]
     return [Problem(message=_describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))]
 
 
-def _missing(name: str, place: Path, graph: Graph) -> Problem:
+def _missing(name: str, place: Path, definitions: Mapping[str, Mapping[str, Any]]) -> Problem:
     if place:
         return Problem(message=f"missing key {name!r}", path=format_path(place))
-    description = graph.inputs[name].get("description", "")
+    description = definitions[name].get("description", "")
     return Problem(message=f"missing input {name!r}" + (f" ({description})" if description else ""), path=name)
 
 

@@ -30,7 +30,7 @@ def check_literal_params(
     document: Document, model: type[BaseModel] | None, params: Mapping[str, Any], path: Path
 ) -> list[Problem]:
     """Return a problem for each literal param that does not fit."""
-    constant = {name for name, value in params.items() if not _has_expression(value)}
+    constant = {name for name, value in params.items() if not has_expression(value)}
     if model is None or not constant:
         return []
     try:
@@ -78,9 +78,10 @@ def _location_in_file(params: Any, loc: Path) -> Path:
     return loc[:place]
 
 
-def _has_expression(value: Any) -> bool:
+def has_expression(value: Any) -> bool:
+    """Return whether a value, or one inside it, is known at run time only."""
     if isinstance(value, str):
         return "{{" in value or "{%" in value or "{#" in value
     if isinstance(value, dict):
-        return any(map(_has_expression, value)) or any(map(_has_expression, value.values()))
-    return isinstance(value, list) and any(map(_has_expression, value))
+        return any(map(has_expression, value)) or any(map(has_expression, value.values()))
+    return isinstance(value, list) and any(map(has_expression, value))

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from dagmaster.authoring.python.tasks import NodeCall
     from dagmaster.authoring.python.workflows import Workflow
 
+OTHER_THREADS: Final = "a call in another thread is not part of the graph: call the tasks in the function itself"
 _ACTIVE: Final[ContextVar[GraphBuilder | None]] = ContextVar("dagmaster_graph_builder", default=None)
+# Those of all threads.
+_ALL_ACTIVE: Final[list[GraphBuilder]] = []
 
 
 class Node:
@@ -151,6 +154,8 @@ class GraphBuilder:
         self.children: dict[str, Workflow[Any, Any]] = {}
         # The children that are made for the item of a fan-out, innermost last.
         self._children: list[list[Node]] = []
+        # Whether a task was called meanwhile where no workflow function runs, as in a thread that this one started.
+        self.has_missed_call = False
 
     @property
     def level(self) -> int:
@@ -180,9 +185,11 @@ class GraphBuilder:
     def active(self) -> Iterator[None]:
         """Let calls of tasks add nodes here."""
         token = _ACTIVE.set(self)
+        _ALL_ACTIVE.append(self)
         try:
             yield
         finally:
+            _ALL_ACTIVE.remove(self)
             _ACTIVE.reset(token)
 
 
@@ -191,9 +198,17 @@ def active_builder() -> GraphBuilder | None:
     return _ACTIVE.get()
 
 
+def note_missed_call() -> str:
+    """Remember a call outside of a workflow function while one runs in another thread; return a hint then."""
+    for builder in tuple(_ALL_ACTIVE):
+        builder.has_missed_call = True
+    return OTHER_THREADS if _ALL_ACTIVE else ""
+
+
 def require_builder(what: str) -> GraphBuilder:
     """Return the active builder; raise if no workflow function runs."""
     builder = _ACTIVE.get()
     if builder is None:
-        raise reject(f"{what} is part of a graph: use it in a function that is decorated with @workflow")
+        message = f"{what} is part of a graph: use it in a function that is decorated with @workflow"
+        raise reject(message, note_missed_call())
     return builder

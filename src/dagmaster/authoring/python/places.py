@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_map import Path as KeyPath
 
 _OWN_FOLDER = str(Path(__file__).parent)
+_LIBRARY = str(Path(inspect.__file__).parent)
 
 
 class Place(NamedTuple):
@@ -48,10 +49,15 @@ class Place(NamedTuple):
 def calling_place() -> Place:
     """Return the place of the innermost call that is neither in this package nor in a module that is part of Python."""
     frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
-    while frame.f_code.co_filename.startswith((_OWN_FOLDER, "<frozen")) and frame.f_back is not None:
+    while _is_passed_over(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     _, _, column, _ = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None))
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
+
+
+def _is_passed_over(file: str) -> bool:
+    is_library = file.startswith(_LIBRARY) and "-packages" not in file
+    return is_library or file.startswith((_OWN_FOLDER, "<frozen"))
 
 
 def place_of(function: Callable[..., object]) -> Place:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overl
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.handler_decorator import mark_task, read_retry, spec_of
 from dagmaster.authoring.python.futures import Future, futures_in
-from dagmaster.authoring.python.graph_nodes import Node, active_builder, require_builder
+from dagmaster.authoring.python.graph_nodes import Node, active_builder, note_missed_call, require_builder
 from dagmaster.authoring.python.places import reject
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerInvalid
@@ -147,8 +147,9 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function; in a workflow function, add a node and return the future of its result."""
         if active_builder() is None:
+            hint = note_missed_call()
             if any(True for _ in futures_in([args, kwargs])):
-                raise reject(f"{self._label()}() got a future outside of a workflow: the function needs a value")
+                raise reject(f"{self._label()}() got a future outside of a workflow: the function needs a value", hint)
             return self.function(*args, **kwargs)
         return self.submit(*args, **kwargs)
 

@@ -17,7 +17,7 @@ from dagmaster.authoring.handler_decorator import entrypoint_spec, local_names_o
 from dagmaster.authoring.handler_registry import HandlerSpec, Registry
 from dagmaster.authoring.python.document_writer import DocumentWriter, PythonDocument
 from dagmaster.authoring.python.graph_export import write_nodes
-from dagmaster.authoring.python.graph_nodes import GraphBuilder, Node, require_builder
+from dagmaster.authoring.python.graph_nodes import OTHER_THREADS, GraphBuilder, Node, require_builder
 from dagmaster.authoring.python.places import calling_place, place_of, place_of_output, reject
 from dagmaster.authoring.python.tasks import TaskFunction
 from dagmaster.authoring.python.workflow_inputs import read_inputs
@@ -95,12 +95,15 @@ class Workflow(Generic[P, R]):
         """Compile the graph, by default with its own tasks; raise `WorkflowInvalid` with every problem."""
         # Here: a worker that imports the module of a workflow never compiles it.
         from dagmaster.authoring.compiler.compile import compile_document
+        from dagmaster.authoring.python.child_inputs import check_child_inputs
 
-        return compile_document(
+        compiled = compile_document(
             self.document,
             handlers=self.handlers(DEFAULT_QUEUE) if handlers is None else handlers,
             allow_missing_handlers=allow_missing_handlers,
         )
+        check_child_inputs(self.document, {key: child.document for key, child in self.children.items()})
+        return compiled
 
     def handlers(self, default_queue: str | None = None) -> Registry:
         """Return the tasks of this workflow and of its children as handlers."""
@@ -281,7 +284,8 @@ def _trace(
         result = function(**futures)
     place = place_of(function)
     if not builder.nodes:
-        raise reject(f"the workflow {head['workflow_id']!r} has no nodes: call a task in it", place=place)
+        hint = OTHER_THREADS if builder.has_missed_call else ""
+        raise reject(f"the workflow {head['workflow_id']!r} has no nodes: call a task in it", hint, place=place)
     writer = DocumentWriter(builder.nodes)
     data = {**head, **({"inputs": inputs} if inputs else {}), "nodes": writer.write_nodes()}
     if isinstance(result, dict) and list(result) == [RESULT]:

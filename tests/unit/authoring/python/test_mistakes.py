@@ -6,11 +6,13 @@ import math
 import operator
 import os
 import re
+import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 from dagmaster import (
     Future,
@@ -259,7 +261,9 @@ def test_a_workflow_does_not_call_itself_and_ids_are_unique():
     def again():
         loop()
 
-    assert "the workflow loop calls itself" in problem_of(loop).message
+    problem = problem_of(loop)
+    assert "the workflow loop calls itself" in problem.message
+    assert (problem.file, problem.text.split("\n")[0].strip()) == (__file__, "loop()")
 
     @workflow(workflow_id="same")
     def one():
@@ -288,12 +292,75 @@ def test_a_workflow_does_not_call_itself_and_ids_are_unique():
     assert "two workflows have the id 'same'" in problem_of(outer.handlers).message
 
 
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda child: child("x"), 'n: "x" is not a whole number'),
+        (lambda child: child(n=50, sizes=[1]), "n: 50 is more than 9"),
+        (lambda child: child(1, sizes=[1, "two"]), 'sizes[1]: "two" is not a whole number'),
+        (lambda child: child(), "missing input 'n'"),
+        (lambda child: fan_out([1], lambda item: child("x", sizes=[item])), 'n: "x" is not a whole number'),
+        (lambda child: child.with_options(version=1)("x"), 'n: "x" is not a whole number'),
+    ],
+)
+def test_a_literal_for_an_input_of_a_child_workflow_is_checked_when_the_graph_is_built(call, expected):
+    @workflow
+    def child(n: Annotated[int, Field(le=9)], sizes: list[int] | None = None):
+        echo([n, sizes])
+
+    @workflow
+    def parent():
+        call(child)
+
+    problem = problem_of(parent)
+    assert (problem.message, problem.file) == (expected, __file__)
+    assert "child(" in problem.text or "child.with" in problem.text
+
+
+def test_what_is_not_known_of_the_inputs_of_a_child_workflow_is_not_checked():
+    @workflow
+    def child(n: int, text: str = "a"):
+        echo([n, text])
+
+    @workflow
+    def parent(n: str):
+        child(n, text="{{ braces }}")
+        child(echo(1))
+        child.with_options(version=2)("x")
+
+    parent.compile()
+
+
+def test_an_error_of_a_workflow_that_makes_its_calls_in_a_thread_says_so():
+    errors: list[WorkflowInvalid] = []
+
+    def call(one: Any) -> None:
+        try:
+            echo(one)
+        except WorkflowInvalid as error:
+            errors.append(error)
+
+    @workflow
+    def threaded(n: int):
+        for one in (1, n):
+            thread = threading.Thread(target=call, args=[one])
+            thread.start()
+            thread.join()
+
+    problem = problem_of(threaded)
+    assert "has no nodes" in problem.message
+    assert "a call in another thread is not part of the graph" in problem.hint
+    assert [error.problems[0].hint for error in errors] == [problem.hint]
+
+
 def test_a_workflow_has_nodes_and_is_no_coroutine():
     @workflow
     def empty():
         pass
 
-    assert "has no nodes" in problem_of(empty).message
+    problem = problem_of(empty)
+    assert "has no nodes" in problem.message
+    assert problem.hint == ""
     with pytest.raises(WorkflowInvalid, match="plain function"):
 
         @workflow
