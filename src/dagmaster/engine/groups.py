@@ -209,9 +209,14 @@ class _GroupLinker:
     def _entry(self, group_id: str | None) -> Leaf | None:
         if group_id is None:
             return None
-        if group_id not in self.entries:
-            group = self._group(group_id)
-            self.entries[group_id] = self._new_entry(group) if group_id in self.specs else group.entry
+        # The outermost first, and no recursion: groups may be nested deeper than Python's stack.
+        unknown: list[GroupSpec] = []
+        outer: str | None = group_id
+        while outer is not None and outer not in self.entries:
+            unknown.append(self._group(outer))
+            outer = unknown[-1].group if outer in self.specs else None
+        for group in reversed(unknown):
+            self.entries[group.id] = self._new_entry(group) if group.id in self.specs else group.entry
         return self.entries[group_id]
 
     def _with_entry(self, spec: Spec) -> Gate | None:

@@ -236,11 +236,12 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
     if len(new) < len(batch.specs):
         name, _ = Counter(spec.id for spec in batch.specs).most_common(1)[0]
         raise NodesRejected(f"two nodes are named {name!r}: only one can have a name", [name])
+    checked: set[str] = set()
     for spec in batch.specs:
         if spec.id in specs:
             raise _name_in_use(spec, specs[spec.id])
         if spec.group is not None:
-            _check_group(spec, new, specs)
+            _check_group(spec, new, specs, checked)
         if spec.requires is None:
             continue
         for leaf in spec.requires.leaves():
@@ -268,19 +269,20 @@ def _name_in_use(spec: Spec, existing: Spec) -> NodesRejected:
     return NodesRejected(message, [spec.id])
 
 
-def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec]) -> None:
-    path = [spec.id]
-    group = spec.group
-    while group is not None:
+def _check_group(spec: Spec, new: Mapping[str, Spec], specs: Mapping[str, Spec], checked: set[str]) -> None:
+    """Raise `NodesRejected` about a group around a node that is none, or contains itself, and is not `checked` yet."""
+    path = {spec.id: None}
+    inner, group = spec.id, spec.group
+    while group is not None and group not in checked:
         parent = new.get(group) or specs.get(group)
         if not isinstance(parent, GroupSpec):
-            raise NodesRejected(f"node {path[-1]!r} is in {group!r}, which is no group of this job")
+            raise NodesRejected(f"node {inner!r} is in {group!r}, which is no group of this job")
         if group in path:
             raise NodesRejected(f"group {group!r} contains itself: {' → '.join([*path, group])}")
-        if group in specs:
-            return
-        path.append(group)
-        group = parent.group
+        path[group] = None
+        inner, group = group, None if group in specs else parent.group
+    del path[spec.id]
+    checked.update(path)
 
 
 def _check_cycles(

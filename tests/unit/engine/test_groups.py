@@ -61,6 +61,19 @@ def test_nodes_of_nested_groups_count_at_any_depth():
     assert driver.status("load") == "DISPATCHED"
 
 
+def test_groups_may_be_nested_deeper_than_the_stack_of_python():
+    groups = {f"g{depth}": member(f"g{depth - 1}", group()) for depth in range(1, 5_000)}
+    driver = a_started_job(first=task(), g0=group("first"), **groups, a=member("g4999"), load="g0")
+    assert (driver.status("a"), driver.status("load")) == ("PENDING", "PENDING")
+    driver.succeed("first")
+    driver.succeed("a")
+    assert (driver.status("g4999"), driver.status("g0"), driver.status("load")) == (
+        "COMPLETED",
+        "COMPLETED",
+        "DISPATCHED",
+    )
+
+
 def test_an_empty_group_completes_when_what_it_waits_for_has_completed():
     driver = a_started_job(first="", empty=group("first"), load="empty")
     assert driver.status("empty") == "PENDING"

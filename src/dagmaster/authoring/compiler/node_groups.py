@@ -91,15 +91,20 @@ class NodeGroups:
             self.problems.append(self.document.problem(message, where, hint=hint, severity="warning"))
 
     def _check_containment(self, named: Mapping[str, str]) -> None:
+        checked: set[str] = set()
         for node_id in named:
-            path = [node_id]
-            while (group := self.group_of.get(path[-1])) is not None and group not in path:
-                path.append(group)
-            if group is not None:
-                spelled = " → ".join([*path[path.index(group) :], group])
+            path = {node_id: None}
+            inner = node_id
+            while (group := self.group_of.get(inner)) is not None and group not in path and group not in checked:
+                path[group] = None
+                inner = group
+            if group in path:
+                names = list(path)
+                spelled = " → ".join([*names[names.index(group) :], group])
                 self._problem(f"group {group!r} contains itself: {spelled}", ("nodes", group, "group"))
-                del self.group_of[path[-1]]
-                self.unresolved.add(path[-1])
+                del self.group_of[inner]
+                self.unresolved.add(inner)
+            checked.update(path)
 
     def _insert_declared(self) -> None:
         """Put each group that has no entry of its own before the first node that is in it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping
@@ -100,7 +101,10 @@ class DocumentWriter:
 
     def write_nodes(self) -> dict[str, Any]:
         """Return the nodes as in YAML, by id."""
-        nodes = {self.ids[node]: self._node(node) for node in self.nodes}
+        nodes = {}
+        for node in self.nodes:
+            with _bounded(f"what {node.label!r} waits for", node.place):
+                nodes[self.ids[node]] = self._node(node)
         self._draw_edges(nodes)
         return nodes
 
@@ -110,7 +114,8 @@ class DocumentWriter:
 
     def value(self, value: Any, subject: str, *, nesting: int = 0, place: Place | None = None) -> Any:
         """Write a value: futures as expressions, text as it is, everything else as JSON."""
-        return self._value(value, subject, Scope(self.ids, nesting, place), 0)
+        with _bounded(subject, place):
+            return self._value(value, subject, Scope(self.ids, nesting, place), 0)
 
     def _value(self, value: Any, subject: str, scope: Scope, depth: int) -> Any:
         if isinstance(value, Future):
@@ -339,6 +344,15 @@ def _leaves(requirement: Requirement | None) -> Iterator[Requirement]:
             yield from _leaves(requirement_of(member, Place("", 0)))
     elif requirement is not None:
         yield requirement
+
+
+@contextlib.contextmanager
+def _bounded(subject: str, place: Place | None) -> Iterator[None]:
+    """Reject what is nested deeper than Python's stack: gates and futures in one another."""
+    try:
+        yield
+    except RecursionError:
+        raise reject(f"{truncate(subject)} is nested too deep", place=place) from None
 
 
 def _key(key: Any, subject: str, place: Place | None) -> str:

@@ -22,6 +22,7 @@ from dagmaster.authoring.python.declared_options import (
     no_entrypoint,
     read_function,
 )
+from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_truth
 from dagmaster.authoring.source_map import truncate
 from dagmaster.errors import HandlerInvalid, NodesRejected
@@ -385,8 +386,10 @@ def _shown(callback: Any) -> str:
     return str(getattr(callback, "__name__", None) or short_repr(callback))
 
 
-def items_in(items: Any) -> Iterator[GraphItem]:
+def items_in(items: Any, depth: int = 0) -> Iterator[GraphItem]:
     """Yield the tasks and groups of one, of a list, of lists of lists."""
+    if depth > MAX_DEPTH:
+        raise TypeError(f"lists of tasks are nested more than {MAX_DEPTH} deep, or one contains itself")
     if isinstance(items, GraphItem):
         yield items
     elif isinstance(items, list | tuple):
@@ -394,11 +397,11 @@ def items_in(items: Any) -> Iterator[GraphItem]:
             if isinstance(one, GraphItem):
                 yield one
             else:
-                yield from items_in(one)
+                yield from items_in(one, depth + 1)
     elif isinstance(items, str | dict | ResultPart) or not hasattr(items, "__iter__"):
         raise TypeError(f"{short_repr(items)} is not a Task, a Group or a list of them")
     else:
-        yield from items_in(list(items))
+        yield from items_in(list(items), depth)
 
 
 def _link(previous: GraphItem, following: GraphItem) -> None:

@@ -84,6 +84,9 @@ def to_inputs(values: Mapping[str, Any]) -> dict[str, Any]:
         except PydanticSerializationError:
             message = f"a value of type {type(value).__name__} is not JSON"
             raise InputsInvalid([Problem(message=message, path=name)]) from None
+        except ValueError as error:
+            message = f"the value is nested too deep, or contains itself ({error})"
+            raise InputsInvalid([Problem(message=message, path=name)]) from None
     return inputs
 
 

@@ -87,6 +87,12 @@ def test_groups_nest_and_may_be_declared_below_their_nodes():
     assert nodes["a"].requires == all_of("x")
 
 
+def test_groups_of_a_file_may_be_nested_5000_deep():
+    inner = "\n".join(f"g{depth}: {{type: group, group: g{depth + 1}}}" for depth in range(5_000))
+    nodes = nodes_of(f"x: {{{TASK}}}\na: {{{TASK}, group: g0}}\n{inner}\ng5000: {{type: group, depends_on: x}}")
+    assert nodes["a"].requires == all_of("x")
+
+
 def test_a_stored_definition_with_groups_compiles_to_the_same_graph():
     graph = graph_of(
         flow(

@@ -165,12 +165,26 @@ def test_lists_of_lists_are_flat():
     assert [one.id for one in collect([[a], [[b], c]], default_queue="q").items] == [a.id, b.id, c.id]
 
 
+def test_lists_and_kwargs_that_are_nested_too_deep_are_errors():
+    (a,) = tasks(1)
+    deep: Any = [a]
+    for _ in range(5_000):
+        deep = [deep]
+    endless: list[Any] = [a]
+    endless.append(endless)
+    for items in (deep, endless):
+        with pytest.raises(TypeError, match="nested more than 100 deep, or one contains itself"):
+            collect(items, default_queue="q")
+        with pytest.raises(NodesRejected, match="nested more than 100 deep, or contains itself"):
+            collect(create_task("m.f", {"x": items}), default_queue="q")
+
+
 def test_groups_nest_to_any_depth_and_a_member_is_in_one():
     (a,) = tasks(1)
     group = Group("g0", [a])
-    for depth in range(1, 50):
+    for depth in range(1, 5_000):
         group = Group(f"g{depth}", [group])
-    assert len(check_part(part(group)).groups) == 50
+    assert len(check_part(part(group)).groups) == 5_000
     with pytest.raises(NodesRejected, match="t0 is in the group g0 already"):
         group.add(a)
 

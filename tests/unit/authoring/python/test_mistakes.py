@@ -28,7 +28,7 @@ from dagmaster import (
     wait,
     workflow,
 )
-from dagmaster.errors import HandlerInvalid, WorkflowInvalid
+from dagmaster.errors import HandlerInvalid, InputsInvalid, WorkflowInvalid
 from tests.unit.authoring.python.graphs import double, echo, extract, problem_of, total
 
 NOT_TYPED: Any = 3
@@ -329,6 +329,40 @@ def test_what_is_not_known_of_the_inputs_of_a_child_workflow_is_not_checked():
         child.with_options(version=2)("x")
 
     parent.compile()
+
+
+@pytest.mark.parametrize(
+    ("wrap", "call", "expected"),
+    [
+        (any_of, lambda value: echo.with_options(depends_on=value)(1), "what 'echo' waits for is nested too deep"),
+        (lambda value: expression("{{ x }}", x=value), echo, "params of 'echo' is nested too deep"),
+        (lambda value: expression("{{ x }}", x=value), lambda value: value, "the result is nested too deep"),
+        (lambda value: [value], echo, "is nested more than 100 deep, or contains itself"),
+    ],
+)
+def test_values_and_dependencies_that_are_nested_too_deep_are_errors_at_the_line(wrap, call, expected):
+    @workflow
+    def flow():
+        value: Any = echo(1)
+        for _ in range(5_000):
+            value = wrap(value)
+        return call(value)
+
+    problem = problem_of(flow)
+    assert expected in problem.message
+    assert problem.file == __file__
+
+
+def test_an_input_that_is_nested_too_deep_is_an_error_of_the_inputs():
+    @workflow
+    def flow(values: list[Any]):
+        echo(values)
+
+    deep: list[Any] = []
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(InputsInvalid, match="nested too deep"):
+        flow.run(values=deep)
 
 
 def test_an_error_of_a_workflow_that_makes_its_calls_in_a_thread_says_so():
