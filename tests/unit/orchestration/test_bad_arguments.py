@@ -42,6 +42,10 @@ def needs_x(x: int) -> int:
     return x
 
 
+def a_part() -> Any:
+    return Task(one)["a"]
+
+
 class Odd:
     def __repr__(self) -> str:
         raise RuntimeError
@@ -71,6 +75,17 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "loop": (lambda: list(Task(one)), TypeError, "loop in a task that takes its result"),
     "loop over a part": (lambda: list(Task(one)["a"]), TypeError, "loop in a task that takes its result"),
     "loop over a group": (lambda: list(Group("g")), TypeError, "its members are group.members"),
+    "comparison": (lambda: a_part() == 3, TypeError, "a comparison needs the result of task one (made at "),
+    "order": (lambda: a_part() > 3, TypeError, "a comparison needs the result of task one"),
+    "sum": (lambda: 1 + a_part(), TypeError, "a computation needs the result of task one"),
+    "len": (lambda: len(a_part()), TypeError, "len() needs the result of task one"),
+    "text of a part": (lambda: f"{Task(one)['a']}.tif", TypeError, "text needs the result of task one"),
+    "str of a part": (lambda: str(Task(one)["a"][0]), TypeError, "text needs the result of task one"),
+    "path of a part": (lambda: Path("a", a_part()), TypeError, "text needs the result of task one"),
+    "text of a task": (lambda: f"{Task(one)}.tif", TypeError, "To show the task, write {task!r}"),
+    "format of a task": (lambda: format(Task(one)), TypeError, "text needs the result of task one"),
+    "text of a collector": (lambda: f"{create_result_collector([])}", TypeError, "text needs the result of"),
+    "part as kwargs": (lambda: Task(one, Task(one)["a"]), NodesRejected, "kwargs is <part ['a']"),  # type: ignore[arg-type]
     "key": (lambda: Task(one)[1.5], TypeError, "is text or a whole number, not 1.5"),
     "part of a group": (lambda: Group("g")["a"], TypeError, "group g has no result: name a task in it"),
     "part as a task": (lambda: Group("g", Task(one)["a"]), TypeError, "group g: <part ['a'] of the result of"),
@@ -103,6 +118,17 @@ def test_a_wrong_argument_is_an_error_with_its_value(make, kind, message):
     with pytest.raises(kind) as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_tasks_and_parts_can_be_shown_and_are_equal_to_themselves():
+    task, group = Task(one), Group("g")
+    part = task["a"]
+    assert part in [part, task]
+    assert {part: 1, task: 2}[part] == 1
+    assert task in [group, task]
+    assert str(task) == repr(task) == f"{task!r}"
+    assert f"{group}" == repr(group)
+    assert f"{part!r}".startswith("<part ['a'] of the result of task one")
 
 
 @pytest.mark.parametrize(("chunk", "kind"), [("a", TypeError), (True, TypeError), (None, TypeError), (1.5, TypeError)])

@@ -341,7 +341,7 @@ _BRANCH: Final = "branch with conditional(value, {'small': '< 10'}, default='lar
 _EACH: Final = "use task.map(items) for each item, or take the whole list in a @task"
 _COMPUTE: Final = "compute it in a @task, or with expression('{{ x + 1 }}', x=future)"
 _FORMAT: Final = "write expression('text {{ x }}', x=future), or build the text in a @task"
-_MISUSES: Final[dict[str, tuple[str, str]]] = {
+MISUSES: Final[dict[str, tuple[str, str]]] = {
     "__bool__": ("`if`, `and`, `or` and `not`", _BRANCH),
     **dict.fromkeys(("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"), ("a comparison", _BRANCH)),
     "__contains__": ("`in`", _BRANCH),
@@ -362,6 +362,7 @@ _MISUSES: Final[dict[str, tuple[str, str]]] = {
     },
     **dict.fromkeys(("__neg__", "__pos__", "__abs__", "__invert__"), ("a computation", _COMPUTE)),
 }
+"""Methods that need the value, with what uses them and the right way to write it."""
 
 
 _METHODS: Final = {
@@ -406,6 +407,6 @@ def _described(future: Future[Any]) -> str:
     return f"{of}a future"
 
 
-for _name, (_what, _hint) in _MISUSES.items():
+for _name, (_what, _hint) in MISUSES.items():
     setattr(Future, _name, _refuse(_what, _hint))
 Future.__call__ = _refuse_call  # type: ignore[method-assign]

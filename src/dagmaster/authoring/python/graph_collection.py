@@ -366,7 +366,7 @@ class _Kwargs:
         if isinstance(value, GraphItem):
             return self._reference(value)
         if isinstance(value, ResultPart):
-            return self._reference(value.source, value.keys)
+            return self._reference(value.source, value.path)
         if len(self.path) > MAX_DEPTH:
             raise self._reject(value, f"is nested more than {MAX_DEPTH} deep, or contains itself")
         # Subclasses are what JSON makes of them, wherever they stand: `_flat_json` accepts them, too.

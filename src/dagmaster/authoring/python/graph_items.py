@@ -23,7 +23,7 @@ from dagmaster.authoring.python.declared_options import (
     read_function,
 )
 from dagmaster.authoring.python.futures import MAX_DEPTH
-from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_truth
+from dagmaster.authoring.python.result_parts import ResultPart, no_items, no_text, no_truth
 from dagmaster.authoring.source_map import truncate
 from dagmaster.errors import HandlerInvalid, NodesRejected
 from dagmaster.snowflakes import TASK_IDS, time_of
@@ -144,6 +144,12 @@ class GraphItem:
     def __bool__(self) -> bool:
         """Raise: a condition on a task would always be true."""
         raise no_truth(self, "result")
+
+    def __format__(self, form: str) -> str:
+        """Raise of a task: `f"{task}.tif"` is not its result. `print(task)` and `{task!r}` show the task."""
+        if self.kind == "task":
+            raise no_text(self)
+        return super().__format__(form)
 
     def _repr_svg_(self) -> str | None:
         """Draw the graph that this is part of, in a notebook."""

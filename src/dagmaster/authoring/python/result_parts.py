@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Final, Never
 
 from dagmaster.authoring.json_forms import short_repr
+from dagmaster.authoring.python.futures import MISUSES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dagmaster.authoring.python.graph_items import GraphItem
 
 
 class ResultPart:
     """A part of the result of a task. In `kwargs` of a task it stands for its value, and the task is a dependency."""
 
-    __slots__ = ("keys", "source")
+    __slots__ = ("path", "source")
 
-    def __init__(self, source: GraphItem, keys: tuple[str | int, ...]) -> None:
+    def __init__(self, source: GraphItem, path: tuple[str | int, ...]) -> None:
         self.source = source
-        self.keys = keys
-        if type(keys[-1]) not in (str, int):
-            raise TypeError(f"a key of {source.described} is text or a whole number, not {short_repr(keys[-1])}")
+        self.path = path
+        if type(path[-1]) not in (str, int):
+            raise TypeError(f"a key of {source.described} is text or a whole number, not {short_repr(path[-1])}")
 
     def __getitem__(self, key: Any) -> ResultPart:
         """Return a part of this part."""
-        return ResultPart(self.source, (*self.keys, key))
+        return ResultPart(self.source, (*self.path, key))
 
     def __bool__(self) -> bool:
         """Raise: there is no result yet."""
@@ -33,9 +36,11 @@ class ResultPart:
         """Raise: there is no result yet."""
         raise no_items(self.source)
 
+    __hash__ = object.__hash__
+
     def __repr__(self) -> str:
         """Return the task and the keys."""
-        return f"<part {''.join(f'[{key!r}]' for key in self.keys)} of the result of {self.source.described}>"
+        return f"<part {''.join(f'[{key!r}]' for key in self.path)} of the result of {self.source.described}>"
 
 
 def no_truth(item: GraphItem, subject: str) -> TypeError:
@@ -52,3 +57,27 @@ def no_items(item: GraphItem) -> TypeError:
         f"{item.described} has no result while the graph is built: loop in a task that takes its result, which can add"
         " a task for each item with map_values(…)"
     )
+
+
+def no_text(item: GraphItem) -> TypeError:
+    """Return the error of a task in a text."""
+    return _no_value(item, "text", "build the text in a task that takes its result. To show the task, write {task!r}")
+
+
+def _no_value(item: GraphItem, what: str, hint: str) -> TypeError:
+    return TypeError(
+        f"{what} needs the result of {item.described}, which is not known while the graph is built: {hint}"
+    )
+
+
+def _refuse(what: str) -> Callable[..., Never]:
+    def method(self: ResultPart, *_: Any) -> Never:
+        raise _no_value(self.source, what, "do it in a task that takes its result")
+
+    return method
+
+
+_OWN: Final = frozenset({"__bool__", "__iter__"})
+for _name, (_what, _) in MISUSES.items():
+    if _name not in _OWN:
+        setattr(ResultPart, _name, _refuse(_what))
