@@ -23,20 +23,22 @@ def current_orch_context() -> OrchContext | None:
     return context if context.backend.is_shared or context.loop is asyncio.get_running_loop() else None
 
 
-def get_current_context() -> RunningTask | OrchContext:
+def get_current_context() -> RunningTask:
     """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups.
 
-    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`.
+    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`. The type is that of a task,
+    where nothing else gives the context.
     """
     running, around = get_running_task(), CURRENT.get()
     if running is None and around is not None and around.is_open and around.blocking is not None:
         # Its methods have the same names. Their types differ: code that awaits them has entered the other kind.
-        plain_context: OrchContext = around.blocking
+        plain_context: RunningTask = around.blocking
         return plain_context
-    context = running or current_orch_context()
+    context: Any = running or current_orch_context()
     if context is None:
         raise RuntimeError("there is no context here: call it in a running task, or in `async with OrchContext():`")
-    return context
+    current: RunningTask = context
+    return current
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from datetime import date
@@ -11,10 +12,24 @@ from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
-from dagmaster import Future, Progress, any_of, run, task, workflow
+from dagmaster import (
+    Future,
+    Progress,
+    ResultCollector,
+    Task,
+    any_of,
+    create_result_collector,
+    create_task,
+    get_current_context,
+    run,
+    task,
+    workflow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Generator
+
+ROOT = Path(__file__).parents[4]
 
 
 @task
@@ -86,6 +101,14 @@ def _called_alone() -> list[Any]:
     return [rows, value]
 
 
+async def adds_tasks() -> None:
+    context = get_current_context()
+    one = create_task("m.f")
+    assert_type(await context.apply(one, at_once=True), Task)
+    context.apply([one]).wait()
+    assert_type(create_result_collector(context.job_id, 1), ResultCollector)
+
+
 WRONG = """
 from typing import assert_type
 from dagmaster import Future, task
@@ -99,16 +122,24 @@ def flow(x: Future[int]) -> None:
 """
 
 
+def tutorial() -> str:
+    """Return the code of the tutorial but for the block that is another file."""
+    text = (ROOT / "docs/tutorial/python.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    return "\n".join(block for block in blocks if not block.startswith("# shop.py"))
+
+
 @pytest.mark.process
-def test_pyright_sees_the_types_of_this_file_and_finds_wrong_ones_in_another(tmp_path: Path):
+def test_pyright_sees_the_types_of_this_file_and_of_the_tutorial_and_finds_wrong_ones(tmp_path: Path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text(WRONG)
+    (tmp_path / "tutorial.py").write_text(tutorial())
     config = tmp_path / "pyrightconfig.json"
     config.write_text(
         json.dumps(
             {
-                "include": [__file__, str(wrong)],
-                "extraPaths": [str(Path(__file__).parents[4] / "src")],
+                "include": [__file__, str(tmp_path)],
+                "extraPaths": [str(ROOT / "src")],
                 "typeCheckingMode": "standard",
             }
         )
@@ -116,10 +147,19 @@ def test_pyright_sees_the_types_of_this_file_and_finds_wrong_ones_in_another(tmp
     command = [sys.executable, "-m", "basedpyright", "-p", str(config), "--pythonpath", sys.executable, "--outputjson"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout)
-    assert answer["summary"]["filesAnalyzed"] == 2
+    assert answer["summary"]["filesAnalyzed"] == 3
     problems = [
-        (Path(one["file"]).name, one["range"]["start"]["line"], one["rule"])
+        (Path(one["file"]).name, line_of(one), one["rule"])
         for one in answer["generalDiagnostics"]
         if one["severity"] == "error"
     ]
-    assert problems == [("wrong.py", 9, "reportAssertTypeFailure")]
+    assert sorted(problems) == [
+        ("tutorial.py", "if count > 3:", "reportOperatorIssue"),
+        ("wrong.py", "assert_type(double(x), int)", "reportAssertTypeFailure"),
+    ]
+
+
+def line_of(diagnostic: dict[str, Any]) -> str:
+    """Return the text of the line that a problem is at."""
+    number: int = diagnostic["range"]["start"]["line"]
+    return Path(diagnostic["file"]).read_text().splitlines()[number].strip()
