@@ -268,7 +268,8 @@ def _states() -> str:
 def _expressions() -> str:
     filters = []
     for name, spec in FILTERS.items():
-        arguments = ", ".join(p if n < spec.required else f"[{p}]" for n, p in enumerate(spec.parameters))
+        parameters = [f"{parameter}=…" if spec.by_name else parameter for parameter in spec.parameters]
+        arguments = ", ".join(p if n < spec.required else f"[{p}]" for n, p in enumerate(parameters))
         filters.append(f"`{name}{f'({arguments})' if arguments else ''}`")
     return f"""{GENERATED}# Expressions
 
@@ -293,6 +294,7 @@ Filters: {", ".join(filters)}.
 - A key always wins over a method: `output.items` is `output["items"]`.
 - A string that is one expression keeps its type: `"{{{{ inputs.count }}}}"` is a number. In text, strings are inserted as they are and everything else as JSON.
 - A missing key is an error that names the existing keys. `| default(…)` after a path applies if any part of it is missing. Null is a value.
+- `nodes.fan.outputs | map(attribute='size')` is the list of this key of each output; null, as of a failed child, stays null.
 - A value is never parsed as a template again. A literal `{{{{` is written `{{{{ '{{{{' }}}}`.
 
 Conditions: one that starts with an operator (`"< 100"`) has `value` put before it; otherwise it is an expression (`"100 <= value < 1000"`).

@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2 import nodes as ast
@@ -42,13 +42,13 @@ _FILTER_INPUTS: Final[Mapping[str, Requirement]] = {
     **dict.fromkeys(("lower", "upper", "trim", "replace", "basename"), _TEXT),
     **dict.fromkeys(("round", "abs"), _NUMBER),
     **dict.fromkeys(("int", "float"), Requirement(kind=Kind.NUMBER, certainty=GUESSED)),
-    **dict.fromkeys(("sum", "join", "sort", "unique"), _LIST),
+    **dict.fromkeys(("sum", "join", "sort", "unique", "map"), _LIST),
     **dict.fromkeys(("first", "last", "min", "max"), _NONEMPTY),
 }
 _FILTER_OUTPUTS: Final[Mapping[str, Kind]] = {
     **dict.fromkeys(("lower", "upper", "trim", "replace", "basename", "join", "string", "tojson"), Kind.TEXT),
     **dict.fromkeys(("length", "int", "float", "round", "abs", "sum"), Kind.NUMBER),
-    **dict.fromkeys(("sort", "unique"), Kind.LIST),
+    **dict.fromkeys(("sort", "unique", "map"), Kind.LIST),
 }
 _NUMERIC_FILTERS: Final = ("sum", "min", "max", "sort")
 _ENVIRONMENT: Final = Environment()  # noqa: S701 - it parses; it never renders
@@ -182,8 +182,17 @@ class Shapes:
         if node.name in _NUMERIC_FILTERS:
             for shape in self._denoted(operand, scope):
                 shape.inside().require(Requirement(kind=Kind.NUMBER, certainty=GUESSED))
+        if node.name == "map":
+            self._require_part(node, scope)
         for argument in node.args:
             self._expression(argument, _FILTER_INPUTS.get(node.name, _ANY) if node.name == "replace" else _ANY, scope)
+
+    def _require_part(self, node: ast.Filter, scope: _Scope) -> None:
+        """Let each item of a list have the key that `map(attribute=…)` takes."""
+        key = next((argument.value for argument in cast("list[ast.Keyword]", node.kwargs)), None)
+        if isinstance(key, ast.Const):
+            for shape in self._denoted(ast.Getitem(node.node, ast.Const(0), "load"), scope):
+                shape.at(key.value)
 
     def _compare(self, node: ast.Compare, scope: _Scope) -> None:
         sides = [node.expr, *(operand.expr for operand in node.ops)]

@@ -55,6 +55,7 @@ def test_the_kind_of_a_value_is_inferred_from_its_readers(read: str, kind: type)
         "nodes.look.output.a + nodes.look.output.b",
         "(nodes.look.output.many | sort)[:2] + nodes.look.output.rest",
         "nodes.look.output.low < nodes.look.output.high",
+        "nodes.look.output.list | map(attribute='size')",
         "(nodes.look.output.list | unique | sum) // nodes.look.output.share.of",
     ],
 )

@@ -101,6 +101,17 @@ class NodeOrigin(Origin):
 
 
 @dataclass(frozen=True, slots=True)
+class PartsOrigin(NodeOrigin):
+    """A part of each output of a fan-out: its keys, the outermost first."""
+
+    keys: tuple[str | int, ...]
+
+    def text(self, scope: Scope) -> str:
+        """Return the outputs, and the filters that take the part of each."""
+        return NodeOrigin.text(self, scope) + "".join(f" | map(attribute={literal(key, scope)})" for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True)
 class ItemOrigin(Origin):
     """The item of a fan-out; the outermost has level 1."""
 
@@ -277,6 +288,13 @@ def write_template(future: Future[Any], scope: Scope) -> str:
 def origin_of(future: Future[Any]) -> Origin:
     """Return what a future is the value of."""
     return future._origin
+
+
+def part_of(future: Future[Any]) -> tuple[str | int, ...]:
+    """Return the keys of the part that a future is of the result of a node; raise if it has a default."""
+    if future._default is not NOTHING:
+        raise reject("a default cannot stand for a whole result here", "take the results in a @task, and decide there")
+    return future._keys
 
 
 def futures_in(value: Any) -> Iterator[Future[Any]]:

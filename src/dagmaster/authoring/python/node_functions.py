@@ -13,7 +13,9 @@ from dagmaster.authoring.python.futures import (
     Gate,
     NodeOrigin,
     Origin,
+    PartsOrigin,
     origin_of,
+    part_of,
     write_text,
 )
 from dagmaster.authoring.python.graph_nodes import Conditional, NodeGroup, require_builder
@@ -140,6 +142,8 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
 ) -> Future[list[T]]:
     """Run what `each` makes of an item for all items: one task, one workflow, or a fan-out again.
 
+    The result is a list of what `each` returns: a result, or a part of it, as `lambda row: measure(row)["size"]`.
+
     `task.map(items)` is the short form of a fan-out of one task: `fan_out(rows, lambda row: double.map(row))`.
     """
     builder = require_builder("a fan-out")
@@ -147,7 +151,10 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
         made: Any = each(item)
     if not isinstance(made, Future):
         raise reject("the function of a fan-out returns no future", _ONE_NODE)
-    origin = origin_of(made)
+    origin, part = origin_of(made), part_of(made)
+    if isinstance(origin, PartsOrigin):
+        message = "a fan-out in a fan-out gives whole results, not a part of each"
+        raise reject(message, "take the parts in a @task; a workflow that returns a dict is a whole result")
     if len(children) != 1 or not isinstance(origin, NodeOrigin) or origin.node is not children[0]:
         raise reject(f"the function of a fan-out makes one node for an item, not {len(children)}", _ONE_NODE)
     keys = _written(
@@ -158,7 +165,8 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
         fail_fast=fail_fast,
         description=description,
     )
-    return builder.add("fan_out", children[0].label, keys, name=name, depends_on=depends_on).result()
+    node = builder.add("fan_out", children[0].label, keys, name=name, depends_on=depends_on)
+    return Future(PartsOrigin(node, "outputs", part)) if part else node.result()
 
 
 def group(
@@ -192,6 +200,10 @@ def fan_in(
     """
     keys = _written({}, aggregation=aggregation, description=description)
     builder = require_builder("a fan-in")
+    for source in sources:
+        if isinstance(source, Future) and (part_of(source) or isinstance(origin_of(source), PartsOrigin)):
+            message = "a fan-in aggregates whole results, not a part of them, as the value of a workflow is"
+            raise reject(message, "pass the futures to a @task: total([one, two])")
     return builder.add("fan_in", "fan_in", keys, name=name, depends_on=list(sources)).result()
 
 

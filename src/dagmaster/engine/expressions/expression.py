@@ -220,7 +220,9 @@ class _Compiler:
             value = self._optional(node.node, depth + 1)
             arguments = self._arguments(node, self._optional if guarded else self.required, depth)
             return evaluators.default(value, arguments["value"], arguments.get("boolean"))
-        value = self.required(node.node, depth + 1)
+        # What is missing stays missing in a part of it: `outputs | map('size') | default([])`.
+        is_optional = guarded and node.name == "map"
+        value = (self._optional if is_optional else self.required)(node.node, depth + 1)
         return evaluators.apply(definition.run, value, self._arguments(node, self.required, depth))
 
     def _arguments(
@@ -229,6 +231,9 @@ class _Compiler:
         name, definition = node.name, FILTERS[node.name]
         if node.dyn_args is not None or node.dyn_kwargs is not None:
             raise ExpressionInvalid("`*` and `**` are not part of the language")
+        if node.args and definition.by_name:
+            hint = f"write `{name}({definition.parameters[0]}=…)`"
+            raise ExpressionInvalid(f"`{name}` takes its argument by name", hint=hint)
         if len(node.args) > len(definition.parameters):
             raise ExpressionInvalid(f"`{name}` takes at most {len(definition.parameters)} arguments")
         arguments: dict[str, evaluators.Run] = {}

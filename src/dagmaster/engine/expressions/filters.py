@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.expressions.json_values import (
+    ABSENT,
     MAX_ITEMS,
     MAX_TEXT,
     NUMBERS,
@@ -24,6 +25,8 @@ from dagmaster.engine.expressions.json_values import (
     identity,
     json_text,
     json_type,
+    missing,
+    pick,
     text_of,
 )
 from dagmaster.errors import EvaluationFailed
@@ -44,11 +47,15 @@ _UNSET: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """One filter: its function, and the names of its arguments after the value, the required ones first."""
+    """One filter: its function, and the names of its arguments after the value, the required ones first.
+
+    `by_name`: they are given by name, since Jinja takes something else by position.
+    """
 
     run: Callable[..., Any]
     parameters: tuple[str, ...] = ()
     required: int = 0
+    by_name: bool = False
 
 
 # ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -288,6 +295,22 @@ def _unique(value: JsonValue) -> list[JsonValue]:
     return list(seen.values())
 
 
+def _map(value: Any, attribute: Any) -> list[JsonValue] | Missing:
+    if value.__class__ is Missing:
+        return value
+    if attribute.__class__ not in (str, int):
+        raise EvaluationFailed(f"`map` needs a key or an index, not {json_type(attribute)}")
+    return [_part_of(item, attribute, index) for index, item in enumerate(_list("map", value))]
+
+
+def _part_of(item: Any, key: str | int, index: int) -> Any:
+    """Return a part of an item. Null, which a failed child of a fan-out has for its output, stays null."""
+    part = None if item is None else pick(item, key)
+    if part is ABSENT:
+        raise EvaluationFailed(f"`map`: {missing(item, ['item', index, key]).sentence}")
+    return part
+
+
 def _tojson(value: Any, indent: Any = None) -> str:
     if indent is None:
         return json_text(value)
@@ -325,6 +348,7 @@ FILTERS: Mapping[str, Filter] = {
     "abs": Filter(lambda value: abs(number_for("abs", value))),
     "sort": Filter(_sort, ("reverse",)),
     "unique": Filter(_unique),
+    "map": Filter(_map, ("attribute",), 1, by_name=True),
     "tojson": Filter(_tojson, ("indent",)),
     "basename": Filter(_basename),
 }

@@ -24,11 +24,13 @@ from dagmaster import (
     handler_task,
     join,
     start,
+    task,
     wait,
     workflow,
 )
 from dagmaster.authoring.schema import NODE_MODELS
 from dagmaster.errors import WorkflowInvalid
+from dagmaster.testing import run_workflow
 from tests.unit.authoring.python.graphs import double, echo, extract, nodes_of, problem_of, total
 
 
@@ -481,7 +483,56 @@ def test_a_workflow_that_is_called_is_a_child_job():
         return {"first": first[0], "each": fan_out([1, 2], square)}
 
     assert nodes_of(flow)["first"] == {"type": "workflow", "workflow_id": "square", "inputs": {"x": "{{ inputs.n }}"}}
-    assert flow.run(n=4) == {"first": 4, "each": [{"result": [1]}, {"result": [2]}]}
+    assert flow.run(n=4) == {"first": 4, "each": [[1], [2]]}
+
+
+MEASURED = {"size": [1, {"of area": 2}], "name": "a"}
+
+
+@workflow
+def measure(x: Future[int]) -> Future[str]:
+    return expression("{{ a.name }}{{ x }}", a=echo.submit(MEASURED), x=x)
+
+
+@workflow
+def describe(x: Future[int]) -> dict[str, Future[Any]]:
+    return {"name": echo(x), "size": echo.submit(1)}
+
+
+@pytest.mark.parametrize(
+    ("each", "expected"),
+    [
+        (measure, ["a1", "a2"]),
+        (describe, [{"name": 1, "size": 1}, {"name": 2, "size": 1}]),
+        (lambda x: describe(x).name, [1, 2]),
+        (lambda x: echo({"item": x})["item"], [1, 2]),
+        (lambda x: echo([x, MEASURED])[1]["size"][-1]["of area"], [2, 2]),
+        (lambda x: echo.map([x, 5])[1], [5, 5]),
+    ],
+)
+def test_a_fan_out_gives_what_its_function_returns_of_each_result(each, expected, tmp_path):
+    @workflow
+    def flow():
+        results = fan_out([1, 2], each)
+        return {"all": results, "passed": echo(results), "last": results[-1], "filled": results.default([])}
+
+    assert flow.run() == {"all": expected, "passed": expected, "last": expected[-1], "filled": expected}
+    for member in flow.family():
+        (tmp_path / f"{member.workflow_id}.yaml").write_text(member.to_yaml())
+    report = run_workflow(tmp_path / "flow.yaml", handlers=flow.handlers())
+    assert report.result == flow.run()
+
+
+def test_a_part_of_a_tolerated_failure_of_a_fan_out_is_null():
+    @task(retry="none")
+    def fail_at_two(x: int) -> dict[str, int]:
+        return {"x": 1 // (2 - x)}
+
+    @workflow
+    def flow():
+        return fan_out([1, 2], lambda x: fail_at_two(x)["x"], on_item_error="tolerate")
+
+    assert flow.run() == [1, None]
 
 
 def test_expressions_take_futures_by_name():

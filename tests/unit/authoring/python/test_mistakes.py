@@ -21,6 +21,7 @@ from dagmaster import (
     approval,
     conditional,
     expression,
+    fan_in,
     fan_out,
     handler_task,
     join,
@@ -363,6 +364,32 @@ def test_an_input_that_is_nested_too_deep_is_an_error_of_the_inputs():
         deep = [deep]
     with pytest.raises(InputsInvalid, match="nested too deep"):
         flow.run(values=deep)
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda child: fan_out([1], lambda x: echo(x).default(3)), "a default cannot stand for a whole result here"),
+        (lambda child: fan_out([1], lambda x: echo(x)["a"].default(3)), "a default cannot stand for a whole result"),
+        (lambda child: fan_out([[1]], lambda row: fan_out(row, child)), "a fan-out in a fan-out gives whole results"),
+        (lambda child: fan_in(child(1), child(2)), "a fan-in aggregates whole results"),
+        (lambda child: fan_in(echo(1)["a"]), "a fan-in aggregates whole results"),
+        (lambda child: fan_in(fan_out([1], child)), "a fan-in aggregates whole results"),
+    ],
+)
+def test_a_part_or_a_default_of_a_result_that_would_be_lost_is_an_error_at_the_line(call, expected):
+    @workflow
+    def child(x: int):
+        return echo(x)
+
+    @workflow
+    def flow():
+        call(child)
+
+    problem = problem_of(flow)
+    assert expected in problem.message
+    assert problem.hint
+    assert problem.file == __file__
 
 
 def test_an_error_of_a_workflow_that_makes_its_calls_in_a_thread_says_so():

@@ -108,6 +108,8 @@ calls = st.sampled_from(
         "replace('a', 'bb')",
         "replace('', item)",
         "join(', ')",
+        "map(attribute='a')",
+        "map(attribute=0)",
         "int(0)",
         "float(0)",
     ]

@@ -152,5 +152,9 @@ def test_no_payload_gets_out(text):
         expression = compile_expression(text, roots=SCOPE.keys())
     except ExpressionInvalid:
         return
+    if text in ("[]|map(attribute='__class__')", "()|map(attribute='__class__')"):
+        # There is no item whose key could be missing.
+        assert expression.evaluate(SCOPE) == []
+        return
     with pytest.raises(EvaluationFailed):
         expression.evaluate(SCOPE)
