@@ -16,6 +16,7 @@ from dagmaster.authoring.python.futures import (
     Scope,
     escape,
     futures_in,
+    literal,
     origin_of,
     write_template,
 )
@@ -23,6 +24,7 @@ from dagmaster.authoring.python.graph_nodes import Branch, Conditional, Node, No
 from dagmaster.authoring.python.places import Place, reject
 from dagmaster.authoring.source_document import Document, json_problem
 from dagmaster.authoring.source_map import Source, truncate
+from dagmaster.engine.expressions.parser import MAX_LENGTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -41,6 +43,9 @@ _HINTS: Final = {
         "give the parameter a default, or write .default(…) behind it"
     ),
     "declare it under inputs:": "make it a parameter of the workflow function",
+    "write the mapping as one expression: {{ {'key': value} }}": (
+        "names of arguments and results have no {{: pass or return a mapping that has the key as one value"
+    ),
 }
 """Remedies in the terms of Python authors."""
 
@@ -128,11 +133,21 @@ class DocumentWriter:
         if isinstance(value, list | tuple):
             return [self._value(item, f"{subject}[{index}]", scope, depth + 1) for index, item in enumerate(value)]
         if isinstance(value, Mapping):
-            return {
+            written = {
                 _key(key, subject, scope.place): self._value(item, f"{subject}.{key}", scope, depth + 1)
                 for key, item in value.items()
             }
+            # A key of a mapping has no escape; one in an expression needs none. The outermost are names.
+            has_braces = depth > 0 and any("{{" in key for key in written)
+            return self._expression(value, subject, scope) if has_braces else written
         return self._value(_to_json(value, subject, scope.place), subject, scope, depth)
+
+    def _expression(self, value: Mapping[str, Any], subject: str, scope: Scope) -> str:
+        text = literal(value, scope)
+        if len(text) > MAX_LENGTH:
+            message = f"{truncate(subject)} has a key with {{{{, and is longer than {MAX_LENGTH} characters"
+            raise reject(message, "make the mapping in a @task", place=scope.place)
+        return f"{{{{ {text} }}}}"
 
     def _node(self, node: Node) -> dict[str, Any]:
         written: dict[str, Any] = {} if node.kind == "task" else {"type": node.kind}

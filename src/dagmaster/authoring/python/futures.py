@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
+from dagmaster.authoring.json_forms import NoJsonForm, json_form
 from dagmaster.authoring.python.places import reject
 
 if TYPE_CHECKING:
@@ -347,10 +348,13 @@ def literal(value: Any, scope: Scope, depth: int = 0) -> str:
         raise reject(f"a default is nested more than {MAX_DEPTH} deep, or contains itself", place=scope.place)
     if isinstance(value, list | tuple):
         return f"[{', '.join(literal(item, scope, depth + 1) for item in value)}]"
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         pairs = (f"{literal(key, scope)}: {literal(item, scope, depth + 1)}" for key, item in value.items())
         return f"{{{', '.join(pairs)}}}"
-    raise reject(f"a default is a JSON value, not a value of type {type(value).__name__}", place=scope.place)
+    try:
+        return literal(json_form(value), scope, depth)
+    except NoJsonForm as reason:
+        raise reject(f"a default {reason}", place=scope.place) from None
 
 
 # ── What needs the value ──

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from dagmaster.authoring.added_nodes import fill_place
 from dagmaster.authoring.entrypoint_sources import loaded_function
 from dagmaster.authoring.graph_parts import check_part
 from dagmaster.authoring.python.document_writer import DocumentWriter
-from dagmaster.authoring.python.futures import Scope, write_keys
+from dagmaster.authoring.python.futures import Future, Origin
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.python.graph_items import Task
 from dagmaster.engine.graph import Aggregation
@@ -18,12 +19,12 @@ from dagmaster.engine.topology import topological_order
 from dagmaster.errors import NodesRejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from dagmaster.authoring.graph_parts import GraphPart, TaskPart
+    from dagmaster.authoring.python.futures import Scope
 
 _NO_QUEUE = ""
-_NO_SCOPE = Scope({}, 0, None)
 
 
 def write_nodes(items: Any) -> tuple[dict[str, Any], dict[str, Callable[..., Any]]]:
@@ -83,22 +84,25 @@ def _place(sources: Any, group: int | None, names: Mapping[int, str]) -> dict[st
 def _write_task(task: TaskPart, names: Mapping[int, str]) -> dict[str, Any]:
     node = {key: value for key, value in task.definition.items() if (key, value) != ("queue", _NO_QUEUE)}
     params: Any = json.loads(task.params or "{}")
-    key = next((key for key in _keys_in(params) if "{{" in key), None)
-    if key is not None:
-        raise NodesRejected(f"{names[task.id]} has the key {key!r} in its kwargs: in a workflow file no key has {{{{")
-    # Text is a value: its braces are escaped before the expressions are written.
-    written = DocumentWriter(()).value(params, f"params of {names[task.id]!r}")
+    name = next((name for name in params if "{{" in name), None)
+    if name is not None:
+        raise NodesRejected(f"{names[task.id]} has the argument {name!r}: in a workflow file no name has {{{{")
     for path, source, *within in task.references:
-        inner = write_keys([key for keys in within for key in keys], _NO_SCOPE)
-        written = fill_place(written, path, f"{{{{ nodes.{names[source]}.output{inner} }}}}")
+        part: Future[Any] = Future(_OutputOrigin(names[source]), tuple(key for keys in within for key in keys))
+        params = fill_place(params, path, part)
+    written = DocumentWriter(()).value(params, f"params of {names[task.id]!r}")
     return {**node, "params": written} if written else node
 
 
-def _keys_in(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        yield from value
-    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _keys_in(inner)
+@dataclass(frozen=True, slots=True)
+class _OutputOrigin(Origin):
+    """The output of a node, by its id."""
+
+    node_id: str
+
+    def text(self, scope: Scope) -> str:  # noqa: ARG002 - the same everywhere
+        """Return the path of the output."""
+        return f"nodes.{self.node_id}.output"
 
 
 def _collected(task: TaskPart, previous: list[int], names: Mapping[int, str]) -> list[int]:

@@ -206,7 +206,9 @@ class _Compiler:
             if not isinstance(key, str):
                 self._problem(ExpressionInvalid(f"a key is a string, not {json_type(key)}"), place)
             elif "{{" in key:
-                self._problem(ExpressionInvalid("a key cannot be an expression", offset=key.index("{{")), (*place, key))
+                hint = "write the mapping as one expression: {{ {'key': value} }}"
+                problem = ExpressionInvalid("a key cannot be an expression", offset=key.index("{{"), hint=hint)
+                self._problem(problem, (*place, key))
             else:
                 items.append((key, self.value(item, (*place, key)), item))
         if all(resolve is None for _, resolve, _ in items):

@@ -29,6 +29,7 @@ from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.engine.graph import FanInSpec, TaskSpec
 from dagmaster.engine.growth import grow_graph
 from dagmaster.errors import NodesRejected
+from dagmaster.testing import run_workflow
 from tests.unit.authoring.python.test_round_trip import NO_HANDLERS, VALUES, requires
 
 if TYPE_CHECKING:
@@ -179,6 +180,15 @@ def test_a_part_of_a_result_is_an_expression():
     assert "{{ nodes.source.output['a b'][0].size }}" in text
 
 
+def test_a_key_with_braces_is_a_value_in_the_file_too():
+    source = create_task(echo, {"value": {"a": 5}}, name="source")
+    value = [{"{{ x }}": source["a"], "text": "{{ y }}", "inner": {"{{": [source]}}]
+    flow = Workflow.from_tasks("flow", create_task(echo, {"value": value}))
+    expected = [{"{{ x }}": 5, "text": "{{ y }}", "inner": {"{{": [{"a": 5}]}}]
+    assert flow.run() == expected
+    assert run_workflow(flow.to_yaml(), handlers=flow.handlers()).result == expected
+
+
 def test_tasks_without_a_queue_leave_it_to_the_operator():
     document = Workflow.from_tasks("flow", create_task(echo)).document.data
     assert document["nodes"] == {"echo": {"handler": f"{__name__}.echo"}}
@@ -207,8 +217,8 @@ def test_what_a_file_cannot_say_is_rejected():
     risky = create_task(echo, name="risky", allow_failure=True)
     with pytest.raises(NodesRejected, match=r"user takes the result of risky, which may fail \(allow_failure\)"):
         Workflow.from_tasks("flow", create_task(echo, {"value": risky}, name="user")).to_yaml()
-    with pytest.raises(NodesRejected, match=r"task has the key .* in its kwargs"):
-        Workflow.from_tasks("flow", create_task(echo, {"value": [{"{{ x }}": 1}]}, name="task")).to_yaml()
+    with pytest.raises(NodesRejected, match=r"task has the argument '\{\{ x \}\}': in a workflow file no name has"):
+        Workflow.from_tasks("flow", create_task("m.f", {"{{ x }}": 1}, name="task")).to_yaml()
     one >> two >> one
     with pytest.raises(NodesRejected, match="one → two → one"):
         Workflow.from_tasks("flow", one).to_yaml()

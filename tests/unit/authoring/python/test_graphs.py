@@ -535,6 +535,25 @@ def test_a_part_of_a_tolerated_failure_of_a_fan_out_is_null():
     assert flow.run() == [1, None]
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"{{ k }}": 1},
+        {"a": [{"{{k": {"{{ x }}'\"\\": "{{ t }}\n\u2028", "none": None, "yes": True, "empty": [{}]}}]},
+        {"{{": {"{{": {"b": {}}}, "}}": 1.5, "{%": 2},
+    ],
+)
+def test_a_key_with_braces_is_a_key(value):
+    @workflow
+    def flow(day: Future[date]):
+        return echo([value, {"{{ future }}": day, "at": {"plain": date(2026, 1, 2)}}])
+
+    expected = [value, {"{{ future }}": "2026-01-01", "at": {"plain": "2026-01-02"}}]
+    assert flow.run(day="2026-01-01") == expected
+    report = run_workflow(flow.to_yaml(), {"day": "2026-01-01"}, handlers=flow.handlers())
+    assert report.result == {"result": expected}
+
+
 def test_expressions_take_futures_by_name():
     @workflow
     def flow(name: Future[str]):

@@ -392,6 +392,23 @@ def test_a_part_or_a_default_of_a_result_that_would_be_lost_is_an_error_at_the_l
     assert problem.file == __file__
 
 
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (lambda: {"{{ x }}": echo(1)}, "a key cannot be an expression", "names of arguments and results have no {{"),
+        (lambda: echo({"{{ x }}": "x" * 5_000}), "longer than 4096 characters", "make the mapping in a @task"),
+    ],
+)
+def test_where_a_key_cannot_have_braces_the_error_says_so(call, message, hint):
+    @workflow
+    def flow():
+        return call()
+
+    problem = problem_of(flow)
+    assert message in problem.message
+    assert hint in problem.hint
+
+
 def test_an_error_of_a_workflow_that_makes_its_calls_in_a_thread_says_so():
     errors: list[WorkflowInvalid] = []
 
