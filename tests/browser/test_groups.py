@@ -97,6 +97,16 @@ def test_a_box_has_its_members_inside_and_nothing_else_and_no_edge_is_lost_or_hi
     assert page.evaluate(CHECK_NESTING, list(range(1, 120))) == [[], True]
 
 
+def test_groups_may_be_nested_deeper_than_the_stack_of_a_browser(visitor: Visitor):
+    page = visitor.page("/ui/workflows")
+    depths = """async (count) => {
+        const { findDepths } = await import(`${document.documentElement.dataset.assets}/graph/groups.js`);
+        const depths = findDepths(Int32Array.from({ length: count }, (_, i) => (i === count - 1 ? -1 : i + 1)));
+        return [depths[0], depths[count - 1]];
+    }"""
+    assert page.evaluate(depths, 100_000) == [99_999, 0]
+
+
 def test_a_group_is_a_box_whose_name_opens_it(visitor: Visitor):
     page = mount_graph(visitor, NESTED)
     boxes = page.locator(".dag-node.is-box")

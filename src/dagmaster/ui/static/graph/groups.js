@@ -56,8 +56,13 @@ export function liftEdges(parents, edges) {
 
 export function findDepths(parents) {
   const depths = new Int32Array(parents.length).fill(-1);
-  const depthOf = (v) => (v < 0 ? -1 : depths[v] >= 0 ? depths[v] : (depths[v] = depthOf(parents[v]) + 1));
-  for (let v = 0; v < parents.length; v++) depthOf(v);
+  for (let v = 0; v < parents.length; v++) {
+    const path = [];
+    let p = v;
+    for (; p >= 0 && depths[p] < 0; p = parents[p]) path.push(p);
+    let depth = p < 0 ? -1 : depths[p];
+    while (path.length) depths[path.pop()] = ++depth;
+  }
   return depths;
 }
 
