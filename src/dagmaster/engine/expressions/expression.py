@@ -220,7 +220,7 @@ class _Compiler:
             value = self._optional(node.node, depth + 1)
             arguments = self._arguments(node, self._optional if guarded else self.required, depth)
             return evaluators.default(value, arguments["value"], arguments.get("boolean"))
-        # What is missing stays missing in a part of it: `outputs | map('size') | default([])`.
+        # What is missing stays missing in a part of it: `outputs | map(attribute='size') | default([])`.
         is_optional = guarded and node.name == "map"
         value = (self._optional if is_optional else self.required)(node.node, depth + 1)
         return evaluators.apply(definition.run, value, self._arguments(node, self.required, depth))
