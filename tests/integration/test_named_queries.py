@@ -43,7 +43,7 @@ QUERIES = [
 ]
 EVERY_PART = tuple(turn_statement._COLUMNS)
 # The parameters that each part may use besides its own rows.
-SHARED = {"owner_id", "by", "now"}
+SHARED = {"owner_id", "by", "now", "rejections"}
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ class FakeClock:
         return self._now
 
     def move(self, seconds: float) -> None:
-        """Advance the time."""
-        if not 0 <= seconds < inf:
-            raise ValueError(f"a clock moves forward: 0 seconds or more, not {seconds!r:.100}")
+        """Advance the time; less than 0 sets the clock back."""
+        if not isfinite(seconds):
+            raise ValueError(f"a clock moves by a number of seconds, not by {seconds!r:.100}")
         self._now += seconds
 
     async def wait(self, event: asyncio.Event, until: float | None, *, idle: bool) -> None:

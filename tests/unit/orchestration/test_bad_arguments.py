@@ -108,7 +108,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a local server": (lambda: OrchContext(url="http://a", local=True), ValueError, "url='http://a' and local=True"),
     "a database": (lambda: OrchContext(url="postgresql://a/b"), ValueError, "DAGMASTER_DATABASE_URL names a database"),
     "a clock": (lambda: OrchContext(clock=FakeClock()), ValueError, "clock has no effect without in_memory=True"),
-    "a clock back": (lambda: FakeClock().move(-5), ValueError, "a clock moves forward: 0 seconds or more, not -5"),
+    "a move of a clock": (
+        lambda: FakeClock().move(float("nan")),
+        ValueError,
+        "a clock moves by a number of seconds, not by nan",
+    ),
     "no hold": (lambda: OrchContext(hold_seconds=float("nan")), ValueError, "more than 0, not nan"),
 }
 
