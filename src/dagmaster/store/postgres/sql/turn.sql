@@ -85,8 +85,9 @@ attempts AS (
     INSERT INTO dag_task_attempts (job_id, node_id, attempt, task_id, queue, worker_id, status, error, metrics, progress,
                                    dispatched_at, claimed_at, started_at, completed_at)
     SELECT job_id, node_id, attempt, task_id, queue, worker_id,
-           CASE WHEN :rejections::json -> id::text IS NULL THEN status ELSE 'FAILED' END,
-           coalesce(:rejections::json -> id::text, error), metrics, progress, dispatched_at, claimed_at, started_at,
+           -- Keys of jsonb are found by a binary search.
+           CASE WHEN :rejections::jsonb -> id::text IS NULL THEN status ELSE 'FAILED' END,
+           coalesce((:rejections::jsonb -> id::text)::json, error), metrics, progress, dispatched_at, claimed_at, started_at,
            reported_at
     FROM processed
     ON CONFLICT DO NOTHING
