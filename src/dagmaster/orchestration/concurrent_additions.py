@@ -15,25 +15,34 @@ class ConcurrentAdditions:
     """What a context is adding to jobs now."""
 
     def __init__(self) -> None:
-        self._running: dict[asyncio.Task[None], set[int]] = {}
+        # The ids of what each call adds or changes, in the order of the calls. A future is done when its call is.
+        self._calls: dict[asyncio.Future[None], set[int]] = {}
 
     async def add(self, read: Callable[[], Collected], store: Callable[[Collected], Coroutine[Any, Any, None]]) -> None:
-        """Read items and store them, once no other call is adding one of them: then they are part of the job already.
+        """Read items and store them, after the earlier calls that add some of them: these are part of the job then.
 
-        A cancelled call is finished in the background: what it stored is known to the next one.
+        A call that is cancelled while it stores is finished in the background: what it stored is known to the next one.
         """
         collected = read()
-        while others := self._adding(collected.affected_ids()):
-            await asyncio.wait(others)
-            collected = read()
-        task = asyncio.create_task(store(collected))
-        self._running[task] = collected.affected_ids()
-        task.add_done_callback(self._running.pop)
-        await asyncio.shield(task)
+        earlier = [call for call, ids in self._calls.items() if not ids.isdisjoint(collected.affected_ids())]
+        call = asyncio.get_running_loop().create_future()
+        self._calls[call] = collected.changed_ids()
+        try:
+            if earlier:
+                await asyncio.wait(earlier)
+                collected = read()
+            storing = asyncio.create_task(store(collected))
+        except BaseException:
+            self._end(call)
+            raise
+        storing.add_done_callback(lambda _: self._end(call))
+        await asyncio.shield(storing)
 
-    def _adding(self, ids: set[int]) -> list[asyncio.Task[None]]:
-        return [task for task, adding in self._running.items() if not adding.isdisjoint(ids)]
+    def _end(self, call: asyncio.Future[None]) -> None:
+        del self._calls[call]
+        call.set_result(None)
 
     async def finish(self) -> None:
         """Wait for the calls that were cancelled."""
-        await asyncio.gather(*self._running, return_exceptions=True)
+        if self._calls:
+            await asyncio.wait(self._calls)

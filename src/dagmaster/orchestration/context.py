@@ -15,7 +15,7 @@ from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import Collected, collect
-from dagmaster.authoring.python.graph_items import GraphItem, Task
+from dagmaster.authoring.python.graph_items import GraphItem, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
 from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
@@ -187,7 +187,8 @@ class OrchContext:
 
         `error`: what the code raised that makes these jobs. Those that were made here are cancelled.
         """
-        reason = None if isinstance(error, SystemExit) and not error.code else error
+        is_regular = isinstance(error, GeneratorExit) or (isinstance(error, SystemExit) and not error.code)
+        reason = None if is_regular else error
         if self._renewal is not None and self._renewal.get_loop() is asyncio.get_running_loop():
             self._renewal.cancel()
             await asyncio.gather(self._renewal, return_exceptions=True)
@@ -215,8 +216,9 @@ class OrchContext:
     async def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
         """Store a job with the graph of a task, a group, a list of them, or a function.
 
-        Everything that `entry` is connected to is part of it. All or nothing is stored. If the job of this
-        `idempotency_key` exists, it is returned, and the tasks and groups get the ids that it was stored with.
+        Everything that `entry` is connected to with `>>` is part of it, and what it takes as arguments. All or nothing
+        is stored. If the job of this `idempotency_key` exists, it is returned, and the tasks and groups get the ids
+        that it was stored with.
         """
         return await self.store_job(name, entry, is_held=True, idempotency_key=idempotency_key)
 
@@ -269,7 +271,9 @@ class OrchContext:
                 return await self.apply(items, job)
             finally:
                 await self.close()
-        await self._additions.add(lambda: self._collect(items, job), lambda new: self._apply_collected(items, job, new))
+        # Once: it may be a generator.
+        tasks = list(items_in(items))
+        await self._additions.add(lambda: self._collect(tasks, job), lambda new: self._apply_collected(tasks, job, new))
         return items
 
     def _collect(self, items: Any, job_id: int) -> Collected:
@@ -417,9 +421,9 @@ async def _memory(clock: Clock | None) -> AsyncIterator[Backend]:
 def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock | None) -> None:
     """Raise `ValueError` about arguments that name two places of jobs, or have no effect."""
     if url is not None and in_memory:
-        raise ValueError(f"url={url!r:.100} and in_memory=True: a job is on a server or in memory, remove one of them")
+        raise ValueError("url and in_memory=True: a job is on a server or in memory, remove one of them")
     if url is not None and local:
-        raise ValueError(f"url={url!r:.100} and local=True: the jobs of a server run there, remove one of them")
+        raise ValueError("url and local=True: the jobs of a server run there, remove one of them")
     if str(url).startswith(("postgresql:", "postgres:")):
         raise ValueError("url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database")
     if clock is not None and not in_memory:

@@ -157,7 +157,9 @@ async def test_applies_at_the_same_time_may_share_a_task(world: World, place: Pa
         job = await create_job("shared", create_task(plain, queue="q", name="first"))
         shared = create_task(plain, {"x": 5}, queue="q", name="shared")
         users = [create_task(plain, {"x": shared}, queue="q", name=f"user_{number}") for number in range(3)]
-        await asyncio.gather(*map(context.apply, users), context.apply(shared), context.apply(shared))
+        # A generator can be read once.
+        generators = [(task for task in [user]) for user in users]
+        await asyncio.gather(*map(context.apply, generators), context.apply(shared), context.apply(shared))
         assert run_job_test(job).result == {"first": 0, "user_0": 5, "user_1": 5, "user_2": 5}
 
 

@@ -103,9 +103,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "a server in memory": (
         lambda: OrchContext(url="http://a", in_memory=True),
         ValueError,
-        "url='http://a' and in_memory=True",
+        "url and in_memory=True",
     ),
-    "a local server": (lambda: OrchContext(url="http://a", local=True), ValueError, "url='http://a' and local=True"),
+    "a local server": (lambda: OrchContext(url="http://a", local=True), ValueError, "url and local=True"),
     "a database": (lambda: OrchContext(url="postgresql://a/b"), ValueError, "DAGMASTER_DATABASE_URL names a database"),
     "a clock": (lambda: OrchContext(clock=FakeClock()), ValueError, "clock has no effect without in_memory=True"),
     "a move of a clock": (

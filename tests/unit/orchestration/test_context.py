@@ -180,6 +180,7 @@ def test_a_context_releases_its_jobs_when_it_exits():
         (asyncio.CancelledError(), ["cancel", "signal"]),
         (SystemExit(1), ["cancel", "signal"]),
         (SystemExit(0), ["signal"]),
+        (GeneratorExit(), ["signal"]),
     ],
 )
 def test_an_exception_in_a_context_cancels_the_jobs_that_it_made(error: BaseException, kinds: list[str]):

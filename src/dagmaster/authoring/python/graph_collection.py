@@ -52,11 +52,13 @@ class Collected:
     edge_counts: list[int]
     """How many dependencies each of them had: it can get more while these are stored."""
 
+    def changed_ids(self) -> set[int]:
+        """Return the ids of what is added, and of known items that get dependencies."""
+        return {item.id for item in (*self.items, *self.touched)}
+
     def affected_ids(self) -> set[int]:
         """Return the ids of what is added or changed, and of what waits for it."""
-        ids = {item.id for item in (*self.items, *self.touched)}
-        ids.update(following.id for item in self.items for following in item.next or ())
-        return ids
+        return self.changed_ids().union(following.id for item in self.items for following in item.next or ())
 
     def leaf_groups(self) -> list[Group]:
         """Return the new groups that have no group in them. One that is not complete keeps those around it open."""
