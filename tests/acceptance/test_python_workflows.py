@@ -208,6 +208,8 @@ def test_an_export_names_the_workflows_of_child_jobs_and_writes_them_to_a_folder
         in dagmaster("workflows", "export", f"{code}:parent", "-o", target).stderr
     )
     assert "it runs" not in dagmaster("workflows", "export", f"{code}:child").stderr
+    assert "workflow_id: child" in dagmaster("workflows", "export", f"{code}:child", "-o", "/dev/stdout").stdout
+    assert "workflow_id: child" in dagmaster("workflows", "export", f"{code}:child", "-o", "-").stdout
     dagmaster("workflows", "export", f"{code}:parent", "-o", str(folder))
     assert sorted(file.name for file in folder.iterdir()) == ["child.yaml", "parent.yaml"]
     done = dagmaster("run", str(folder / "parent.yaml"), "--handlers", code, "--ephemeral", "-q")

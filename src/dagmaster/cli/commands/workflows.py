@@ -125,8 +125,8 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
     "-o",
     "--output",
     type=click.Path(path_type=pathlib.Path),
-    help="Write to this file if the name ends in .yaml or .yml. Any other name is a folder, which is made: it gets the"
-    " workflows of child jobs, too.",
+    help="Write to this file (.yaml, .yml, or one that exists), or to a folder, which is made: it gets the workflows of"
+    " child jobs, too.",
 )
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
@@ -147,7 +147,8 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     except WorkflowInvalid as error:
         print_problems(error.problems)
         return BAD_INPUT
-    if output is not None and (output.suffix.lower() not in (".yaml", ".yml") or output.is_dir()):
+    output = None if output == pathlib.Path("-") else output
+    if output is not None and _is_folder(output):
         _make_folder(output)
         for workflow_id, text in texts.items():
             _write(text, output / f"{workflow_id}.yaml")
@@ -174,12 +175,18 @@ def schema(*, output: pathlib.Path | None) -> int:
     return COMPLETED
 
 
+def _is_folder(output: pathlib.Path) -> bool:
+    """Return whether an output is a folder, or is to be one; raise if its name is that of another kind of file."""
+    if output.exists():
+        return output.is_dir()
+    if output.suffix and output.suffix.lower() not in (".yaml", ".yml"):
+        raise click.UsageError(f"-o {output}: a workflow file ends in .yaml or .yml, and a folder has no suffix")
+    return not output.suffix
+
+
 def _make_folder(folder: pathlib.Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        message = f"{folder} is a file, and no folder: the name of a workflow file ends in .yaml or .yml"
-        raise click.ClickException(message) from error
     except OSError as error:
         raise click.ClickException(f"{folder}: {error.strerror or error}") from error
 
