@@ -21,7 +21,7 @@ from dagmaster.errors import Category, DagmasterError, JobNotFound
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-    from dagmaster.application.views.jobs import JobDetailView
+    from dagmaster.application.views.jobs import JobDetailView, JobProgressView
     from dagmaster.application.views.page import Page
     from dagmaster.client.job_methods import JobMethods
     from dagmaster.ports.read_records import JobFilter
@@ -43,19 +43,21 @@ _MAX_SEEN: Final = 10_000
 
 async def wait(client: JobMethods, job_id: str | None, timeout_seconds: float | None) -> JobDetailView:
     """Wait until a job has finished, and return it; raise `TimeoutError` with its status if that takes longer."""
-    limit = asyncio.timeout(timeout_seconds)
+    limit, waited_for = asyncio.timeout(timeout_seconds), job_id
     try:
         async with limit:
-            return await _wait_for_end(client, job_id)
+            progress = await client.job_progress(job_id)
+            # The last job may be another one later.
+            waited_for = progress.job_id
+            return await _wait_for_end(client, progress)
     except TimeoutError:
         if not limit.expired():
             raise
-        state = await _read_state(client, job_id)
+        state = await _read_state(client, waited_for)
         raise TimeoutError(f"{state} after {timeout_seconds:g} s: it has not finished") from None
 
 
-async def _wait_for_end(client: JobMethods, job_id: str | None) -> JobDetailView:
-    progress = await client.job_progress(job_id)
+async def _wait_for_end(client: JobMethods, progress: JobProgressView) -> JobDetailView:
     async with job_changes(client, progress.job_id, progress.event_seq) as changes:
         while True:
             while not progress.is_finished:

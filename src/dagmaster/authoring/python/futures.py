@@ -341,7 +341,8 @@ def literal(value: Any, scope: Scope, depth: int = 0) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return repr(value)
+        # Of an enum, its number.
+        return int.__repr__(value) if isinstance(value, int) else float.__repr__(value)
     if isinstance(value, str):
         return "'" + _CONTROL.sub(lambda sign: f"\\x{ord(sign[0]):02x}", value) + "'"
     if depth > MAX_DEPTH:

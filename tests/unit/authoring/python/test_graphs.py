@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
+from http import HTTPStatus
 from typing import Any
 
 import pytest
@@ -540,7 +541,7 @@ def test_a_part_of_a_tolerated_failure_of_a_fan_out_is_null():
     [
         {"{{ k }}": 1},
         {"a": [{"{{k": {"{{ x }}'\"\\": "{{ t }}\n\u2028", "none": None, "yes": True, "empty": [{}]}}]},
-        {"{{": {"{{": {"b": {}}}, "}}": 1.5, "{%": 2},
+        {"{{": {"{{": {"b": {}}}, "}}": 1.5, "{%": HTTPStatus.OK},
     ],
 )
 def test_a_key_with_braces_is_a_key(value):
