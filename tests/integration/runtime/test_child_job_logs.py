@@ -90,8 +90,11 @@ async def test_a_follower_sees_child_jobs_that_start_later_and_ends_with_the_job
 async def test_a_child_job_that_outlives_the_job_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(job_tree_logs, "SILENT_SECONDS", 0.01)
     world.handlers.append(say)
-    report = await world.run(OUTER, brings=[MIDDLE, INNER])
-    # As if its orchestrator had not yet cancelled it.
+    orchestrator = await world.orchestrator()
+    await world.worker()
+    report = await world.finished(await world.submit(OUTER, brings=[MIDDLE, INNER]))
+    # As if its orchestrator had not yet cancelled it. A living one would claim it.
+    await world.stop(orchestrator)
     sql = "UPDATE dag_jobs SET status = $2, finished_at = CASE WHEN $2 = 'COMPLETED' THEN now() END WHERE workflow_id = $1"
     await world.rows(sql, "inner", "RUNNING")
     try:

@@ -189,17 +189,17 @@ async def test_a_statement_of_a_worker_that_is_refused_stops_no_other_report(wor
     await world.orchestrator()
     worker = await world.worker(drain_seconds=0.2)
     real = getattr(worker.ledger, of)
-    refused: list[Any] = []
+    has_refused = asyncio.Event()
 
     async def refusing(*arguments: Any) -> Any:
-        if not refused:
-            refused.append(arguments)
+        if not has_refused.is_set():
+            has_refused.set()
             raise StatementFailed("a row that breaks a constraint")
         return await real(*arguments)
 
     setattr(worker.ledger, of, refusing)
     first = await world.submit("{name: n, nodes: {a: {handler: talk, params: {word: x}, retry: none}}}")
-    await world.until_claimed()
+    await has_refused.wait()
     second = await world.submit(ECHO)
     async with asyncio.timeout(3):
         await world.finished(second)
