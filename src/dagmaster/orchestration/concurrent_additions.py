@@ -24,7 +24,8 @@ class ConcurrentAdditions:
         A call that is cancelled while it stores is finished in the background: what it stored is known to the next one.
         """
         collected = read()
-        earlier = [call for call, ids in self._calls.items() if not ids.isdisjoint(collected.affected_ids())]
+        affected = collected.affected_ids()
+        earlier = [call for call, ids in self._calls.items() if not ids.isdisjoint(affected)]
         call = asyncio.get_running_loop().create_future()
         self._calls[call] = collected.changed_ids()
         try:

@@ -70,8 +70,8 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.SIGNAL_RECEIVED: "A signal arrived, with the command `command_id`.",
     EventType.CHILD_JOB_STARTED: "A child job was started for the node.",
     EventType.CHILD_JOB_FINISHED: "The child job of the node finished.",
-    EventType.CANCEL_REQUESTED: "A cancel of the job was requested, with the command `command_id`. `comment`: why, if"
-    " it was said.",
+    EventType.CANCEL_REQUESTED: "A cancel of the job was requested, with the command `command_id`. `comment`: the"
+    " reason, if there is one.",
     EventType.NODE_CANCEL_REQUESTED: "A cancel of `count` nodes was requested, with the command `command_id`. `nodes`:"
     " the first 100 of them. `skipped`: how many others were named that were finished or already being stopped.",
     EventType.JOB_RESUMED: "The job is in a new run; `nodes` are reopened: `count` of the workflow, and"

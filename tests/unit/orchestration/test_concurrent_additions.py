@@ -44,7 +44,7 @@ class Store:
 
 
 def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    return lambda: asyncio.run(test())
+    return lambda: asyncio.run(asyncio.wait_for(test(), 10))
 
 
 def named(name: str, *sources: Task) -> Task:
