@@ -1,1 +1,4 @@
-"""Benchmarks: figures measured side by side in one run. Tests never assert a time; this package measures it."""
+"""Benchmarks: figures measured side by side in one run.
+
+Tests never assert a time; this package measures it.
+"""

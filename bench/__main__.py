@@ -89,8 +89,12 @@ def main(arguments: list[str]) -> None:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", metavar="PART", nargs="*", help="the parts to run; all of the table without it")
-    parser.add_argument("--keep", action="store_true", help="write the figures of these parts to bench/results.json")
+    parser.add_argument(
+        "parts", metavar="PART", nargs="*", help="the parts to run; all of the table without it"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="write the figures of these parts to bench/results.json"
+    )
     options = parser.parse_intermixed_args(arguments)
     unknown = [part for part in options.parts if part not in known]
     if unknown:
@@ -116,9 +120,14 @@ def run(parts: list[str], *, keep: bool) -> None:
 
 
 def _keep(part: str, rows: list[Row], load: list[float]) -> None:
-    """Replace the figures of a part. The figures of a part are of one run; two parts may be of different days."""
+    """Replace the figures of a part.
+
+    The figures of a part are of one run; two parts may be of different days.
+    """
     kept = json.loads(RESULTS.read_text(encoding="utf-8"))["parts"] if RESULTS.exists() else {}
-    records = [{**asdict(row), "ratio": row.ratio, "reached": row.reached, "verdict": row.verdict} for row in rows]
+    records = [
+        {**asdict(row), "ratio": row.ratio, "reached": row.reached, "verdict": row.verdict} for row in rows
+    ]
     kept[part] = {"load": [round(average, 2) for average in load], "rows": records}
     parts = {name: kept[name] for name in PARTS | MORE_PARTS if name in kept}
     machine = {"python": platform.python_version(), "cores": os.cpu_count()}
@@ -135,7 +144,12 @@ def _table(rows: list[Row], load: list[float]) -> Table:
     for heading in headings:
         table.add_column(heading, justify="left" if heading == "workload" else "right")
     for row in rows:
-        cells = [row.workload, f"{format_value(row.value)} {row.unit}", row.target or _target(row), _verdict(row)]
+        cells = [
+            row.workload,
+            f"{format_value(row.value)} {row.unit}",
+            row.target or _target(row),
+            _verdict(row),
+        ]
         if has_floor:
             ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
             cells[2:2] = ["" if row.floor is None else format_value(row.floor), ratio]

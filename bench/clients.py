@@ -43,7 +43,9 @@ _OPEN = "SELECT count(*) FROM dag_jobs WHERE status IN ('PENDING', 'RUNNING') AN
 
 def chain_of(length: int) -> Graph:
     """Return a graph of `length` tasks, one after the other."""
-    nodes: dict[str, Any] = {f"n{index}": {"handler": "echo", "params": {"i": index}} for index in range(length)}
+    nodes: dict[str, Any] = {
+        f"n{index}": {"handler": "echo", "params": {"i": index}} for index in range(length)
+    }
     for index in range(1, length):
         nodes[f"n{index}"]["depends_on"] = [f"n{index - 1}"]
     return _graph(f"chain_{length}", nodes)
@@ -129,7 +131,9 @@ class Client:
                 await asyncio.sleep(0.005)
 
     async def _count_waiting(self) -> int:
-        return int(await self.reader.fetchval("SELECT count(*) FROM dag_node_states WHERE status = 'WAITING'"))
+        return int(
+            await self.reader.fetchval("SELECT count(*) FROM dag_node_states WHERE status = 'WAITING'")
+        )
 
 
 @contextlib.asynccontextmanager

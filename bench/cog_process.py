@@ -45,7 +45,9 @@ def make(path: Path, megabytes: int) -> None:
             for column in range(0, side, 512):
                 y, x = np.mgrid[row : row + 512, column : column + 512]
                 hills = (np.sin(x / 700) * np.cos(y / 900) * 4_000 + 5_000).astype("uint16")
-                raster.write(hills + np.roll(noise, row + column, axis=2), window=Window(column, row, 512, 512))
+                raster.write(
+                    hills + np.roll(noise, row + column, axis=2), window=Window(column, row, 512, 512)
+                )
 
 
 def convert_with_dagmaster(source: Path, target: Path, share: Share) -> None:

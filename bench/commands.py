@@ -30,7 +30,9 @@ def measure() -> Iterator[Row]:
     yield Row("python, to start and stop", bare * 1_000, "ms")
     for code, at_most in (("import dagmaster", 150), ("from dagmaster import Future, task, workflow", None)):
         seconds = median_seconds(lambda code=code: _run(sys.executable, "-c", code), repeat=9)  # type: ignore[misc]
-        yield Row(f"python -c '{code}', beyond python itself", (seconds - bare) * 1_000, "ms", at_most=at_most)
+        yield Row(
+            f"python -c '{code}', beyond python itself", (seconds - bare) * 1_000, "ms", at_most=at_most
+        )
     for option in ("--help", "--version"):
         seconds = median_seconds(lambda option=option: _run(DAGMASTER, option), repeat=9)  # type: ignore[misc]
         yield Row(f"dagmaster {option}", seconds * 1_000, "ms", at_most=150)
@@ -48,7 +50,10 @@ def measure() -> Iterator[Row]:
         if count == 100_000:
             yield Row("run, fan-out of 100,000, the whole command", whole, "s")
     yield Row(
-        "run, a task at 100,000 to one at 1,000", seconds_per_task[100_000] / seconds_per_task[1_000], "x", at_most=1.3
+        "run, a task at 100,000 to one at 1,000",
+        seconds_per_task[100_000] / seconds_per_task[1_000],
+        "x",
+        at_most=1.3,
     )
 
 

@@ -1,7 +1,7 @@
 """Compare the runtime of two checkouts: alternating rounds, medians, ratios.
 
-Single runs on a shared machine vary by a fifth. Rounds that alternate between both checkouts meet the same machine, and
-the median of several rounds is stable to a few percent.
+Single runs on a shared machine vary by a fifth. Rounds that alternate between both checkouts meet the same
+machine, and the median of several rounds is stable to a few percent.
 """
 
 from __future__ import annotations
@@ -58,8 +58,12 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("other", metavar="OTHER_CHECKOUT", type=Path, help="a checkout with its own .venv")
     parser.add_argument("parts", metavar="PART", nargs="*", help=f"{', '.join(ROUND_PARTS)}")
-    parser.add_argument("--rounds", type=int, default=9, metavar="N", help="rounds of each checkout (default 9)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the rows of every round to FILE")
+    parser.add_argument(
+        "--rounds", type=int, default=9, metavar="N", help="rounds of each checkout (default 9)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the rows of every round to FILE"
+    )
     options = parser.parse_intermixed_args(arguments)
     unknown = [part for part in options.parts if part not in ROUND_PARTS]
     if unknown:
@@ -79,7 +83,9 @@ def compare(this: Path, other: Path, *, rounds: int, parts: Sequence[str], json_
         # The first of a round may meet a warmer or colder machine: take turns.
         for checkout in (this, other) if number % 2 == 0 else (other, this):
             name = "this" if checkout == this else "other"
-            console.print(f"round {number + 1} of {rounds}, {name} ({checkout}), load {os.getloadavg()[0]:.1f}")
+            console.print(
+                f"round {number + 1} of {rounds}, {name} ({checkout}), load {os.getloadavg()[0]:.1f}"
+            )
             results[checkout].append(_run_round(checkout, parts, console))
         if json_file is not None:
             _write_json(json_file, results)
@@ -118,7 +124,9 @@ def _python(checkout: Path) -> Path:
 
 
 def _write_json(path: Path, results: Mapping[Path, list[dict[str, tuple[float, str]]]]) -> None:
-    path.write_text(json.dumps({str(checkout): rounds for checkout, rounds in results.items()}, indent=1) + "\n")
+    path.write_text(
+        json.dumps({str(checkout): rounds for checkout, rounds in results.items()}, indent=1) + "\n"
+    )
 
 
 def _table(this: list[dict[str, tuple[float, str]]], other: list[dict[str, tuple[float, str]]]) -> Table:
@@ -128,7 +136,9 @@ def _table(this: list[dict[str, tuple[float, str]]], other: list[dict[str, tuple
     for workload, (_, unit) in this[0].items():
         if workload not in other[0]:
             continue
-        medians = [statistics.median(round_rows[workload][0] for round_rows in side) for side in (this, other)]
+        medians = [
+            statistics.median(round_rows[workload][0] for round_rows in side) for side in (this, other)
+        ]
         # Nothing at all, as an idle stack without a transaction, has no ratio.
         ratio = medians[0] / medians[1] if medians[1] else None
         cells = [f"{format_value(median)} {unit}" for median in medians]

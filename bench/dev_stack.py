@@ -88,13 +88,19 @@ class Stack:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        stopped_by_others = self._process.poll() is not None or any(line.startswith("stopping") for line in self.output)
+        stopped_by_others = self._process.poll() is not None or any(
+            line.startswith("stopping") for line in self.output
+        )
         self._stop()
         if kind is not None and issubclass(kind, Exception):
             state = "was stopped, and not by this benchmark" if stopped_by_others else "was running"
             log = (self.data_dir / "server.log").read_text(errors="replace").splitlines()
             print(
-                f"dagmaster dev {state}; its last output:", *self.output[-20:], *log[-20:], sep="\n  ", file=sys.stderr
+                f"dagmaster dev {state}; its last output:",
+                *self.output[-20:],
+                *log[-20:],
+                sep="\n  ",
+                file=sys.stderr,
             )
 
     def _await_ready(self) -> None:
@@ -145,7 +151,11 @@ class Stack:
     def cpu(self) -> dict[int, float]:
         """Return CPU seconds by pid; those of finished server processes count for the postmaster."""
         postmaster = self.pids["postmaster"]
-        pids = [*self.pids.values(), *process_usage.children(postmaster), *process_usage.children(self.pids["worker"])]
+        pids = [
+            *self.pids.values(),
+            *process_usage.children(postmaster),
+            *process_usage.children(self.pids["worker"]),
+        ]
         used = {pid: process_usage.cpu_seconds(pid) for pid in pids}
         used[postmaster] += process_usage.cpu_seconds(postmaster, reaped=True)
         return used

@@ -43,7 +43,9 @@ def measure() -> Iterator[Row]:
     ratio = statistics.median(a / b for a, b in zip(rates[1_000], rates[100_000], strict=True))
     yield Row("engine, cost of a child at 100,000 to one at 1,000", ratio, "x", at_most=1.3)
     alone, loaded = _chain_rate(0), _chain_rate(50_000)
-    yield Row("engine, a chain beside 50,000 waiting nodes, relative to alone", alone / loaded, "x", at_most=1.3)
+    yield Row(
+        "engine, a chain beside 50,000 waiting nodes, relative to alone", alone / loaded, "x", at_most=1.3
+    )
     yield Row("engine, memory of a live node", _bytes_per_node(100_000), "B", at_most=1024)
 
 

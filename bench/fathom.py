@@ -62,8 +62,12 @@ def main() -> None:
     for name in ("columns", "rows", "pixels", "cell_degrees", "processes", "rounds", "tasks", "cores"):
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(default, name))
     parser.add_argument("--task-seconds", type=float, default=default.task_seconds)
-    parser.add_argument("--sleep", action="store_true", help="let the tiles of the fan-out sleep, for a busy machine")
-    parser.add_argument("--machines", type=lambda text: tuple(map(int, text.split(","))), default=default.machines)
+    parser.add_argument(
+        "--sleep", action="store_true", help="let the tiles of the fan-out sleep, for a busy machine"
+    )
+    parser.add_argument(
+        "--machines", type=lambda text: tuple(map(int, text.split(","))), default=default.machines
+    )
     print("load:", os.getloadavg())
     for row in measure(Sizes(**vars(parser.parse_args()))):
         floor = "" if row.floor is None else f"  (pool: {row.floor:.4g})"

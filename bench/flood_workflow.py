@@ -47,7 +47,9 @@ def measure(sizes: Sizes) -> Iterator[Row]:
 
 def _flood_maps(place: Path, sizes: Sizes) -> Iterator[Row]:
     maps = place / "data-blobs" / "bronze" / "maps"
-    _print_progress(f"flood workflow: making {sizes.tiles * BANDS} maps of {sizes.pixels:,} x {sizes.pixels:,} pixels")
+    _print_progress(
+        f"flood workflow: making {sizes.tiles * BANDS} maps of {sizes.pixels:,} x {sizes.pixels:,} pixels"
+    )
     stored = write_maps(maps, sizes)
     workflow: list[Usage] = []
     pool: list[Usage] = []
@@ -68,7 +70,10 @@ def _flood_maps(place: Path, sizes: Sizes) -> Iterator[Row]:
     cpu, cpu_floor = (statistics.median(usage.cpu for usage in side) for side in (workflow, pool))
     workload = f"{sizes.tiles} tiles of {sizes.pixels:,}², {sizes.pixel_mb:,.0f} MB of pixels, {stored:,.0f} MB stored"
     yield Row(
-        f"flood workflow, {workload}, {sizes.processes} processes, median of {sizes.rounds}", seconds, "s", floor=floor
+        f"flood workflow, {workload}, {sizes.processes} processes, median of {sizes.rounds}",
+        seconds,
+        "s",
+        floor=floor,
     )
     yield Row("flood workflow, pixels", sizes.pixel_mb / seconds, "MB/s", floor=sizes.pixel_mb / floor)
     yield Row("flood workflow, files as stored", stored / seconds, "MB/s", floor=stored / floor)
@@ -124,7 +129,10 @@ def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
 
     On a shared machine, `--sleep` at least shows how long a process is without a tile.
     """
-    task = {"handler": "burn", "params": {"seconds": sizes.task_seconds, "tile": "{{ item }}", "asleep": sizes.sleep}}
+    task = {
+        "handler": "burn",
+        "params": {"seconds": sizes.task_seconds, "tile": "{{ item }}", "asleep": sizes.sleep},
+    }
     sources, handlers = list(range(sizes.tasks)), find_handlers((CPU_TILES,))
     nodes = {"tiles": {"type": "fan_out", "source": sources, "task": task}}
     text = json.dumps({"workflow_id": "tiles", "version": 1, "nodes": nodes})
@@ -137,20 +145,29 @@ def _fan_out(place: Path, sizes: Sizes) -> Iterator[Row]:
         list(pool.map(burn_in_pool, [(sizes.task_seconds, sizes.sleep)] * sizes.tasks))
         floor = time.perf_counter() - started
     with Stack(place / "data", "--concurrency", str(sizes.processes), "--handlers", CPU_TILES) as running:
-        warm_up = compile_text(text.replace(str(sources), str(sources[: 4 * sizes.processes])), handlers=handlers).graph
+        warm_up = compile_text(
+            text.replace(str(sources), str(sources[: 4 * sizes.processes])), handlers=handlers
+        ).graph
         asyncio.run(_run(running.dsn, warm_up))
         before = _cpu_beside_tasks(running)
         seconds = asyncio.run(_run(running.dsn, graph))
         overhead = _cpu_beside_tasks(running) - before
     tile_seconds = sizes.tasks * sizes.task_seconds
-    workload = f"{sizes.tasks:,} tiles of {sizes.task_seconds * 1000:.0f} ms {'asleep' if sizes.sleep else 'of CPU'}"
+    workload = (
+        f"{sizes.tasks:,} tiles of {sizes.task_seconds * 1000:.0f} ms {'asleep' if sizes.sleep else 'of CPU'}"
+    )
     yield Row(f"fan-out of {workload}, {sizes.processes} processes", seconds, "s", floor=floor)
     yield Row("fan-out of tiles, over a process pool", 100 * (seconds / floor - 1), "%", at_most=5)
     ratio = seconds * sizes.processes / tile_seconds
     yield Row("fan-out of tiles, over the tiles' own time", 100 * (ratio - 1), "%", at_most=5)
-    yield Row("a process pool, over the tiles' own time", 100 * (floor * sizes.processes / tile_seconds - 1), "%")
     yield Row(
-        "fan-out of tiles, CPU time of all but the tiles", 100 * overhead / tile_seconds, "% of theirs", at_most=5
+        "a process pool, over the tiles' own time", 100 * (floor * sizes.processes / tile_seconds - 1), "%"
+    )
+    yield Row(
+        "fan-out of tiles, CPU time of all but the tiles",
+        100 * overhead / tile_seconds,
+        "% of theirs",
+        at_most=5,
     )
 
 

@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 DISPATCH, CLAIM, COMMIT = 5_000, 2_000, 4_000
 
 # The planner settings of the runtime's sessions.
-_PLANS = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_mergejoin": "off", "jit": "off"}
+_PLANS = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_mergejoin": "off",
+    "jit": "off",
+}
 _OWNER, _WORKER = 115_605_956_909_760_512, 115_605_957_998_776_320
 _BY = f"orchestrator {_OWNER}"
 
@@ -132,7 +137,9 @@ def measure() -> Iterator[Row]:
             runs = [fan_out(dsn, count) for _ in range(repeats)]
             yield Row(f"floor, fan-out of {count:,}", statistics.median(run.rate for run in runs), "tasks/s")
         yield Row(
-            "floor, fan-out of 100,000, one role after the other", fan_out(dsn, 100_000, sequential=True).rate, "/s"
+            "floor, fan-out of 100,000, one role after the other",
+            fan_out(dsn, 100_000, sequential=True).rate,
+            "/s",
         )
 
 
@@ -309,6 +316,8 @@ class _FanOut:
             finishes = list(range(self.committed + 1, self.committed + 1 + size))
             events = list(range(self.seq + 1, self.seq + 1 + size))
             self.seq += size
-            await self.turns.execute(_COMMIT, self.job_id, self.seq, ids, nodes, outputs, finishes, starts, events)
+            await self.turns.execute(
+                _COMMIT, self.job_id, self.seq, ids, nodes, outputs, finishes, starts, events
+            )
             self.committed += size
         return len(rows)

@@ -55,8 +55,12 @@ def _idle(stack: Stack, *, seconds: float) -> Iterator[Row]:
     time.sleep(seconds)
     elapsed, own, whole = time.perf_counter() - started, _cpu(server) - own, stack.fine_cpu() - whole
     yield Row("server idle, with its connections", own / elapsed * 100, "% of a core", at_most=0.3)
-    yield Row("idle, CPU of the whole dev stack, with the server", whole / elapsed * 100, "% of a core", at_most=1.3)
-    yield Row("memory of the server at rest, RSS", process_usage.memory(stack.pids["server"])["Rss"] / 1e6, "MB")
+    yield Row(
+        "idle, CPU of the whole dev stack, with the server", whole / elapsed * 100, "% of a core", at_most=1.3
+    )
+    yield Row(
+        "memory of the server at rest, RSS", process_usage.memory(stack.pids["server"])["Rss"] / 1e6, "MB"
+    )
 
 
 def _cpu(pids: list[int]) -> float:
@@ -72,7 +76,10 @@ def _jobs(stack: Stack) -> Iterator[Row]:
     # Both paths once, without counting.
     asyncio.run(jobs_in_batches(stack.dsn, graph, 200, BATCH))
     asyncio.run(_over_http(stack, graph, 200, batch=1, clients=CLIENTS))
-    for method, batch, clients in (("one by one from 32 clients", 1, CLIENTS), ("in batches of 100", BATCH, 1)):
+    for method, batch, clients in (
+        ("one by one from 32 clients", 1, CLIENTS),
+        ("in batches of 100", BATCH, 1),
+    ):
         direct: list[JobRates] = []
         over_http: list[JobRates] = []
         for _ in range(REPEATS):
@@ -111,7 +118,9 @@ async def _over_http(stack: Stack, graph: Graph, count: int, *, batch: int, clie
     body = json.dumps(document).encode()
     async with contextlib.AsyncExitStack() as opened:
         watcher = await opened.enter_async_context(client(stack.dsn))
-        connections = [await opened.enter_async_context(HttpConnection(stack.api, stack.key)) for _ in range(clients)]
+        connections = [
+            await opened.enter_async_context(HttpConnection(stack.api, stack.key)) for _ in range(clients)
+        ]
         for connection in connections:
             await connection.get("/livez")
         remaining = iter(range(count // batch))

@@ -59,7 +59,9 @@ def measure() -> Iterator[Row]:
             create_database(postgres.dsn, f"jobs_{count}")
             dsn = dsn_of(place / "lists", f"jobs_{count}")
             fill_jobs(dsn, count)
-            urls.append(servers.enter_context(Server(DAGMASTER_DATABASE_URL=dsn, DAGMASTER_ADMIN_KEY=KEY)).url)
+            urls.append(
+                servers.enter_context(Server(DAGMASTER_DATABASE_URL=dsn, DAGMASTER_ADMIN_KEY=KEY)).url
+            )
         yield from asyncio.run(_list_rows(urls))
 
 
@@ -74,7 +76,9 @@ class _Table:
 async def _list_rows(urls: list[str]) -> list[Row]:
     rows = []
     async with contextlib.AsyncExitStack() as opened:
-        few, many = [await _open_table(await opened.enter_async_context(HttpConnection(url, KEY))) for url in urls]
+        few, many = [
+            await _open_table(await opened.enter_async_context(HttpConnection(url, KEY))) for url in urls
+        ]
         for name in FILTERS:
             durations: dict[int, list[float]] = {FEW: [], MANY: []}
             for _ in range(REQUESTS):

@@ -1,8 +1,8 @@
 """Metrics over HTTP with a million finished jobs, made by set-based SQL in a database of their own.
 
-The jobs are of 20 workflows and finished evenly over the last 7 days; their durations are log-normal, and one of 20
-failed with a message of its own. `measure` yields how long the roll-up takes, and each route, through the real
-application without a socket.
+The jobs are of 20 workflows and finished evenly over the last 7 days; their durations are log-normal, and one
+of 20 failed with a message of its own. `measure` yields how long the roll-up takes, and each route, through
+the real application without a socket.
 """
 
 from __future__ import annotations
@@ -106,13 +106,18 @@ async def _measure(dsn: str, jobs: int) -> list[Row]:
         Row(f"{workload}: first call of a rebuild, which queues them all", durations[0], "s"),
         Row(f"{workload}: longest of its other calls", max(durations[1:]), "s"),
     ]
-    async with open_application(config, settings) as application, open_database_admin(config, settings) as admin:
+    async with (
+        open_application(config, settings) as application,
+        open_database_admin(config, settings) as admin,
+    ):
         # Keys and workers in memory: only the reads of metrics count.
         services = HttpServices(
             application=application,
             keys=MemoryApiKeyStore(),
             admin=admin,
-            remote_tasks=RemoteTasks(MemoryRemoteWorkers(MemoryDatabase()), application.blobs, lambda _name: None, 6.0),
+            remote_tasks=RemoteTasks(
+                MemoryRemoteWorkers(MemoryDatabase()), application.blobs, lambda _name: None, 6.0
+            ),
         )
         origin = ChangeOrigin(actor="bench")
         key = await create_key(services.keys, "bench", [Scope.READ], origin=origin, now=0.0)

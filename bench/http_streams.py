@@ -74,13 +74,20 @@ async def _measure(stack: Stack, pid: int, url: str) -> list[Row]:
     memory = process_usage.memory(pid)["Rss"]
     for task in tasks:
         task.cancel()
-    ended = [task for task in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(task, EOFError)]
+    ended = [
+        task for task in await asyncio.gather(*tasks, return_exceptions=True) if isinstance(task, EOFError)
+    ]
     assert not ended, f"{len(ended)} streams ended"
     delays = sorted(delay for follower in followers for delay in follower.milliseconds)
     rate = len(delays) / WINDOW_SECONDS
     name = f"{STREAMS:,} live streams"
     return [
-        Row(f"{name}, {rate:.0f} events/s: event to client, p95", delays[len(delays) * 95 // 100], "ms", at_most=200),
+        Row(
+            f"{name}, {rate:.0f} events/s: event to client, p95",
+            delays[len(delays) * 95 // 100],
+            "ms",
+            at_most=200,
+        ),
         Row(f"{name}: event to client, median", delays[len(delays) // 2], "ms"),
         Row(f"{name}: memory of the server, RSS", memory / MB, "MB", at_most=200),
         Row(f"{name}: memory of a stream", (memory - rest) / STREAMS / 1_000, "KB"),
@@ -113,7 +120,9 @@ class Follower:
 
     async def run(self) -> None:
         """Read until cancelled."""
-        reader, writer = await asyncio.open_connection(self._address.hostname, self._address.port, limit=2**24)
+        reader, writer = await asyncio.open_connection(
+            self._address.hostname, self._address.port, limit=2**24
+        )
         head = f"GET /api/v1/jobs/{self._job_id}/stream HTTP/1.1\r\nHost: {self._address.netloc}\r\n"
         writer.write(f"{head}Authorization: Bearer {KEY}\r\nAccept-Encoding: gzip\r\n\r\n".encode())
         try:

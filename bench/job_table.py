@@ -9,12 +9,14 @@ from dagmaster.ports.ids import EPOCH_MS
 
 DAYS = 30
 OPEN = 100
-"""The newest jobs are open: pending, running, waiting. Their number does not grow with that of the finished ones."""
+"""The newest jobs are open: pending, running, waiting. Their number does not grow with that of the finished
+ones."""
 
 _GRAPH = """
 INSERT INTO dag_graphs (content_hash, definition) VALUES ('flow', '{"nodes": {"a": {"handler": "echo"}}}')
 """
-# An id begins with the time at which it was made. Versions replace each other in time, all else is spread evenly.
+# An id begins with the time at which it was made. Versions replace each other in time, all else is spread
+# evenly.
 _JOBS = """
 INSERT INTO dag_jobs (
     id, workflow_id, version, content_hash, status, inputs, result, error, name, submitted_by, correlation_id,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 SCOPE = {
     "inputs": {"a": 5, "name": "scene.tif"},
-    "nodes": {"x": {"output": {"n": 7, "items": list(range(20)), "path": "/data/a/b.tif"}, "status": "COMPLETED"}},
+    "nodes": {
+        "x": {"output": {"n": 7, "items": list(range(20)), "path": "/data/a/b.tif"}, "status": "COMPLETED"}
+    },
 }
 EXPRESSIONS = {
     "a path": "nodes.x.output.n",
@@ -42,10 +44,18 @@ def measure() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         files = _write_files(pathlib.Path(folder), 1_000)
         yield Row(
-            "load 1,000 files", median_seconds(lambda: [compile_file(file) for file in files], repeat=3), "s", at_most=3
+            "load 1,000 files",
+            median_seconds(lambda: [compile_file(file) for file in files], repeat=3),
+            "s",
+            at_most=3,
         )
     large = _large_file(10_000)
-    yield Row("validate a file of 10,000 nodes", median_seconds(lambda: compile_text(large), repeat=3), "s", at_most=2)
+    yield Row(
+        "validate a file of 10,000 nodes",
+        median_seconds(lambda: compile_text(large), repeat=3),
+        "s",
+        at_most=2,
+    )
     yield Row("reject a YAML merge bomb", median_seconds(_refuse_merge_bomb) * 1_000, "ms", at_most=10)
 
 
@@ -60,7 +70,9 @@ def _write_files(folder: pathlib.Path, count: int) -> list[pathlib.Path]:
     for number in range(count):
         file = folder / f"flow_{number}.yaml"
         # Every file differs, so that no cache helps more than it would in production.
-        text = demo.replace("workflow_id: demo", f"workflow_id: demo_{number}").replace("inspect", f"inspect_{number}")
+        text = demo.replace("workflow_id: demo", f"workflow_id: demo_{number}").replace(
+            "inspect", f"inspect_{number}"
+        )
         file.write_text(text, encoding="utf-8")
         files.append(file)
     return files

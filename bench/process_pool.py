@@ -64,7 +64,8 @@ def run_in_pool(maps: Path, target: Path, sizes: Sizes) -> Usage:
     started = time.perf_counter()
     with create_pool(sizes.processes) as pool:
         sources = [
-            {band_name(period): maps / grid.file_name(tile, period) for period in RETURN_PERIODS} for tile in grid.tiles
+            {band_name(period): maps / grid.file_name(tile, period) for period in RETURN_PERIODS}
+            for tile in grid.tiles
         ]
         peaks = list(pool.map(_stack_tile, zip(grid.tiles, sources, [target] * sizes.tiles, strict=True)))
         stacks = [{"tile": tile, "group": "all", "href": str(target / f"{tile}.tif")} for tile in grid.tiles]
@@ -101,7 +102,9 @@ def _merge_cell(arguments: tuple[str, dict[str, str], Path]) -> int:
         parts = [folder / f"{cell}-{band}.part.tif" for band in range(1, len(canvas.bands) + 1)]
         for band, part in enumerate(parts, 1):
             merge.merge_band(canvas, band, part, share, lambda *_: None)
-        merge.combine_bands(canvas, parts, cog, options=CogOptions(resampling="nearest"), share=share, tags={})
+        merge.combine_bands(
+            canvas, parts, cog, options=CogOptions(resampling="nearest"), share=share, tags={}
+        )
         check_cog(cog)
         for part in parts:
             part.unlink()

@@ -1,7 +1,7 @@
 """Graphs that are built in code: 100,000 tasks with 200,000 dependencies, built and stored; a chain with decorators.
 
-The floor is a bare COPY of the same rows into the same tables, indexes included, with one commit. Each measurement is a
-process of its own, so that its peak memory is its own.
+The floor is a bare COPY of the same rows into the same tables, indexes included, with one commit. Each
+measurement is a process of its own, so that its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -127,13 +127,19 @@ def _growth() -> Iterator[Row]:
     with folder() as place, Stack(place / "data", "--handlers", "bench.growing_tasks") as stack:
         for graph in (grow, fan_out):
             asyncio.run(_load(stack, graph, 1_000))
-        rounds = [[asyncio.run(_load(stack, graph, TASKS)) for graph in (grow, fan_out)] for _ in range(ROUNDS)]
+        rounds = [
+            [asyncio.run(_load(stack, graph, TASKS)) for graph in (grow, fan_out)] for _ in range(ROUNDS)
+        ]
         pauses = [asyncio.run(_pause(stack.dsn, graph)) for graph in (grow, fan_out)]
-    added, fanned = (_Load(*map(statistics.median, zip(*loads, strict=True))) for loads in zip(*rounds, strict=True))
+    added, fanned = (
+        _Load(*map(statistics.median, zip(*loads, strict=True))) for loads in zip(*rounds, strict=True)
+    )
     yield Row("python: 100,000 tasks added by a task, to completed", added.seconds, "s", floor=fanned.seconds)
     yield Row("python: the same, to a fan-out of 100,000", added.seconds / fanned.seconds, "x", at_most=1.05)
     yield Row("python: the same, CPU of all processes", added.cpu_seconds, "s", floor=fanned.cpu_seconds)
-    yield Row("python: the same, CPU to the fan-out's", added.cpu_seconds / fanned.cpu_seconds, "x", at_most=1.05)
+    yield Row(
+        "python: the same, CPU to the fan-out's", added.cpu_seconds / fanned.cpu_seconds, "x", at_most=1.05
+    )
     yield Row("python: the same, peak memory of services", added.megabytes, "MB", floor=fanned.megabytes)
     yield Row("python: the same, longest pause of another job", pauses[0], "s", floor=pauses[1])
 
@@ -174,7 +180,9 @@ def _run(mode: str, dsn: str, count: int = TASKS) -> dict[str, float]:
 
 def build(count: int) -> list[Any]:
     """Return tasks that each wait for the two before."""
-    tasks = [create_task("pipeline.step", {"number": number, "text": "x"}, queue="q") for number in range(count)]
+    tasks = [
+        create_task("pipeline.step", {"number": number, "text": "x"}, queue="q") for number in range(count)
+    ]
     for number in range(1, count):
         tasks[number - 1] >> tasks[number]
         if number > 1:
@@ -202,7 +210,9 @@ async def _copy(count: int) -> dict[str, float]:
         began = time.perf_counter()
         async with connection.transaction():
             for table, columns, records in copies:
-                await connection.copy_records_to_table(table, schema_name="dagapp", columns=columns, records=records)
+                await connection.copy_records_to_table(
+                    table, schema_name="dagapp", columns=columns, records=records
+                )
         return {"seconds": time.perf_counter() - began}
     finally:
         await connection.close()

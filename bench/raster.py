@@ -44,13 +44,24 @@ def measure() -> Iterator[Row]:
                     gdal.append(_run("gdal", source))
                 yield _compare(size_mb, dagmaster, gdal)
             peak = max(run["rss_mb"] for run in dagmaster)
-            yield Row(f"COG of {size_mb:,} MB, peak memory", peak, "MB", at_most=CACHE_MB + 400, target="≤ cache + 400")
+            yield Row(
+                f"COG of {size_mb:,} MB, peak memory",
+                peak,
+                "MB",
+                at_most=CACHE_MB + 400,
+                target="≤ cache + 400",
+            )
 
 
 def _compare(size_mb: int, dagmaster: list[dict[str, Any]], gdal: list[dict[str, Any]]) -> Row:
     cpu, floor = (statistics.median(run["cpu"] for run in runs) for runs in (dagmaster, gdal))
     return Row(
-        f"COG of {size_mb:,} MB, CPU", cpu, "s", at_most=1.05 * floor, floor=floor, target="≤ 1.05x of GDAL's driver"
+        f"COG of {size_mb:,} MB, CPU",
+        cpu,
+        "s",
+        at_most=1.05 * floor,
+        floor=floor,
+        target="≤ 1.05x of GDAL's driver",
     )
 
 

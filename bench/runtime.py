@@ -1,7 +1,8 @@
 """The runtime: `dagmaster dev` as it is shipped, a client beside it, and the floor of the same run.
 
-The floor (see `bench.floor`) is measured in alternation with the runtime, on the same server and disk, in a second
-database. `measure` yields the full table. `measure_round` yields the shorter one that `bench.compare` repeats.
+The floor (see `bench.floor`) is measured in alternation with the runtime, on the same server and disk, in a
+second database. `measure` yields the full table. `measure_round` yields the shorter one that `bench.compare`
+repeats.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ ROUND_PARTS = ("memory", "idle", "chain", "fan_outs", "jobs")
 WARM_UP_JOBS = 5
 
 _REST = "postgres, the rest"
-"""The postmaster, autovacuum, and the client's connections: finished server processes count for the postmaster."""
+"""The postmaster, autovacuum, and the client's connections: finished server processes count for the
+postmaster."""
 
 
 def measure() -> Iterator[Row]:
@@ -100,7 +102,9 @@ def _memory_at_rest(stack: Stack) -> Iterator[Row]:
     rss = sum(sizes["Rss"] for sizes in services) / MB
     yield Row("memory, orchestrator + worker at rest, RSS", rss, "MB", at_most=150)
     if all("Pss" in sizes for sizes in services):
-        yield Row("memory, orchestrator + worker at rest, PSS", sum(sizes["Pss"] for sizes in services) / MB, "MB")
+        yield Row(
+            "memory, orchestrator + worker at rest, PSS", sum(sizes["Pss"] for sizes in services) / MB, "MB"
+        )
     dev = process_usage.memory(stack.pids["dev"])
     yield Row("memory, dagmaster dev itself, RSS", dev["Rss"] / MB, "MB")
 
@@ -117,7 +121,12 @@ def _idle(stack: Stack, *, seconds: float) -> Iterator[Row]:
     used = {pid: cpu - before.get(pid, 0) for pid, cpu in after.items()}
     whole, of_server = sum(used.values()), used.get(stack.pids.get("server", -1), 0)
     yield Row("idle, CPU of the whole dev stack", whole / elapsed * 100, "% of a core", at_most=1.3)
-    yield Row("idle, CPU of it without the HTTP server", (whole - of_server) / elapsed * 100, "% of a core", at_most=1)
+    yield Row(
+        "idle, CPU of it without the HTTP server",
+        (whole - of_server) / elapsed * 100,
+        "% of a core",
+        at_most=1,
+    )
     yield Row("idle, transactions", queries / elapsed, "/s", at_most=10)
 
 
@@ -148,7 +157,10 @@ def _chains(stack: Stack) -> Iterator[Row]:
     # Both relative to their floors: the load of a shared machine changes within a minute.
     quicker = alone.floor / loaded.floor
     yield Row(
-        "dispatch beside 50,000 waiting nodes, relative to alone", loaded.hop / alone.hop * quicker, "x", at_most=1.1
+        "dispatch beside 50,000 waiting nodes, relative to alone",
+        loaded.hop / alone.hop * quicker,
+        "x",
+        at_most=1.1,
     )
     yield Row(
         "chain beside 50,000 waiting nodes, relative to alone",
@@ -242,7 +254,10 @@ def _fan_out_after_analyze(stack: Stack) -> Row:
     asyncio.run(_analyze_empty_queue(stack.dsn))
     analyzed = _FanOuts(stack, None, count, repeats=repeats)
     return Row(
-        f"fan-out of {count:,} after analyze while empty, to fresh", fresh.rate / analyzed.rate, "x", at_most=1.2
+        f"fan-out of {count:,} after analyze while empty, to fresh",
+        fresh.rate / analyzed.rate,
+        "x",
+        at_most=1.2,
     )
 
 
@@ -307,7 +322,9 @@ class _FanOuts:
         for name, cpu in sorted(self._cpu.items(), key=lambda pair: -pair[1]):
             if cpu * scale >= 1:
                 lowest = floors.get(name)
-                yield Row(f"{workload}: {name}", cpu * scale, "µs", floor=None if lowest is None else lowest * scale)
+                yield Row(
+                    f"{workload}: {name}", cpu * scale, "µs", floor=None if lowest is None else lowest * scale
+                )
         yield Row(f"{workload}: all", self.cpu_micros, "µs", floor=sum(last.cpu.values()) * scale)
         lowest_wal = last.wal_bytes / self.count
         yield Row(f"fan-out of {self.count:,}, WAL of a task", self._wal / self.count, "B", floor=lowest_wal)

@@ -142,4 +142,6 @@ def _measure_timeline(stack: Stack) -> Iterator[Row]:
         for by in ("node", "worker"):
             frames = page.evaluate(_SCROLL, by)
             rate = 1_000 * len(frames) / sum(frames)
-            yield Row(f"timeline of {ROWS:,} attempts: scroll and zoom by {by}", rate, "frames/s", at_least=30)
+            yield Row(
+                f"timeline of {ROWS:,} attempts: scroll and zoom by {by}", rate, "frames/s", at_least=30
+            )

@@ -68,7 +68,9 @@ def open_page(stack: Stack) -> Iterator[Page]:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         context = browser.new_context(viewport={"width": 1280, "height": 900})
         context.set_default_timeout(120_000)
-        context.add_cookies([{"name": SESSION_COOKIE, "value": stack.key, "url": stack.api, "sameSite": "Strict"}])
+        context.add_cookies(
+            [{"name": SESSION_COOKIE, "value": stack.key, "url": stack.api, "sameSite": "Strict"}]
+        )
         page = context.new_page()
         page.goto(f"{stack.api}/ui/workflows")
         try:

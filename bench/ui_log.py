@@ -69,7 +69,9 @@ def measure_log(stack: Stack) -> Iterator[Row]:
             page.goto(f"{stack.api}/ui/jobs/{job_id}/logs", wait_until="commit")
             times.append(page.evaluate(_FIRST_LINES))
         name = f"log of {size / MB:.0f} MB"
-        yield Row(f"{name}: first lines on the page, median of 5", statistics.median(times), "ms", at_most=300)
+        yield Row(
+            f"{name}: first lines on the page, median of 5", statistics.median(times), "ms", at_most=300
+        )
         page.evaluate(_READ, SCROLLS)
         yield Row(f"{name}: heap after reading back", page.evaluate(HEAP) / MB, "MB", at_most=100)
         yield Row(f"{name}: one line found", page.evaluate(_SEARCH), "ms")

@@ -1,8 +1,8 @@
 """Features into PostGIS: 100,000 polygons through the port, and as a bare binary COPY of the same EWKB.
 
-Both begin with EWKB in memory and end when the transaction is committed. Both tables have a spatial index; the port
-also maintains the column and index of chunks, deletes the chunk's old rows, takes locks and inspects the table. Rounds
-alternate.
+Both begin with EWKB in memory and end when the transaction is committed. Both tables have a spatial index;
+the port also maintains the column and index of chunks, deletes the chunk's old rows, takes locks and inspects
+the table. Rounds alternate.
 """
 
 from __future__ import annotations
@@ -81,7 +81,11 @@ def _bare(url: str, ewkb: list[bytes], *, index: bool) -> Callable[[], None]:
     def copy() -> None:
         pack = struct.Struct(">hiqi").pack
         command = "COPY bare (id, geometry) FROM STDIN (FORMAT binary)"
-        with psycopg.connect(url) as connection, connection.cursor() as cursor, cursor.copy(command) as stream:
+        with (
+            psycopg.connect(url) as connection,
+            connection.cursor() as cursor,
+            cursor.copy(command) as stream,
+        ):
             stream.write(b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0))
             for start in range(0, COUNT, 4096):
                 batch: list[bytes] = []

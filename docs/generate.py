@@ -108,7 +108,9 @@ def _openapi() -> dict[str, Any]:
             metrics=MemoryMetricRebuilder(database),
             changes=MemoryAuditTrail(),
         ),
-        remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0),
+        remote_tasks=RemoteTasks(
+            MemoryRemoteWorkers(database), database.blobs, lambda _name: None, lease_seconds=6.0
+        ),
     )
     return create_app(services).openapi()
 
@@ -120,7 +122,10 @@ def _definitions() -> list[dict[str, Any]]:
 
 
 def _workflow_file() -> str:
-    parts = [GENERATED, "# The workflow file\n\nThe [JSON Schema](workflow.schema.json) says the same for editors.\n"]
+    parts = [
+        GENERATED,
+        "# The workflow file\n\nThe [JSON Schema](workflow.schema.json) says the same for editors.\n",
+    ]
     parts.append(f"\n## Top level\n\n{_keys(WorkflowModel)}")
     parts.append(f"\n## An input\n\n{_keys(InputModel)}")
     for kind, model in NODE_MODELS.items():
@@ -148,11 +153,17 @@ def _kind(field: dict[str, Any]) -> str:
     if "enum" in field:
         return " · ".join(f"`{value}`" for value in field["enum"])
     if "x-defined-as" in field:
-        return "text, list, `all_of` or `any_of`" if field["x-defined-as"] == "DependsOn" else "mapping or `none`"
+        return (
+            "text, list, `all_of` or `any_of`"
+            if field["x-defined-as"] == "DependsOn"
+            else "mapping or `none`"
+        )
     options = [option for option in field.get("anyOf", [field]) if option.get("type") != "null"]
     names = {"object": "mapping", "array": "list", "string": "text", "number": "number", "integer": "integer"}
     return " or ".join(
-        dict.fromkeys(names.get(str(option.get("type")), str(option.get("type", "any"))) for option in options)
+        dict.fromkeys(
+            names.get(str(option.get("type")), str(option.get("type", "any"))) for option in options
+        )
     )
 
 
@@ -170,9 +181,13 @@ def _python() -> str:
     for name in PYTHON_NAMES:
         thing = TaskFunction if name == "TaskFunction" else getattr(dagmaster, name)
         methods = (
-            [thing] if not isinstance(thing, type) else [getattr(thing, method) for method in PYTHON_METHODS[name]]
+            [thing]
+            if not isinstance(thing, type)
+            else [getattr(thing, method) for method in PYTHON_METHODS[name]]
         )
-        text += f"\n## {name}\n\n" + (f"{inspect.cleandoc(thing.__doc__ or '')}\n\n" if isinstance(thing, type) else "")
+        text += f"\n## {name}\n\n" + (
+            f"{inspect.cleandoc(thing.__doc__ or '')}\n\n" if isinstance(thing, type) else ""
+        )
         for method in methods:
             is_call = method is thing or method.__name__ == "__init__"
             label = ("async " if inspect.iscoroutinefunction(method) else "") + name
@@ -223,7 +238,14 @@ PYTHON_NAMES = (
     ),
     *("OrchContext", "create_job", "add_task_to_job", "run_job_test", "run_job_test_async"),
     *("get_job", "list_jobs", "cancel_job", "retry_failed_tasks", "get_task", "Job", "TaskInfo"),
-    *("register_worker", "worker_heartbeat", "deregister_worker", "list_workers", "WorkerInfo", "health_check"),
+    *(
+        "register_worker",
+        "worker_heartbeat",
+        "deregister_worker",
+        "list_workers",
+        "WorkerInfo",
+        "health_check",
+    ),
     *("mock_handler", "entrypoint_of", "code_fingerprint", "registry_for"),
 )
 PYTHON_METHODS = {
@@ -255,13 +277,19 @@ def _signature(label: str, function: Any) -> str:
             parts.append(f"{prefix}{one.name}: {one.annotation}{default}")
     returned = "" if function.__name__ == "__init__" else f" -> {signature.return_annotation}"
     line = f"{label}({', '.join(parts)}){returned}"
-    return line if len(line) <= 110 else f"{label}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
+    return (
+        line
+        if len(line) <= 110
+        else f"{label}(\n" + "".join(f"    {part},\n" for part in parts) + f"){returned}"
+    )
 
 
 def _states() -> str:
     return (
-        f"{GENERATED}# States\n\nFrom `src/dagmaster/engine/transitions.py`. Terminal states open again only in a new run.\n\n"
-        f"## Nodes\n\n```mermaid\n{mermaid(NODE_MOVES)}```\n\n## Jobs\n\n```mermaid\n{mermaid(JOB_MOVES)}```\n"
+        f"{GENERATED}# States\n\nFrom `src/dagmaster/engine/transitions.py`. Terminal states open again only"
+        " in a new run.\n\n"
+        f"## Nodes\n\n```mermaid\n{mermaid(NODE_MOVES)}```\n\n##"
+        f" Jobs\n\n```mermaid\n{mermaid(JOB_MOVES)}```\n"
     )
 
 
@@ -303,8 +331,13 @@ Units are bytes: `100MB` is 10⁸, `100MiB` is 100 · 2²⁰.
 
 
 def _commands() -> str:
-    parts = [GENERATED, "# Commands\n\nExit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.\n"]
-    for names, command, context in _walk(cli, click.Context(cli, info_name="dagmaster", **cli.context_settings), ()):
+    parts = [
+        GENERATED,
+        "# Commands\n\nExit codes: 0 completed, 1 failed, 2 bad usage or bad input, 130 interrupted.\n",
+    ]
+    for names, command, context in _walk(
+        cli, click.Context(cli, info_name="dagmaster", **cli.context_settings), ()
+    ):
         parts.append(f"\n## `{' '.join(('dagmaster', *names))}`\n\n```\n{command.get_help(context)}\n```\n")
     return "".join(parts)
 
@@ -324,10 +357,14 @@ def _walk(
 
 
 def _handlers() -> str:
-    parts = [GENERATED, "# Handlers\n\n`dagmaster handlers list` and `dagmaster handlers show` print the same.\n"]
+    parts = [
+        GENERATED,
+        "# Handlers\n\n`dagmaster handlers list` and `dagmaster handlers show` print the same.\n",
+    ]
     for spec in sorted(find_handlers(settings=Settings()), key=lambda spec: spec.name):
         rows = [
-            f"| `{field.name}` | {_type(field)} | {_format_default(field.default)} | {_cell(field.description)} |"
+            f"| `{field.name}` | {_type(field)} | {_format_default(field.default)} |"
+            f" {_cell(field.description)} |"
             for field in describe_fields(spec.params_schema() or {})
         ]
         table = "\n| param | type | default | |\n|---|---|---|---|\n" + "\n".join(rows) + "\n" if rows else ""
@@ -364,15 +401,18 @@ def _settings() -> str:
     groups = []
     for group, model in GROUPS.items():
         rows = [
-            f"| `DAGMASTER_{name.upper()}` | {'' if field.default in ((), None) else f'`{field.default}`'} | {field.description} |"
+            f"| `DAGMASTER_{name.upper()}` | {'' if field.default in ((), None) else f'`{field.default}`'} |"
+            f" {field.description} |"
             for name, field in model.model_fields.items()
         ]
         if group == "security":
             rows.append(
-                "| `DAGMASTER_SECRET_NAME` | | The value of `secrets.NAME` in the process that runs the task. |"
+                "| `DAGMASTER_SECRET_NAME` | | The value of `secrets.NAME` in the process that runs the task."
+                " |"
             )
         groups.append(
-            f"\n## {group.capitalize()}\n\n{model.__doc__}\n\n| name | default | |\n|---|---|---|\n" + "\n".join(rows)
+            f"\n## {group.capitalize()}\n\n{model.__doc__}\n\n| name | default | |\n|---|---|---|\n"
+            + "\n".join(rows)
         )
     aliases = [
         f"| `{alias.name}` | {f'`DAGMASTER_{alias.setting.upper()}`' if alias.setting else ''} |"
@@ -380,10 +420,13 @@ def _settings() -> str:
         for alias in ALIASES
     ]
     return (
-        f"{GENERATED}# Settings\n\n`dagmaster config show` prints the values and the origin of each. An empty variable counts as"
+        f"{GENERATED}# Settings\n\n`dagmaster config show` prints the values and the origin of each. An empty"
+        " variable counts as"
         " unset.\n" + "\n".join(groups) + "\n\n## Other names\n\n"
-        "Orchestrators and workers also read these; `dev` and `run` never do. The names above take precedence, and of two names"
-        " for one setting the upper one. Some are known and not used: `dagmaster config show --services` reports them if"
+        "Orchestrators and workers also read these; `dev` and `run` never do. The names above take"
+        " precedence, and of two names"
+        " for one setting the upper one. Some are known and not used: `dagmaster config show --services`"
+        " reports them if"
         " they are set.\n\n| name | setting | |\n|---|---|---|\n" + "\n".join(aliases) + "\n"
     )
 
@@ -395,12 +438,15 @@ def _events() -> str:
 
 def _metrics() -> str:
     rows = "\n".join(
-        f"| `{metric.name}` | {metric.kind} | {metric.service} | {', '.join(metric.labels)} | {metric.description} |"
+        f"| `{metric.name}` | {metric.kind} | {metric.service} | {', '.join(metric.labels)} |"
+        f" {metric.description} |"
         for metric in METRICS.values()
     )
     return (
-        f"{GENERATED}# Metrics\n\nWhat Prometheus scrapes ([how](../howto/monitoring.md)): from `/metrics` of a server, and from"
-        " `--metrics-port` of an orchestrator or a worker. Those of the process itself (`process_…`: CPU, memory, files) come with"
+        f"{GENERATED}# Metrics\n\nWhat Prometheus scrapes ([how](../howto/monitoring.md)): from `/metrics` of"
+        " a server, and from"
+        " `--metrics-port` of an orchestrator or a worker. Those of the process itself (`process_…`: CPU,"
+        " memory, files) come with"
         f" them.\n\n| metric | type | of | labels | meaning |\n|---|---|---|---|---|\n{rows}\n"
     )
 
@@ -408,9 +454,12 @@ def _metrics() -> str:
 def _reasons() -> str:
     rows = "\n".join(f"| `{code.value}` | {meaning} |" for code, meaning in REASONS.items())
     return (
-        f"{GENERATED}# Reasons\n\nWhy a job or a node has its status: `dagmaster jobs why JOB [NODE]`, and its `--json`. The most"
-        " important reason is printed first: the order of this table. A reason has a `code`, a `sentence`, `data` (named"
-        f" here in backticks) and `because`: the nodes that caused it.\n\n| code | meaning |\n|---|---|\n{rows}\n"
+        f"{GENERATED}# Reasons\n\nWhy a job or a node has its status: `dagmaster jobs why JOB [NODE]`, and"
+        " its `--json`. The most"
+        " important reason is printed first: the order of this table. A reason has a `code`, a `sentence`,"
+        " `data` (named"
+        " here in backticks) and `because`: the nodes that caused it.\n\n| code | meaning"
+        f" |\n|---|---|\n{rows}\n"
     )
 
 
@@ -420,7 +469,8 @@ def _errors() -> str:
         for category, outcome in OUTCOMES.items()
     )
     rows = "\n".join(
-        f"| `{cls.code}` | `{cls.category.value}` | {cls.http_status or OUTCOMES[cls.category].http_status} | {_sentence(cls)} |"
+        f"| `{cls.code}` | `{cls.category.value}` | {cls.http_status or OUTCOMES[cls.category].http_status} |"
+        f" {_sentence(cls)} |"
         for cls in error_types()
     )
     return f"""{GENERATED}# Errors
@@ -454,26 +504,37 @@ def _figures() -> str:
     figures = json.loads(results.read_text(encoding="utf-8"))
     rows = []
     for row in (row for part in figures["parts"].values() for row in part["rows"]):
-        goal = f"≥ {row['at_least']:g}" if row["at_least"] else (f"≤ {row['at_most']:g}" if row["at_most"] else "")
+        goal = (
+            f"≥ {row['at_least']:g}"
+            if row["at_least"]
+            else (f"≤ {row['at_most']:g}" if row["at_most"] else "")
+        )
         value = f"{row['value']:,.0f}" if row["value"] >= 100 else f"{row['value']:.3g}"
         rows.append(f"| {row['workload']} | {value} {row['unit']} | {goal} |")
     head = f"Measured by `make bench` on {figures['cores']} shared cores, Python {figures['python']}."
     return (
-        f"{GENERATED}# Figures\n\n{head}\n\n| workload | measured | target |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+        f"{GENERATED}# Figures\n\n{head}\n\n| workload | measured | target |\n|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
     )
 
 
 def _formats() -> str:
     raster = complete(
-        RASTER_DRIVERS, [name for name in installed_drivers() if name in RASTER_DRIVERS or name not in VECTOR_DRIVERS]
+        RASTER_DRIVERS,
+        [name for name in installed_drivers() if name in RASTER_DRIVERS or name not in VECTOR_DRIVERS],
     )
     vector = complete(VECTOR_DRIVERS, pyogrio.list_drivers())
     return (
-        f"{GENERATED}# Formats\n\nFrom the rules in `src/dagmaster/handlers/formats/` and the GDAL drivers of the"
-        " installed rasterio and pyogrio wheels. A driver reads if it opens nothing but its own files: no network, no"
+        f"{GENERATED}# Formats\n\nFrom the rules in `src/dagmaster/handlers/formats/` and the GDAL drivers of"
+        " the"
+        " installed rasterio and pyogrio wheels. A driver reads if it opens nothing but its own files: no"
+        " network, no"
         " program, no file that its content names; and if a test reads an intact and damaged files of it.\n\n"
-        "Rasters are recognised by their content; those of drivers marked * have no signature, and need one of the"
-        " suffixes. Files of features need their suffix. A `.zip` archive may hold a dataset of any format.\n\n"
+        "Rasters are recognised by their content; those of drivers marked * have no signature, and need one"
+        " of the"
+        " suffixes. Files of features need their suffix. A `.zip` archive may hold a dataset of any"
+        " format.\n\n"
         f"## Rasters that are read\n\n{_read_drivers(raster)}\n"
         f"## Rasters that are refused\n\n{_refused_drivers(raster)}\n"
         f"## Features that are read\n\n{_read_drivers({**ARROW_FORMATS, **vector})}\n"
@@ -512,7 +573,13 @@ LATER = {
     "data": "comes with Objects and Views",
     "h3": "comes with the handlers of H3",
 }
-DEFAULT_KINDS = {"routes": "route", "pages": "page", "tables": "table", "handlers": "handler", "workflows": "workflow"}
+DEFAULT_KINDS = {
+    "routes": "route",
+    "pages": "page",
+    "tables": "table",
+    "handlers": "handler",
+    "workflows": "workflow",
+}
 
 
 class SourceName(NamedTuple):
@@ -563,7 +630,9 @@ class Places:
     def tables(self) -> set[str]:
         """Return the tables that the migrations create."""
         folder = Path(dagmaster.__file__).parent / "store" / "postgres" / "migrations" / "versions"
-        texts = (file.read_text(encoding="utf-8") for file in folder.glob("*.sql") if "downgrade" not in file.name)
+        texts = (
+            file.read_text(encoding="utf-8") for file in folder.glob("*.sql") if "downgrade" not in file.name
+        )
         return {name for text in texts for name in re.findall(r"CREATE TABLE (\w+)", text)}
 
     @cached_property
@@ -640,7 +709,9 @@ class Places:
         file, _, symbol = name.partition(":")
         path = Path(dagmaster.__file__).parent / file
         pattern = rf"^\s*(?:(?:async )?def|class) {symbol}\b|^{symbol}\b.* = "
-        return path.exists() and re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+        return (
+            path.exists() and re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+        )
 
 
 def _any_names(path: str) -> str:
@@ -651,14 +722,22 @@ def _any_names(path: str) -> str:
 def _names() -> str:
     documents = "\n".join(f"- {letter}: {title}" for letter, title in DOCUMENTS.items())
     text = (
-        f"{GENERATED}# Names of the source documents\n\nWhere each route, table, handler, setting, metric, queue and function"
-        " of the documents that dagmaster is made from is here, or why it is not. From `docs/source_names.txt`; a test checks"
+        f"{GENERATED}# Names of the source documents\n\nWhere each route, table, handler, setting, metric,"
+        " queue and function"
+        " of the documents that dagmaster is made from is here, or why it is not. From"
+        " `docs/source_names.txt`; a test checks"
         f" that every place exists.\n\n{documents}\n"
     )
     rows = source_names()
     for section in dict.fromkeys(row.section for row in rows):
-        lines = [f"| {_cell(_name(row))} | {row.documents} | {_place(row)} |" for row in rows if row.section == section]
-        text += f"\n## {section.capitalize()}\n\n| name | in | here |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        lines = [
+            f"| {_cell(_name(row))} | {row.documents} | {_place(row)} |"
+            for row in rows
+            if row.section == section
+        ]
+        text += (
+            f"\n## {section.capitalize()}\n\n| name | in | here |\n|---|---|---|\n" + "\n".join(lines) + "\n"
+        )
     lines = [f"| `{alias.name}` | {_alias(alias)} |" for alias in ALIASES]
     return text + "\n## Settings\n\n| name | here |\n|---|---|\n" + "\n".join(lines) + "\n"
 

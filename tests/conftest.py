@@ -46,7 +46,9 @@ SLOW = [HealthCheck.too_slow]
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60, suppress_health_check=SLOW)
 
 # `make unit`: the first examples of `ci`.
-settings.register_profile("quick", derandomize=True, deadline=None, max_examples=10, suppress_health_check=SLOW)
+settings.register_profile(
+    "quick", derandomize=True, deadline=None, max_examples=10, suppress_health_check=SLOW
+)
 
 # New examples in every run, few of them; failed ones are kept in .hypothesis and tried first.
 settings.register_profile("dev", deadline=None, max_examples=30, print_blob=True, suppress_health_check=SLOW)

@@ -150,7 +150,9 @@ def planted(name: str) -> Iterator[None]:
         report_one = named_queries.for_rows(named_queries.parts("worker")["report"])
         turn_statement.statement.cache_clear()
         with (
-            mock.patch.object(worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)),
+            mock.patch.object(
+                worker_store, "_REPORT_ONE", named_queries.compile_query("worker.report", report_one)
+            ),
             mock.patch.object(worker_store, "_CLAIM", worker_store.claim_query("ready")),
         ):
             yield

@@ -67,11 +67,27 @@ class Round:
 
 def properties(seed: int, seconds: float) -> Done:
     """Run every property test; hypothesis marks them."""
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-m", "hypothesis", f"--hypothesis-seed={seed}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-n",
+        "2",
+        "-m",
+        "hypothesis",
+        f"--hypothesis-seed={seed}",
+    ]
     env = os.environ | {"HYPOTHESIS_PROFILE": "soak"}
     try:
         completed = subprocess.run(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=seconds
+            command,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+            timeout=seconds,
         )
     except subprocess.TimeoutExpired:
         return Done()
@@ -108,7 +124,9 @@ def fuzz(seed: int, seconds: float) -> Done:
             first = FUZZ_FIRST_SEED + seed * FUZZ_SEEDS + number
             outcomes = fuzzing.fuzz(samples, range(first, first + 1))
             counts["fuzz"] += sum(outcomes[outcome] for outcome in ("read", "refused", "crashed", "hung"))
-            counts.update({name: count for name, count in outcomes.items() if name.startswith(("crashed ", "hung "))})
+            counts.update(
+                {name: count for name, count in outcomes.items() if name.startswith(("crashed ", "hung "))}
+            )
             if time.monotonic() > deadline:
                 break
     return Done(counts)
@@ -165,14 +183,20 @@ ROUNDS: Final = [
     Round("simulation", simulation, 60.0),
     Round("kill", as_round(lambda chance: scenarios.kill_services(5, nodes=10_000, chance=chance)), 60.0),
     Round("grow", as_round(lambda chance: scenarios.kill_growing_jobs(3, tasks=100, chance=chance)), 30.0),
-    Round("poison", as_round(lambda chance: scenarios.poison_workers(kills_worker=chance.random() < 0.5)), 30.0),
+    Round(
+        "poison", as_round(lambda chance: scenarios.poison_workers(kills_worker=chance.random() < 0.5)), 30.0
+    ),
     Round("postgresql", as_round(lambda chance: scenarios.kill_server(5, nodes=5_000, chance=chance)), 60.0),
     Round("stop", as_round(lambda chance: scenarios.stop_owner(6, chance=chance)), 60.0),
     Round("pause", as_round(lambda chance: scenarios.stop_worker(6, chance=chance)), 60.0),
     Round("quiet", as_round(lambda _chance: scenarios.no_fault(5, nodes=10_000)), 60.0),
     Round("cut", as_round(lambda chance: scenarios.lose_answers(20, chance=chance)), 60.0),
     Round("owner", as_round(lambda _chance: scenarios.kill_owner_of_many(1_000)), 60.0),
-    Round("terminate", as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)), 60.0),
+    Round(
+        "terminate",
+        as_round(lambda chance: scenarios.terminate_services(3, nodes=3_000, chance=chance)),
+        60.0,
+    ),
     Round("keys", as_round(lambda _chance: scenarios.share_keys(20, clients=64)), 30.0),
     Round("fuzz", fuzz, 60.0),
     Round("http", http, 60.0),
@@ -203,7 +227,12 @@ TABLE: Final = [
     Row("simulation", "schedules of the deterministic simulation", 1_000_000),
     Row("rasters", "COGs of random rasters, compared with those of GDAL's driver", 20_000),
     Row("warps", "warps of random rasters, compared with GDAL's", 5_000),
-    Row("kill orchestrator", "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress", 200, 5.0),
+    Row(
+        "kill orchestrator",
+        "kill -9 of the owner of a job of 10,000 nodes, until the job makes progress",
+        200,
+        5.0,
+    ),
     Row("kill worker", "kill -9 of a worker that holds tasks, until they are marked lost", 200, 5.0),
     Row("kill PostgreSQL", "kill -9 of PostgreSQL, until jobs make progress", 50, 10.0),
     Row("stop owner", "an owner paused past its lease, until it wakes and notices", 200),
@@ -325,8 +354,12 @@ def soak(state: SoakState, deadline: float) -> int:
                 return 1
             state.add(round_.name, done)
             state.save(STATE)
-            counts = ", ".join(f"{count} {name}" for name, count in done.counts.items()) or "no result in time"
-            print(f"soak: {round_.name}, seed {seed}: {counts}, {time.monotonic() - started:.1f} s", flush=True)
+            counts = (
+                ", ".join(f"{count} {name}" for name, count in done.counts.items()) or "no result in time"
+            )
+            print(
+                f"soak: {round_.name}, seed {seed}: {counts}, {time.monotonic() - started:.1f} s", flush=True
+            )
     return 0
 
 

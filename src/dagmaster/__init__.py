@@ -52,7 +52,14 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.engine.retry import RetryPolicy
     from dagmaster.engine.status import JobStatus
-    from dagmaster.errors import DagmasterError, InputsInvalid, JobFailed, PermanentError, Problem, WorkflowInvalid
+    from dagmaster.errors import (
+        DagmasterError,
+        InputsInvalid,
+        JobFailed,
+        PermanentError,
+        Problem,
+        WorkflowInvalid,
+    )
     from dagmaster.orchestration import (
         Context,
         Health,
@@ -173,7 +180,13 @@ __all__ = [
 
 _MODULES = {
     "dagmaster.authoring.python.graph_drawing": ("Drawing", "draw"),
-    "dagmaster.authoring.python.graph_items": ("Dependency", "Group", "ResultCollector", "Task", "create_task"),
+    "dagmaster.authoring.python.graph_items": (
+        "Dependency",
+        "Group",
+        "ResultCollector",
+        "Task",
+        "create_task",
+    ),
     "dagmaster.engine.status": ("JobStatus",),
     "dagmaster.blocking": ("blocking",),
     "dagmaster.orchestration.context": ("Context", "OrchContext"),
@@ -202,7 +215,12 @@ _MODULES = {
     ),
     "dagmaster.application.submission": ("JobRequest",),
     "dagmaster.authoring.code_fingerprints": ("code_fingerprint",),
-    "dagmaster.authoring.compiler.compile": ("Compiled", "compile_definition", "compile_file", "compile_text"),
+    "dagmaster.authoring.compiler.compile": (
+        "Compiled",
+        "compile_definition",
+        "compile_file",
+        "compile_text",
+    ),
     "dagmaster.authoring.entrypoints": ("entrypoint_of",),
     "dagmaster.authoring.handler_context": ("HandlerContext",),
     "dagmaster.authoring.handler_mocks": ("mock_handler",),
@@ -230,7 +248,12 @@ _MODULES = {
         "start",
         "wait",
     ),
-    "dagmaster.authoring.python.running_task": ("RunningTask", "create_result_collector", "map", "map_values"),
+    "dagmaster.authoring.python.running_task": (
+        "RunningTask",
+        "create_result_collector",
+        "map",
+        "map_values",
+    ),
     "dagmaster.authoring.python.tasks": ("handler_task", "task"),
     "dagmaster.authoring.python.workflow_files": ("load_workflow",),
     "dagmaster.authoring.python.workflows": ("Workflow", "workflow"),

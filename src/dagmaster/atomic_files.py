@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-_UNNAMED_UNSUPPORTED: Final = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EPERM, errno.EACCES)
+_UNNAMED_UNSUPPORTED: Final = (
+    errno.EOPNOTSUPP,
+    errno.EISDIR,
+    errno.EINVAL,
+    errno.ENOENT,
+    errno.EPERM,
+    errno.EACCES,
+)
 
 
 def create(path: Path, fill: Callable[[IO[bytes]], object]) -> bool:
     """Create a file atomically; return False if it exists.
 
-    The bytes are durable before the name is, and the name before this returns. A killed process leaves nothing on file
-    systems with unnamed files (ext4, xfs, btrfs, tmpfs), and a hidden temporary file elsewhere.
+    The bytes are durable before the name is, and the name before this returns. A killed process leaves
+    nothing on file systems with unnamed files (ext4, xfs, btrfs, tmpfs), and a hidden temporary file
+    elsewhere.
     """
     make_folder(path.parent)
     with _open_unnamed(path.parent) as (file, link):
@@ -59,8 +67,8 @@ def write_private(path: Path, data: bytes) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder and its parents durably.
 
-    A folder that another process just created is assumed durable: on a journalling file system (ext4, xfs, btrfs) the
-    later sync of our file includes it.
+    A folder that another process just created is assumed durable: on a journalling file system (ext4, xfs,
+    btrfs) the later sync of our file includes it.
     """
     missing = []
     while not folder.is_dir():

@@ -23,7 +23,10 @@ _SIGNED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class BlobUri:
-    """The URI of a blob. `container` is a bucket or container; a file has none, and its name begins at the root."""
+    """The URI of a blob.
+
+    `container` is a bucket or container; a file has none, and its name begins at the root.
+    """
 
     scheme: str
     container: str
@@ -68,7 +71,8 @@ class BlobUri:
             raise BlobNameInvalid(f"{shown!r}: a container or bucket is missing, {scheme}://container/name")
         if container and not _CONTAINER.fullmatch(container):
             raise BlobNameInvalid(
-                f"{shown!r}: a container or bucket is letters, digits, '.', '_' and '-'. Keys do not belong in a"
+                f"{shown!r}: a container or bucket is letters, digits, '.', '_' and '-'. Keys do not belong"
+                " in a"
                 " URI: they come from the environment"
             )
         if _SIGNED.search(name):

@@ -30,7 +30,10 @@ class ConnectionBackoff:
         return self._delay
 
     def on_disconnect(self) -> None:
-        """Record a lost connection. It is logged even if the next call reconnects before any caller notices."""
+        """Record a lost connection.
+
+        It is logged even if the next call reconnects before any caller notices.
+        """
         self.failures += 1
         if not self._delay:
             self._logger.warning("the connection to the %s was lost; reconnecting with backoff", self._remote)

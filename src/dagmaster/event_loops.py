@@ -14,7 +14,10 @@ R = TypeVar("R")
 
 
 def has_running_loop() -> bool:
-    """Return whether an event loop runs in this thread. What follows is not in the handler of an exception."""
+    """Return whether an event loop runs in this thread.
+
+    What follows is not in the handler of an exception.
+    """
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,7 +1,7 @@
 """Redact secrets in what handlers return, report and log.
 
-Only exact occurrences are redacted: a secret that was encoded or reversed is not, nor is the rest of a secret where a
-long message was truncated.
+Only exact occurrences are redacted: a secret that was encoded or reversed is not, nor is the rest of a secret
+where a long message was truncated.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def redact_outcome(outcome: Outcome, secrets: Collection[str]) -> Outcome:
                 added = added.map_json(lambda body: _redact_json(body, redact))
             return replace(outcome, output=output, metrics=metrics, added=added)
         case Failed():
-            ours = {key: _redact_json(item, redact) for key, item in outcome.error.items() if key in _OUR_KEYS}
+            ours = {
+                key: _redact_json(item, redact) for key, item in outcome.error.items() if key in _OUR_KEYS
+            }
             details = {key: item for key, item in outcome.error.items() if key not in _OUR_KEYS}
             return replace(outcome, error={**_redact_json(details, redact), **ours})
         case Released():
@@ -69,7 +71,10 @@ def redactor(secrets: Collection[str]) -> Callable[[Any], Any]:
 def secret_texts(declarations: Mapping[str, Any], inputs: Mapping[str, Any]) -> list[str]:
     """Return the texts and long numbers in inputs that are declared `secret`."""
     return [
-        text for name, value in inputs.items() if (declarations.get(name) or {}).get("secret") for text in _texts(value)
+        text
+        for name, value in inputs.items()
+        if (declarations.get(name) or {}).get("secret")
+        for text in _texts(value)
     ]
 
 
@@ -80,7 +85,11 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
-    elif isinstance(value, int | float) and not isinstance(value, bool) and len(str(value)) >= MIN_SECRET_DIGITS:
+    elif (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and len(str(value)) >= MIN_SECRET_DIGITS
+    ):
         yield str(value)
 
 
@@ -127,7 +136,9 @@ class JsonTextRedactor:
         match = _STRING_CONTENT.match(text, start)
         end = len(text) if match is None else match.end()
         is_complete = is_last or text[end : end + 1] == '"'
-        until = end if is_complete else _before_escape(text, start, max(start, end - self._secrets.longest + 1))
+        until = (
+            end if is_complete else _before_escape(text, start, max(start, end - self._secrets.longest + 1))
+        )
         redacted, self._covered = self._secrets.redact_part(text[start:end], until - start, self._covered)
         parts.append(redacted)
         if is_complete:
@@ -170,7 +181,10 @@ def _text_redactor(secrets: Collection[str]) -> Callable[[str], str] | None:
 
 
 class _SecretPattern:
-    """Finds secrets in texts, overlapping ones too. Of two that start at the same position the longer one wins."""
+    """Finds secrets in texts, overlapping ones too.
+
+    Of two that start at the same position the longer one wins.
+    """
 
     __slots__ = ("_longest_first", "_pattern", "longest")
 

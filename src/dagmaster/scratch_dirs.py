@@ -1,7 +1,7 @@
 """The names of the scratch directories of processes, and the private directory that contains them.
 
-A name identifies the machine, the container, the process and its start time: many machines may share the directory,
-and process ids are reused.
+A name identifies the machine, the container, the process and its start time: many machines may share the
+directory, and process ids are reused.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def ensure_private_dir(folder: Path) -> None:
 
 def _not_ours(folder: Path) -> str:
     return (
-        f"{folder} is a link or belongs to another user, so tasks cannot use it: set DAGMASTER_SCRATCH_DIR to another"
+        f"{folder} is a link or belongs to another user, so tasks cannot use it: set DAGMASTER_SCRATCH_DIR to"
+        " another"
         " directory."
     )

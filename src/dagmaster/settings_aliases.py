@@ -37,7 +37,10 @@ ALIASES: Final = (
     Alias("HEARTBEAT_INTERVAL_SEC", "orchestrator_heartbeat_seconds"),
     Alias("PULSE_INTERVAL_SEC", "orchestrator_heartbeat_seconds"),
     Alias("LEASE_ACQUIRE_DELAY_SEC", "reconnect_max_seconds"),
-    Alias("LEASE_ACQUIRE_RETRIES", instead="a service retries until the database is back; a supervisor may limit it"),
+    Alias(
+        "LEASE_ACQUIRE_RETRIES",
+        instead="a service retries until the database is back; a supervisor may limit it",
+    ),
     Alias("JOB_LOCK_PREFIX", instead="a job is fenced by its owner and epoch, without advisory locks"),
     Alias("WORKER_HEARTBEAT_INTERVAL", "worker_heartbeat_seconds"),
     Alias("WORKER_TASK_TIMEOUT", "task_timeout_seconds"),
@@ -46,9 +49,19 @@ ALIASES: Final = (
     Alias("WORKER_TYPE", instead="a worker is identified by its queues; use DAGMASTER_QUEUES"),
     Alias("JOB_QUEUE_NAME", instead="jobs do not come from a broker's queue yet; use `dagmaster submit`"),
     Alias("SERVICE_BUS_NAMESPACE", instead="the broker is PostgreSQL; there is none for Service Bus yet"),
-    Alias("SERVICE_BUS_CONNECTION_STRING", instead="the broker is PostgreSQL, not yet Service Bus", is_secret=True),
-    Alias("MANAGED_IDENTITY_CLIENT_ID", instead="databases and storage need passwords and keys, not yet identities"),
-    Alias("ORCHESTRATOR_URL", instead="there is no gateway that forwards to it yet; use `dagmaster submit` and `jobs`"),
+    Alias(
+        "SERVICE_BUS_CONNECTION_STRING",
+        instead="the broker is PostgreSQL, not yet Service Bus",
+        is_secret=True,
+    ),
+    Alias(
+        "MANAGED_IDENTITY_CLIENT_ID",
+        instead="databases and storage need passwords and keys, not yet identities",
+    ),
+    Alias(
+        "ORCHESTRATOR_URL",
+        instead="there is no gateway that forwards to it yet; use `dagmaster submit` and `jobs`",
+    ),
     Alias("WORKER_URL", instead="there is no gateway that forwards to it yet; use `dagmaster fleet`"),
     Alias("AAICLICK_LOG_DIR", "log_dir"),
 )

@@ -1,4 +1,7 @@
-"""Snowflake ids: 41 bits of milliseconds, 10 of machine, 12 of sequence. They are shown as decimal strings."""
+"""Snowflake ids: 41 bits of milliseconds, 10 of machine, 12 of sequence.
+
+They are shown as decimal strings.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
 _MACHINES: Final = 1 << 10
 _SEQUENCES: Final = 1 << 12
 LEASED_MACHINES: Final = 960
-"""Machine ids below this are leased by the store. Those from here on are for ids that are made without a store."""
+"""Machine ids below this are leased by the store. Those from here on are for ids that are made without a
+store."""
 
 
 def time_of(number: str) -> float:
@@ -25,7 +29,10 @@ def time_of(number: str) -> float:
 
 
 class Snowflakes:
-    """Generates ids that increase with time. A burst uses up ids of the following milliseconds instead of waiting."""
+    """Generates ids that increase with time.
+
+    A burst uses up ids of the following milliseconds instead of waiting.
+    """
 
     def __init__(self, clock: Clock, machine: int = 0) -> None:
         if not 0 <= machine < _MACHINES:
@@ -45,8 +52,8 @@ class Snowflakes:
 class UnleasedSnowflakes:
     """Generates ids without a store, for tasks and groups of Python code. It may be called on any thread.
 
-    The machine id and the place within a millisecond are chosen at random. Two processes can make the same id, if both
-    are so and they make ids at the same moment: a store rejects the second one.
+    The machine id and the place within a millisecond are chosen at random. Two processes can make the same
+    id, if both are so and they make ids at the same moment: a store rejects the second one.
     """
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 COLUMN_TYPES: Final = ("text", "integer", "number", "boolean", "date", "time", "timestamp", "binary", "json")
 """Integers have 64 bits, numbers are doubles, times and timestamps have microseconds, timestamps are in UTC.
 
-Beside these there is `decimal(precision,scale)`, which is exact, and lists of any type but json, such as `integer[]`.
-"""
+Beside these there is `decimal(precision,scale)`, which is exact, and lists of any type but json, such as
+`integer[]`."""
 MAX_DECIMAL_DIGITS: Final = 76
 """What Arrow and Parquet hold."""
 SINGLE: Final = ("Point", "LineString", "Polygon")
@@ -70,7 +70,9 @@ class TableSpec:
         for name in (*self.columns, self.geometry_column):
             check_column(name)
         if self.geometry_column in self.columns:
-            raise _invalid(f"the table {self.name} has two columns {self.geometry_column!r}: one is the geometry")
+            raise _invalid(
+                f"the table {self.name} has two columns {self.geometry_column!r}: one is the geometry"
+            )
         for name, kind in self.columns.items():
             if ColumnType.parse(kind) is None:
                 raise _invalid(
@@ -78,14 +80,17 @@ class TableSpec:
                     " decimal(precision,scale), and lists of them, such as integer[]"
                 )
         if self.geometry_type.removesuffix(" Z") not in GEOMETRY_TYPES:
-            raise _invalid(f"there is no geometry type {self.geometry_type!r}: they are {', '.join(GEOMETRY_TYPES)}")
+            raise _invalid(
+                f"there is no geometry type {self.geometry_type!r}: they are {', '.join(GEOMETRY_TYPES)}"
+            )
 
 
 def check_table(name: str) -> str:
     """Check the name of a table, with an optional schema."""
     if not _TABLE.fullmatch(name):
         raise _invalid(
-            f"{name[:100]!r} is not a valid table name: use letters, digits and '_', at most {MAX_IDENTIFIER}, no digit"
+            f"{name[:100]!r} is not a valid table name: use letters, digits and '_', at most"
+            f" {MAX_IDENTIFIER}, no digit"
             " first, and optionally a schema, as in geo.countries"
         )
     return name
@@ -94,14 +99,18 @@ def check_table(name: str) -> str:
 def check_chunk(name: str) -> str:
     """Check the name of a chunk: it may become a file name."""
     if not _CHUNK.fullmatch(name):
-        raise _invalid(f"{name[:100]!r} is not a valid chunk name: use letters, digits, '_' and '-', at most 100")
+        raise _invalid(
+            f"{name[:100]!r} is not a valid chunk name: use letters, digits, '_' and '-', at most 100"
+        )
     return name
 
 
 def check_column(name: str) -> str:
     """Check the name of a column: any text that PostgreSQL neither truncates nor reserves."""
     if not name or len(name.encode(errors="replace")) > MAX_IDENTIFIER or not name.isprintable():
-        raise _invalid(f"{name[:100]!r} is not a valid column name: use 1 to {MAX_IDENTIFIER} printable bytes")
+        raise _invalid(
+            f"{name[:100]!r} is not a valid column name: use 1 to {MAX_IDENTIFIER} printable bytes"
+        )
     if name in (CHUNK_COLUMN, *SYSTEM_COLUMNS):
         raise _invalid(f"the column name {name!r} is reserved")
     return name

@@ -21,7 +21,11 @@ class Process:
     """A running command, and its output so far."""
 
     def __init__(
-        self, arguments: Sequence[str], env: dict[str, str], start: type[subprocess.Popen[str]], cwd: Path = ROOT
+        self,
+        arguments: Sequence[str],
+        env: dict[str, str],
+        start: type[subprocess.Popen[str]],
+        cwd: Path = ROOT,
     ) -> None:
         self._process = start(
             [DAGMASTER, *arguments],

@@ -202,7 +202,9 @@ class Sandbox:
             (folder / f"{name}.yaml").write_text(text)
         (folder / "leaks.py").write_text(HANDLERS)
         (folder / "inputs.json").write_text(
-            json.dumps({"key": KEY, "pin": PIN, "box": {"inner": NESTED, "more": [NESTED]}, "list": [LISTED, LISTED]})
+            json.dumps(
+                {"key": KEY, "pin": PIN, "box": {"inner": NESTED, "more": [NESTED]}, "list": [LISTED, LISTED]}
+            )
         )
 
     def dagmaster(self, *arguments: str, codes: tuple[int, ...] = (0,)) -> str:
@@ -219,7 +221,10 @@ class Sandbox:
     def read(self, *arguments: str) -> None:
         """Run a command in this process, which takes a tenth of the time, and search its output."""
         result = CliRunner().invoke(cli, arguments)
-        assert result.exception is None or isinstance(result.exception, SystemExit), (arguments, result.exception)
+        assert result.exception is None or isinstance(result.exception, SystemExit), (
+            arguments,
+            result.exception,
+        )
         assert "No such command" not in result.output
         assert "No such option" not in result.output
         assert_clean(result.output, " ".join(arguments))

@@ -73,7 +73,11 @@ class CommandProcess(subprocess.Popen[str]):
         stdin, _, _, stdout, _, stderr = pipes
         # A stream that is not redirected is that of this process.
         fds = [number if fd == -1 else fd for number, fd in enumerate((stdin, stdout, stderr))]
-        request = {"argv": args, "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
+        request = {
+            "argv": args,
+            "cwd": str(cwd or Path.cwd()),
+            "env": dict(os.environ if env is None else env),
+        }
         try:
             self.pid, self._status_fd = _server().fork(request, fds)
             self._child_created = True

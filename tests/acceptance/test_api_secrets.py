@@ -44,7 +44,10 @@ class ApiClient:
         content, status = b"", 0
         is_stream = "stream" in path or "follow" in path
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(STREAM_SECONDS if is_stream else 60), self._http.stream("GET", path) as answer:
+            async with (
+                asyncio.timeout(STREAM_SECONDS if is_stream else 60),
+                self._http.stream("GET", path) as answer,
+            ):
                 status = answer.status_code
                 assert_clean(str(answer.headers), path)
                 async for chunk in answer.aiter_bytes():
@@ -68,7 +71,9 @@ async def served_api(sandbox: Sandbox, key: str) -> AsyncIterator[ApiClient]:
     await asyncio.wait_for(service.ready.wait(), 30)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     try:
-        async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as http:
+        async with httpx.AsyncClient(
+            base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60
+        ) as http:
             yield ApiClient(http)
     finally:
         service.stop()
@@ -82,7 +87,9 @@ def get_paths(names: dict[str, list[str]]) -> list[str]:
         choices = itertools.product(*(names.get(field, ["1"]) for field in re.findall(r"{(\w+)", route)))
         paths += [re.sub(r"{[^}]+}", "{}", route).format(*choice) for choice in choices if method == "GET"]
     queries = {"/diff": "?before=1&after=1", "/lookup": "?correlation_id=x"}
-    return [path + next((query for end, query in queries.items() if path.endswith(end)), "") for path in paths]
+    return [
+        path + next((query for end, query in queries.items() if path.endswith(end)), "") for path in paths
+    ]
 
 
 def test_no_answer_no_stream_no_metric_and_no_log_of_the_api_shows_a_secret(sandbox: Sandbox, caplog):

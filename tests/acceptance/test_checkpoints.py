@@ -101,7 +101,9 @@ def test_another_worker_continues_at_the_checkpoint(sandbox: Sandbox, name: str,
 
     done = sandbox.run("jobs", "watch", job)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert phases_run(sandbox) == [f"1:{phase}" for phase in range(1, 14)] + [f"2:{phase}" for phase in range(13, 21)]
+    assert phases_run(sandbox) == [f"1:{phase}" for phase in range(1, 14)] + [
+        f"2:{phase}" for phase in range(13, 21)
+    ]
     node = json.loads(sandbox.run("jobs", "show", job, "--json").stdout)
     assert "COMPLETED" in json.dumps(node)
     events = sandbox.run("jobs", "events", job, "--json").stdout

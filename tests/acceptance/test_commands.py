@@ -46,7 +46,14 @@ def write(tmp_path):
 
 
 def test_every_command_has_help():
-    for command in ([], ["run"], ["workflows"], ["workflows", "validate"], ["handlers"], ["handlers", "test"]):
+    for command in (
+        [],
+        ["run"],
+        ["workflows"],
+        ["workflows", "validate"],
+        ["handlers"],
+        ["handlers", "test"],
+    ):
         done = from_its_entry_point(*command, "--help")
         assert done.returncode == 0
         assert "Usage: dagmaster" in done.stdout
@@ -54,7 +61,9 @@ def test_every_command_has_help():
 
 def from_its_entry_point(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command as a shell does: the others here are forked from a process that has imported dagmaster."""
-    return subprocess.run([DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
+    return subprocess.run(
+        [DAGMASTER, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120, check=False
+    )
 
 
 def test_a_workflow_runs_from_the_entry_point():
@@ -71,7 +80,9 @@ def test_for_an_unknown_command_the_most_similar_one_is_suggested():
 
 def test_help_imports_neither_pydantic_nor_jinja_nor_asyncio():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['--help'], standalone_mode=False); print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "click" in modules
     assert not {"pydantic", "jinja2", "asyncio", "rich"} & set(modules)
 
@@ -168,7 +179,9 @@ def test_handlers_come_from_a_file_beside_the_workflow(tmp_path, write):
     )
     flow = write("{name: n, nodes: {a: {handler: mine.double, params: {x: 21}}}}")
     assert json.loads(dagmaster("run", flow, "--handlers", str(tmp_path / "mine.py")).stdout) == {"x": 42}
-    assert json.loads(dagmaster("run", flow, DAGMASTER_HANDLERS=str(tmp_path / "mine.py")).stdout) == {"x": 42}
+    assert json.loads(dagmaster("run", flow, DAGMASTER_HANDLERS=str(tmp_path / "mine.py")).stdout) == {
+        "x": 42
+    }
 
 
 def test_a_child_workflow_is_found_beside_the_file(write):
@@ -212,7 +225,11 @@ WAITING = "{name: n, nodes: {a: {handler: sleep, params: {seconds: 600}}, b: {ha
 
 def test_an_interrupt_cancels_the_job_and_exits_with_130(write):
     process = subprocess.Popen(
-        [DAGMASTER, "run", write(WAITING)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        [DAGMASTER, "run", write(WAITING)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
     )
     assert process.stderr is not None
     assert "a: dispatched" in process.stderr.readline()
@@ -240,7 +257,13 @@ def test_two_interrupts_exit_at_once(tmp_path, write):
     # The handler ignores the cancellation: only the second signal ends it.
     (tmp_path / "deaf.py").write_text(DEAF)
     process = subprocess.Popen(
-        [DAGMASTER, "run", write("{name: n, nodes: {a: {handler: deaf}}}"), "--handlers", str(tmp_path / "deaf.py")],
+        [
+            DAGMASTER,
+            "run",
+            write("{name: n, nodes: {a: {handler: deaf}}}"),
+            "--handlers",
+            str(tmp_path / "deaf.py"),
+        ],
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
@@ -321,7 +344,11 @@ def test_contradictory_answers_are_bad_usage(arguments, message):
             ["--approve", "all"],
             "may not answer g",
         ),
-        ("{name: n, nodes: {w: {type: wait, signal: go}}}", ["--ephemeral"], "the job cannot continue: w waits"),
+        (
+            "{name: n, nodes: {w: {type: wait, signal: go}}}",
+            ["--ephemeral"],
+            "the job cannot continue: w waits",
+        ),
     ],
 )
 def test_a_job_that_cannot_continue_ends_with_the_reason(write, text, arguments, message):

@@ -38,7 +38,9 @@ def result_of(sandbox: Sandbox, workflow: str) -> Any:  # noqa: F811 - not the f
 
 
 def worker_pid(dev: Process) -> int:
-    return int([line for line in dev.lines if line.startswith("  worker") and " pid " in line][-1].split("pid ")[1])
+    return int(
+        [line for line in dev.lines if line.startswith("  worker") and " pid " in line][-1].split("pid ")[1]
+    )
 
 
 def test_a_changed_file_is_published_and_its_code_runs(sandbox: Sandbox):  # noqa: F811 - the fixture

@@ -70,7 +70,11 @@ class Scenario:
     def files(self) -> dict[str, int]:
         """Return the files in silver, and when they were written."""
         silver = self.blobs / "silver"
-        return {str(path.relative_to(silver)): path.stat().st_mtime_ns for path in silver.rglob("*") if path.is_file()}
+        return {
+            str(path.relative_to(silver)): path.stat().st_mtime_ns
+            for path in silver.rglob("*")
+            if path.is_file()
+        }
 
     def items(self) -> list[dict[str, Any]]:
         items = ParquetCatalog(self.blobs / "catalog").search(Search(collections=("fathom-flood",)))
@@ -176,7 +180,8 @@ def every_pixel_of_the_sources_is_in_the_cells_at_its_place_and_return_period(sc
         tiles = GRID.tiles[2 * number : 2 * number + 2]
         for band, period in enumerate(RETURN_PERIODS):
             sources = [
-                rasterio.open(scenario.blobs / "bronze" / "maps" / GRID.file_name(tile, period)) for tile in tiles
+                rasterio.open(scenario.blobs / "bronze" / "maps" / GRID.file_name(tile, period))
+                for tile in tiles
             ]
             assert np.array_equal(merged[band], np.hstack([source.read(1) for source in sources]))
             for source in sources:
@@ -198,7 +203,9 @@ def the_catalog_finds_the_cells_by_place_and_year_and_they_are_stac(scenario: Sc
     assert result["id"] == f"{GROUP}-n50e008_2deg"
     assert result["bbox"] == pytest.approx([8, 50, 10, 51])
     assert result["assets"]["data"]["href"] == f"file://{scenario.raster('cells', 'n50e008_2deg')}"
-    assert [band["name"] for band in result["assets"]["data"]["bands"]] == [band_name(one) for one in RETURN_PERIODS]
+    assert [band["name"] for band in result["assets"]["data"]["bands"]] == [
+        band_name(one) for one in RETURN_PERIODS
+    ]
     sources = {one["href"] for one in result["properties"]["dagmaster:sources"]}
     assert sources == {f"file://{scenario.raster('stacks', tile)}" for tile in ("n50e008", BROKEN)}
     assert result["properties"]["fathom:flood_type"] == "fluvial"

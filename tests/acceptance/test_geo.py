@@ -74,7 +74,9 @@ def is_cog(path: Path) -> bool:
     return valid and not errors and not warnings
 
 
-def test_a_tiled_raster_is_mosaicked_pixel_by_pixel_and_found_by_its_extent_and_a_second_run_creates_no_files(sandbox):
+def test_a_tiled_raster_is_mosaicked_pixel_by_pixel_and_found_by_its_extent_and_a_second_run_creates_no_files(
+    sandbox,
+):
     result = sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=200).result
     path = sandbox.path(result["cog_url"])
     with rasterio.open(SCENE) as scene, rasterio.open(path) as result_raster:
@@ -84,13 +86,17 @@ def test_a_tiled_raster_is_mosaicked_pixel_by_pixel_and_found_by_its_extent_and_
         west, south, east, north = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
     assert is_cog(path)
     assert result["tiles"] == 4
-    (item,) = sandbox.services.catalog.search(Search(bbox=(west, south, east, north), collections=("rasters",)))
+    (item,) = sandbox.services.catalog.search(
+        Search(bbox=(west, south, east, north), collections=("rasters",))
+    )
     assert item["id"] == result["item_id"]
     assert box(west, south, east, north).buffer(1e-5).contains(shape(item["geometry"]))
     assert item["bbox"] == pytest.approx([west, south, east, north], abs=1e-5)
 
     before = sorted(path for path in sandbox.settings.blob_dir.rglob("*.tif"))
-    assert sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=200).result == result
+    assert (
+        sandbox.run("workflows/raster_tiled.yaml", href="landsat7_olinda.tif", tile_size=200).result == result
+    )
     assert sorted(path for path in sandbox.settings.blob_dir.rglob("*.tif")) == before
 
 
@@ -115,11 +121,15 @@ def test_a_raster_is_reprojected_to_degrees_as_by_gdal(sandbox, file):
     if file.startswith("workflows"):
         assert item["properties"]["datetime"] == "2001-07-13T10:00:00Z"
         assert "dagmaster:datetime_assumed" not in item["properties"]
-        thumbnails = [asset["href"] for asset in item["assets"].values() if "thumbnail" in asset.get("roles", ())]
+        thumbnails = [
+            asset["href"] for asset in item["assets"].values() if "thumbnail" in asset.get("roles", ())
+        ]
         assert [sandbox.path(href).read_bytes()[:8] for href in thumbnails] == [b"\x89PNG\r\n\x1a\n"]
 
 
-@pytest.mark.parametrize("file", ["workflows/raster_processing.yaml", "examples/sources/raster_processing_v1.yaml"])
+@pytest.mark.parametrize(
+    "file", ["workflows/raster_processing.yaml", "examples/sources/raster_processing_v1.yaml"]
+)
 def test_a_small_raster_takes_the_branch_for_small_rasters(sandbox, file):
     when = {"datetime": "2001-07-13T10:00:00Z"} if file.startswith("workflows") else {}
     report = sandbox.run(
@@ -156,7 +166,9 @@ def test_the_sum_of_zones_is_the_sum_of_their_pixels(sandbox):
     with rasterio.open(sandbox.path(report.result["clipped"])) as clipped:
         band = clipped.read(1, masked=True)
         inside = rasterio.warp.transform_bounds("OGC:CRS84", clipped.crs, west, south, east, north)
-        assert box(*clipped.bounds).intersection(box(*inside)).area == pytest.approx(box(*inside).area, rel=0.02)
+        assert box(*clipped.bounds).intersection(box(*inside)).area == pytest.approx(
+            box(*inside).area, rel=0.02
+        )
     first = [zone for zone in report.result["statistics"] if zone.get("band", 1) == 1]
     assert sum(zone["count"] for zone in first) == pytest.approx(band.count(), rel=0.03)
     assert sum(zone["sum"] for zone in first) == pytest.approx(float(band.sum()), rel=0.03)
@@ -201,7 +213,9 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
 
         def ask(*arguments: str) -> str:
             command = [sys.executable, "-m", "dagmaster", *arguments]
-            return subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=60).stdout
+            return subprocess.run(
+                command, env=env, capture_output=True, text=True, check=True, timeout=60
+            ).stdout
 
         tiles = json.loads(ask("jobs", "footprints", "last"))["features"]
         assert {tile["properties"]["status"] for tile in tiles} == {"COMPLETED"}
@@ -209,7 +223,9 @@ def test_a_killed_worker_changes_no_pixel(tmp_path):
             bounds = rasterio.warp.transform_bounds(scene.crs, "OGC:CRS84", *scene.bounds)
             across, down = -(-scene.width // 64), -(-scene.height // 64)
         assert len(tiles) == across * down
-        assert unary_union([shape(tile["geometry"]) for tile in tiles]).bounds == pytest.approx(bounds, abs=1e-5)
+        assert unary_union([shape(tile["geometry"]) for tile in tiles]).bounds == pytest.approx(
+            bounds, abs=1e-5
+        )
         ask("jobs", "map", "last", "-o", str(tmp_path / "run.png"), "--width", "400")
         with Image.open(tmp_path / "run.png") as picture:
             # The sea, the land, and tiles that are done.

@@ -124,7 +124,9 @@ async def use_graphs(url: str, key: str, flag: Path) -> None:
             doubled = create_result_collector(numbers.tasks, name="doubled")
             await context.apply([numbers, doubled])
             with pytest.raises(NodesRejected, match="has a node 'check' already"):
-                await context.apply([create_task("steps.double", {"x": 1}, name=name) for name in (None, "check")])
+                await context.apply(
+                    [create_task("steps.double", {"x": 1}, name=name) for name in (None, "check")]
+                )
             assert [one.id for one in await list_jobs(name="nightly")] == [job.id]
         # The context has exited, and what it held completes: one task fails.
         detail = await client.wait(str(job.id), timeout_seconds=60)
@@ -141,7 +143,8 @@ async def use_graphs(url: str, key: str, flag: Path) -> None:
         assert done.result == {"check": True, "split": 10, "total": 22.5, "doubled": results}
         # The worker has other code of one function than the submitter, and the same of another.
         attempts = {
-            node_id: (await client.node_detail(str(job.id), node_id)).attempts[0] for node_id in ("double", "split")
+            node_id: (await client.node_detail(str(job.id), node_id)).attempts[0]
+            for node_id in ("double", "split")
         }
         assert (attempts["double"].metrics or {}).keys() == {"code_fingerprint"}
         assert not attempts["split"].metrics

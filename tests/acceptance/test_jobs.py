@@ -153,7 +153,10 @@ def test_a_job_is_watched_listed_shown_and_its_logs_are_printed(sandbox):
     assert "hunter2" not in shown.stdout + json.dumps(document)
     assert sandbox.dagmaster("jobs", "logs", job_id).stdout == "first │ one\nfirst │ two\nsecond │ three\n"
     assert sandbox.dagmaster("jobs", "logs", job_id, "second").stdout == "three\n"
-    assert "wrote nothing in attempt 2" in sandbox.dagmaster("jobs", "logs", job_id, "first", "--attempt", "2").stderr
+    assert (
+        "wrote nothing in attempt 2"
+        in sandbox.dagmaster("jobs", "logs", job_id, "first", "--attempt", "2").stderr
+    )
 
 
 def test_an_approval_waits_for_an_answer(sandbox):
@@ -164,7 +167,10 @@ def test_an_approval_waits_for_an_answer(sandbox):
     assert "waits for approval: Release dem_2026 to the public?" in shown
     assert f"dagmaster jobs approve {job_id} release" in shown
     wrong = sandbox.dagmaster("jobs", "approve", job_id, "relase")
-    assert (wrong.returncode, wrong.stderr) == (2, "Error: approval has no node 'relase'. Did you mean 'release'?\n")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "Error: approval has no node 'relase'. Did you mean 'release'?\n",
+    )
     no_approval = sandbox.dagmaster("jobs", "reject", job_id, "prepare")
     assert (no_approval.returncode, "is not an approval" in no_approval.stderr) == (2, True)
     yes = sandbox.dagmaster("jobs", "approve", job_id, "release", "--comment", "fine", "--as", "ada")
@@ -207,7 +213,9 @@ def test_resume_reruns_one_failed_tile_of_a_hundred_and_a_dry_run_announces_it(s
     assert planned["redone"][0]["reason"].endswith("1 redone: tiles__47 failed")
     assert sandbox.json("jobs", "retry", job_id, "tiles__47", "--dry-run")["redone"] == planned["redone"]
     output = sandbox.dagmaster("jobs", "resume", job_id, "--dry-run").stdout
-    assert all(line in output for line in ("Nothing was changed", "reused (1)", "redone (2)", "impossible (0)"))
+    assert all(
+        line in output for line in ("Nothing was changed", "reused (1)", "redone (2)", "impossible (0)")
+    )
     repaired_file.touch()
     ended = sandbox.json("jobs", "resume", job_id, "--wait")
     assert (ended["job_id"], ended["run"], ended["result"]["total"]) == (job_id, 2, 4950)
@@ -237,7 +245,9 @@ def test_a_resume_with_another_input_is_a_new_job_that_runs_only_changed_nodes(s
     # Sent again, it is the same job; with its own key it is another one.
     again = sandbox.json("jobs", "resume", job_id, "-i", "year=2025")
     assert (again["job_id"], again["is_new"]) == (new["job_id"], False)
-    other = sandbox.dagmaster("jobs", "resume", job_id, "-i", "year=2025", "--idempotency-key", "once more", "--wait")
+    other = sandbox.dagmaster(
+        "jobs", "resume", job_id, "-i", "year=2025", "--idempotency-key", "once more", "--wait"
+    )
     assert other.returncode == 0, other.stderr
     assert json.loads(other.stdout) == {"total": 4950, "year": 2025}
     assert_invalid_resumes_are_rejected(sandbox, job_id)
@@ -277,7 +287,8 @@ def test_a_job_without_a_worker_names_the_command_to_start_one_and_can_be_cancel
     assert "✘ no live worker serves " in sandbox.dagmaster("fleet").stdout
     fleet = sandbox.json("fleet")
     assert [
-        len([service for service in fleet[kind] if service["is_alive"]]) for kind in ("orchestrators", "workers")
+        len([service for service in fleet[kind] if service["is_alive"]])
+        for kind in ("orchestrators", "workers")
     ] == [1, 1]
     watching = sandbox.start("jobs", "watch", job_id, stderr=subprocess.PIPE)
     assert watching.stderr is not None
@@ -297,7 +308,9 @@ def test_a_published_version_does_not_change(sandbox):
     )
     assert sandbox.dagmaster("workflows", "push", flow).stdout == "published  pushed v1\n"
     assert sandbox.dagmaster("workflows", "push", flow).stdout == "unchanged  pushed v1\n"
-    sandbox.write("pushed.yaml", "{workflow_id: pushed, version: 1, nodes: {b: {handler: echo, queue: default}}}")
+    sandbox.write(
+        "pushed.yaml", "{workflow_id: pushed, version: 1, nodes: {b: {handler: echo, queue: default}}}"
+    )
     rejected = sandbox.dagmaster("workflows", "push", flow)
     assert rejected.returncode == 2
     assert "raise `version:` to 2" in rejected.stderr
@@ -317,16 +330,23 @@ def test_new_jobs_get_the_version_that_is_active(sandbox):
         assert sandbox.dagmaster("workflows", "push", flow).returncode == 0
     assert sandbox.json("submit", "chosen")["version"] == 2
     assert (
-        sandbox.dagmaster("workflows", "activate", "chosen", "1").stdout == "new jobs of chosen get v1 (before: v2)\n"
+        sandbox.dagmaster("workflows", "activate", "chosen", "1").stdout
+        == "new jobs of chosen get v1 (before: v2)\n"
     )
     assert sandbox.json("submit", "chosen")["version"] == 1
     again = sandbox.json("workflows", "activate", "chosen", "2")
     assert (again["version"], again["previous_version"]) == (2, 1)
     flow = sandbox.write("chosen.yaml", text.format(version=3))
-    assert sandbox.dagmaster("workflows", "push", flow, "--no-activate").stdout == "published  chosen v3, not active\n"
+    assert (
+        sandbox.dagmaster("workflows", "push", flow, "--no-activate").stdout
+        == "published  chosen v3, not active\n"
+    )
     assert sandbox.json("submit", "chosen")["version"] == 2
     assert sandbox.json("submit", "chosen", "--version", "3")["version"] == 3
-    for arguments, reason in ((("chosen", "9"), "its versions are 3, 2 and 1"), (("choosen", "1"), "'chosen'")):
+    for arguments, reason in (
+        (("chosen", "9"), "its versions are 3, 2 and 1"),
+        (("choosen", "1"), "'chosen'"),
+    ):
         done = sandbox.dagmaster("workflows", "activate", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
         assert reason in done.stderr
@@ -387,7 +407,11 @@ nodes:
     task: {handler: tile, queue: default, retry: none, params: {tile: "{{ item.n }}", repaired_file: /nowhere}}
 """
     job_id = sandbox.submit(
-        sandbox.write("pair.yaml", flow), "-i", "token=hunter2", "--handlers", str(sandbox.path / "talking.py")
+        sandbox.write("pair.yaml", flow),
+        "-i",
+        "token=hunter2",
+        "--handlers",
+        str(sandbox.path / "talking.py"),
     )
     assert sandbox.dagmaster("jobs", "watch", job_id).returncode == 1
 

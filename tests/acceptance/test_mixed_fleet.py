@@ -56,10 +56,14 @@ def previous_source(folder: Path) -> Path:
     """Extract the source of the last commit with the previous schema."""
     introduced = f'HEAD: Final = "{schema_version.HEAD}"'
     try:
-        (commit, *_) = git("log", "--reverse", "--format=%H", f"-G{introduced}", "--", SCHEMA_VERSION).decode().split()
+        (commit, *_) = (
+            git("log", "--reverse", "--format=%H", f"-G{introduced}", "--", SCHEMA_VERSION).decode().split()
+        )
         archive = git("archive", f"{commit}^", "src")
     except (OSError, ValueError, subprocess.CalledProcessError):
-        pytest.skip("the history of the repository is not here: the code of the previous schema cannot be run")
+        pytest.skip(
+            "the history of the repository is not here: the code of the previous schema cannot be run"
+        )
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         files.extractall(folder, filter="data")
     return folder / "src"

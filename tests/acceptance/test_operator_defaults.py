@@ -56,7 +56,9 @@ def test_a_job_without_a_deadline_ends_after_that_of_the_operator(tmp_path, env)
 
 
 def test_the_default_queue_is_used_where_a_file_is_validated(tmp_path, env):
-    (tmp_path / "own.py").write_text("from dagmaster import handler\n@handler('own')\ndef own() -> dict: return {}\n")
+    (tmp_path / "own.py").write_text(
+        "from dagmaster import handler\n@handler('own')\ndef own() -> dict: return {}\n"
+    )
     (tmp_path / "flow.yaml").write_text("{name: flow, nodes: {a: {handler: own}}}")
     command = ("workflows", "validate", "flow.yaml", "--handlers", "./own.py")
     done = run_command(*command, env=env, cwd=tmp_path)

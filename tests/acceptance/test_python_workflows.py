@@ -90,7 +90,8 @@ def dagmaster(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str
 
 
 @pytest.mark.parametrize(
-    ("which", "value"), [("none", None), ("list", [1, None]), ("text", "t"), ("main", "dagmaster.worker.process_main")]
+    ("which", "value"),
+    [("none", None), ("list", [1, None]), ("text", "t"), ("main", "dagmaster.worker.process_main")],
 )
 def test_results_of_any_json_value_are_stored_and_plain_functions_run_in_child_processes(file, which, value):
     job = json.loads(dagmaster("run", f"{file}:flow", "-i", f"which={which}", "--json").stdout)
@@ -108,7 +109,8 @@ def test_the_example_runs_and_its_job_can_be_shown():
 
 
 @pytest.mark.parametrize(
-    ("script", "line"), [("nightly_etl", "is COMPLETED: 1900 rows of 3 sources"), ("airflow_style", "COMPLETED")]
+    ("script", "line"),
+    [("nightly_etl", "is COMPLETED: 1900 rows of 3 sources"), ("airflow_style", "COMPLETED")],
 )
 def test_an_example_of_a_graph_in_code_runs_as_a_script(script, line):
     done = subprocess.run(
@@ -159,7 +161,9 @@ def test_a_file_that_cannot_be_imported_is_a_problem(tmp_path):
     assert "the file has no workflow" in dagmaster("workflows", "validate", str(path), code=2).stderr
 
 
-def test_a_file_whose_tasks_are_in_a_module_beside_it_is_run_validated_and_pushed_from_anywhere(file, tmp_path):
+def test_a_file_whose_tasks_are_in_a_module_beside_it_is_run_validated_and_pushed_from_anywhere(
+    file, tmp_path
+):
     path = tmp_path / "imports_tasks.py"
     path.write_text("""
 from dagmaster import workflow
@@ -208,7 +212,9 @@ def test_an_export_names_the_workflows_of_child_jobs_and_writes_them_to_a_folder
         in dagmaster("workflows", "export", f"{code}:parent", "-o", target).stderr
     )
     assert "it runs" not in dagmaster("workflows", "export", f"{code}:child").stderr
-    assert "workflow_id: child" in dagmaster("workflows", "export", f"{code}:child", "-o", "/dev/stdout").stdout
+    assert (
+        "workflow_id: child" in dagmaster("workflows", "export", f"{code}:child", "-o", "/dev/stdout").stdout
+    )
     assert "workflow_id: child" in dagmaster("workflows", "export", f"{code}:child", "-o", "-").stdout
     dagmaster("workflows", "export", f"{code}:parent", "-o", str(folder))
     assert sorted(file.name for file in folder.iterdir()) == ["child.yaml", "parent.yaml"]
@@ -249,7 +255,9 @@ def test_an_exported_file_runs_without_queues_as_the_code_does(tmp_path, name):
     assert done.stdout == dagmaster("run", f"{code}:{name}", "--ephemeral", "-q").stdout
     dagmaster("storm", target, "--handlers", code, "--seeds", "2")
     # Workers serve the queues that their operator names.
-    assert "missing key 'queue'" in dagmaster("workflows", "validate", target, "--handlers", code, code=2).stderr
+    assert (
+        "missing key 'queue'" in dagmaster("workflows", "validate", target, "--handlers", code, code=2).stderr
+    )
 
 
 def test_a_file_is_submitted_with_its_tasks(file):
@@ -268,4 +276,6 @@ def test_a_pushed_workflow_is_run_by_a_worker_whose_operator_allowed_the_file(fi
     assert shown["definition"]["nodes"]["give"]["handler"] == "my_flow.give"
     listed = json.loads(dagmaster("handlers", "list", "--handlers", file, "--json").stdout)
     assert {"my_flow.give", "my_flow.pair"} <= {one["name"] for one in listed}
-    assert not any(one["name"] == "my_flow.give" for one in json.loads(dagmaster("handlers", "list", "--json").stdout))
+    assert not any(
+        one["name"] == "my_flow.give" for one in json.loads(dagmaster("handlers", "list", "--json").stdout)
+    )

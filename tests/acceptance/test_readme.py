@@ -49,7 +49,9 @@ def read_steps(readme: str) -> list[Step]:
     steps: list[Step] = []
     for part in re.split(r"^## ", readme, flags=re.MULTILINE)[1:]:
         section, _, body = part.partition("\n")
-        for fenced, indented in re.findall(r"^```\w+\n(.*?)^```|((?:^    [^\n]+\n)+)", body, re.MULTILINE | re.DOTALL):
+        for fenced, indented in re.findall(
+            r"^```\w+\n(.*?)^```|((?:^    [^\n]+\n)+)", body, re.MULTILINE | re.DOTALL
+        ):
             name = re.match(r"# (\S+\.\w+)\n", fenced)
             if name:
                 steps.append(Step(section, fenced, file=name[1]))
@@ -67,7 +69,9 @@ class Shell:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "checkout"
         self.folder.mkdir()
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")} | {
+        self.env = {
+            name: value for name, value in os.environ.items() if not name.startswith("DAGMASTER_")
+        } | {
             "DAGMASTER_DATA_DIR": str(folder / "data"),
             "DAGMASTER_DRAIN_SECONDS": "0.5",
             "DAGMASTER_PROCESSES": "2",
@@ -115,13 +119,17 @@ def test_the_commands_of_the_readme_work_in_its_order(shell: Shell):
     for folder in ("workflows", "examples"):
         shutil.copytree(ROOT / folder, shell.folder / folder)
     (shell.folder / "flows").mkdir()
-    (shell.folder / "flows" / "nightly.yaml").write_text("{workflow_id: nightly, nodes: {a: {handler: night.count}}}")
+    (shell.folder / "flows" / "nightly.yaml").write_text(
+        "{workflow_id: nightly, nodes: {a: {handler: night.count}}}"
+    )
     (shell.folder / "myapp").mkdir()
     (shell.folder / "myapp" / "tasks.py").write_text(HANDLER)
     dev = shell.start("dev", "--port=0")
     dev.until("ready in")
     done: list[str] = []
-    steps = [step for step in read_steps((ROOT / "README.md").read_text()) if not step.text.startswith("make ")]
+    steps = [
+        step for step in read_steps((ROOT / "README.md").read_text()) if not step.text.startswith("make ")
+    ]
     with EmbeddedPostgres(shell.folder.parent / "server") as server:
         for step in steps:
             if step.file:
@@ -155,5 +163,7 @@ def test_a_folder_beside_the_handlers_does_not_hide_an_installed_package(tmp_pat
     (tmp_path / "json" / "__init__.py").write_text("raise ImportError('the wrong json')")
     (tmp_path / "myapp" / "tasks.py").write_text(f"import json\n{HANDLER}")
     command = [DAGMASTER, "handlers", "list", "--handlers", "myapp.tasks"]
-    listed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS)
+    listed = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=TIMEOUT_SECONDS
+    )
     assert "night.count" in listed.stdout

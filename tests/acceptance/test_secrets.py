@@ -56,7 +56,19 @@ def test_no_command_and_no_table_shows_a_secret(sandbox: Sandbox):
         for job in (canary, child, failed):
             sandbox.read("jobs", command, job)
             sandbox.read("jobs", command, job, "--json")
-    for node in ("key", "pin", "token", "fan", "fan__0", "child", "exposed__0", "route", "ask", "fails", "expression"):
+    for node in (
+        "key",
+        "pin",
+        "token",
+        "fan",
+        "fan__0",
+        "child",
+        "exposed__0",
+        "route",
+        "ask",
+        "fails",
+        "expression",
+    ):
         sandbox.read("jobs", "show", canary, node)
         sandbox.read("jobs", "show", canary, node, "--json")
         sandbox.read("jobs", "why", canary, node)
@@ -68,7 +80,9 @@ def test_no_command_and_no_table_shows_a_secret(sandbox: Sandbox):
         sandbox.read("jobs", *arguments, "--dry-run", "--json")
     sandbox.read("fleet")
     # Nothing serves it: it is stored, and shown while it waits.
-    sandbox.read("submit", str(sandbox.folder / "canary.yaml"), "-I", str(sandbox.folder / "inputs.json"), "--json")
+    sandbox.read(
+        "submit", str(sandbox.folder / "canary.yaml"), "-I", str(sandbox.folder / "inputs.json"), "--json"
+    )
     for command in ("show", "why"):
         sandbox.read("jobs", command, "last")
         sandbox.read("jobs", command, "last", "--json")

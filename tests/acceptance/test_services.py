@@ -109,7 +109,8 @@ class Sandbox:
                 return value
             threading.Event().wait(0.02)
         raise AssertionError(
-            "the condition did not become true:\n" + "\n---\n".join(process.text for process in self.processes)
+            "the condition did not become true:\n"
+            + "\n---\n".join(process.text for process in self.processes)
         )
 
 
@@ -225,7 +226,12 @@ def test_services_on_a_server(new_sandbox: Sandbox):
 
 def _check_services_on_a_new_database(sandbox: Sandbox) -> None:
     # Before the migration, every command fails with the remedy.
-    for command in (["orchestrator"], ["worker", "--queue", "light"], ["submit", "hello_world"], ["jobs", "list"]):
+    for command in (
+        ["orchestrator"],
+        ["worker", "--queue", "light"],
+        ["submit", "hello_world"],
+        ["jobs", "list"],
+    ):
         done = sandbox.run(*command)
         assert done.returncode == 3, done.stderr
         assert "run `dagmaster migrate`" in done.stderr
@@ -259,7 +265,11 @@ def _check_services_on_a_new_database(sandbox: Sandbox) -> None:
     assert "service_not_found" in sandbox.run("fleet", "drain", "7", "--json").stdout
     worker.until("this worker is drained")
 
-    for process, name in ((worker, "worker of light"), (second, "worker of heavy"), (orchestrator, "orchestrator")):
+    for process, name in (
+        (worker, "worker of light"),
+        (second, "worker of heavy"),
+        (orchestrator, "orchestrator"),
+    ):
         process.signal(signal.SIGTERM)
         assert process.wait() == 0, process.text
         process.until(f"{name} has stopped")
@@ -309,7 +319,10 @@ def test_the_level_of_the_log_is_a_setting_and_dev_is_ready_without_a_line(sandb
 
 def test_a_password_is_not_logged(new_sandbox: Sandbox):
     sandbox = new_sandbox
-    sandbox.env |= {"DAGMASTER_DATABASE_URL": "postgresql://u:c4n4ry@127.0.0.1:1/d", "DAGMASTER_SECRET_X": "127.0.0.1"}
+    sandbox.env |= {
+        "DAGMASTER_DATABASE_URL": "postgresql://u:c4n4ry@127.0.0.1:1/d",
+        "DAGMASTER_SECRET_X": "127.0.0.1",
+    }
     orchestrator = sandbox.start("orchestrator", "--log-format", "json")
     record = json.loads(orchestrator.until("retrying with backoff"))
     assert (record["level"], "c4n4ry" in orchestrator.text, "127.0.0.1" in orchestrator.text) == (
@@ -447,7 +460,9 @@ def test_a_second_signal_ends_a_worker_at_once(sandbox: Sandbox):
     dev.until("ready in")
     worker = sandbox.start("worker", "--queue", "light")
     worker.until("is ready")
-    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    text = sandbox.write(
+        f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}"
+    )
     assert sandbox.run("submit", text).returncode == 0
     sandbox.until((sandbox.folder / "started").is_file)
     worker.signal(signal.SIGTERM)
@@ -464,7 +479,9 @@ def test_a_worker_without_queues_is_rejected(new_sandbox: Sandbox):
 
 
 def test_one_ctrl_c_cancels_a_run_and_waits_for_running_tasks(sandbox: Sandbox):
-    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: hold, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    text = sandbox.write(
+        f"{{name: held, nodes: {{a: {{handler: hold, params: {{sandbox: {sandbox.folder}}}}}}}}}"
+    )
     run = sandbox.start("run", text)
     sandbox.until((sandbox.folder / "started-1").is_file)
     run.signal(signal.SIGINT)
@@ -475,7 +492,9 @@ def test_one_ctrl_c_cancels_a_run_and_waits_for_running_tasks(sandbox: Sandbox):
 
 
 def test_a_second_ctrl_c_exits_at_once_and_dev_continues_the_job(sandbox: Sandbox):
-    text = sandbox.write(f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}")
+    text = sandbox.write(
+        f"{{name: held, nodes: {{a: {{handler: deaf, params: {{sandbox: {sandbox.folder}}}}}}}}}"
+    )
     run = sandbox.start("run", text)
     sandbox.until((sandbox.folder / "started").is_file)
     run.signal(signal.SIGINT)
@@ -499,7 +518,9 @@ def test_a_client_that_is_terminated_leaves_no_server_behind(sandbox: Sandbox, i
     text = sandbox.write("{name: stuck, nodes: {a: {handler: echo, queue: nobody}}}")
     assert sandbox.run("submit", text).returncode == 0
     # A background process of a shell ignores Ctrl-C, and so do its children.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if is_background else signal.getsignal(signal.SIGINT)
+    before = (
+        signal.signal(signal.SIGINT, signal.SIG_IGN) if is_background else signal.getsignal(signal.SIGINT)
+    )
     try:
         watch = sandbox.start("jobs", "events", "last", "-f", is_forked=False)
     finally:

@@ -87,7 +87,11 @@ def server() -> Iterator[Loopback]:
         headers = {"Authorization": f"Bearer {loopback.key}"}
         for text in WORKFLOWS:
             answer = httpx.post(
-                f"{loopback.url}/api/v1/workflows", json={"text": text}, headers=headers, timeout=30, trust_env=False
+                f"{loopback.url}/api/v1/workflows",
+                json={"text": text},
+                headers=headers,
+                timeout=30,
+                trust_env=False,
             )
             assert answer.status_code == 201, answer.text
         yield loopback

@@ -74,7 +74,9 @@ def a_large_graph(count: int, width: int) -> dict[str, Any]:
         layer, place = divmod(number, width)
         near = {min(width - 1, max(0, place + chance.randint(-2, 2))) for _ in range(chance.randint(1, 3))}
         edges[f"step_{number:05d}"] = (
-            "" if layer == 0 else " ".join(f"step_{(layer - 1) * width + place:05d}" for place in sorted(near))
+            ""
+            if layer == 0
+            else " ".join(f"step_{(layer - 1) * width + place:05d}" for place in sorted(near))
         )
     return a_graph(edges, name=f"large{width}")
 
@@ -153,7 +155,9 @@ def overlapping_texts(page: Page) -> list[str]:
 
 def next_frame(page: Page) -> None:
     """Wait until what was changed is painted."""
-    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+    page.evaluate(
+        "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+    )
 
 
 _MOUNT_WITH_TEXT = """async ([tag, attributes, content]) => {

@@ -94,7 +94,10 @@ PAYLOADS: Final = tuple(
         [
             *_MARKUP,
             *_OTHERS,
-            *(exit_ + markup for exit_, markup in product(_EXITS, (*_MARKUP[:8], *_MARKUP[15:17], *_MARKUP[22:28]))),
+            *(
+                exit_ + markup
+                for exit_, markup in product(_EXITS, (*_MARKUP[:8], *_MARKUP[15:17], *_MARKUP[22:28]))
+            ),
         ]
     )
 )

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 COLOURS = {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}
 """The rules that look at colours: all that a dark page can break and a light one does not."""
-EMPTY = [f"/ui/{name}" for name in ("", "jobs", "workflows", "submit", "nodes", "tasks", "queues", "fleet", "audit")]
+EMPTY = [
+    f"/ui/{name}"
+    for name in ("", "jobs", "workflows", "submit", "nodes", "tasks", "queues", "fleet", "audit")
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +34,17 @@ def paths(server) -> list[str]:
     visitor.until(waiting, "WAITING")
     worker_id = visitor.api.get("/api/v1/workers").json()["items"][0]["worker_id"]
     visitor.close(None)
-    tabs = ["", "/timeline", "/nodes?open=clip", "/events", "/values", "/logs", "/map", "/resume", "/nodes/clip__1"]
+    tabs = [
+        "",
+        "/timeline",
+        "/nodes?open=clip",
+        "/events",
+        "/values",
+        "/logs",
+        "/map",
+        "/resume",
+        "/nodes/clip__1",
+    ]
     return [
         "/ui/",
         "/ui/jobs",

@@ -37,7 +37,12 @@ def test_the_page_of_a_job_needs_few_bytes_and_nothing_from_elsewhere(visitor: V
             bodies[response.url] = response.body()
 
     page.on("response", keep)
-    ready = {"": ".dag-node", "/timeline": "job-timeline canvas", "/logs": "log-view .log-lines", "/map": "main"}
+    ready = {
+        "": ".dag-node",
+        "/timeline": "job-timeline canvas",
+        "/logs": "log-view .log-lines",
+        "/map": "main",
+    }
     for tab, element in ready.items():
         bodies.clear()
         page.goto(f"/ui/jobs/{job_id}{tab}")

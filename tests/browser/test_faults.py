@@ -73,11 +73,19 @@ def test_an_output_of_200_mb_is_offered_for_download_and_never_read(visitor: Vis
 @pytest.mark.parametrize("width", [320, 1280])
 def test_long_and_unusual_names_stay_in_their_place(visitor: Visitor, width: int):
     body = {"workflow_id": "tiles", "inputs": {"count": 2, "fails": True}, "correlation_id": "c" * 64}
-    jobs = [visitor.api.post("/api/v1/jobs", json={**body, "name": name.strip()}).json()["job_id"] for name in NAMES]
+    jobs = [
+        visitor.api.post("/api/v1/jobs", json={**body, "name": name.strip()}).json()["job_id"]
+        for name in NAMES
+    ]
     for job_id in jobs:
         visitor.until(job_id, "FAILED")
     page = visitor.page(None, viewport={"width": width, "height": 740})
-    for path in ("/ui/", "/ui/jobs", *(f"/ui/jobs/{job_id}" for job_id in jobs), f"/ui/jobs/{jobs[0]}/resume"):
+    for path in (
+        "/ui/",
+        "/ui/jobs",
+        *(f"/ui/jobs/{job_id}" for job_id in jobs),
+        f"/ui/jobs/{jobs[0]}/resume",
+    ):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
     page.goto(f"/ui/jobs/{jobs[1]}")
@@ -96,7 +104,9 @@ class Foreign(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()
-        self.wfile.write(f"<!doctype html><title>x</title>{form}<iframe src='{self._target}/ui/'></iframe>".encode())
+        self.wfile.write(
+            f"<!doctype html><title>x</title>{form}<iframe src='{self._target}/ui/'></iframe>".encode()
+        )
 
     def log_message(self, *_: object) -> None:
         """Write nothing."""
@@ -111,13 +121,22 @@ def foreign(visitor: Visitor) -> Iterator[str]:
     server.server_close()
 
 
-def test_a_page_of_another_origin_changes_nothing_reads_nothing_and_frames_nothing(visitor: Visitor, foreign: str):
+def test_a_page_of_another_origin_changes_nothing_reads_nothing_and_frames_nothing(
+    visitor: Visitor, foreign: str
+):
     page = visitor.page("/ui/")
     page.goto(foreign)
     assert page.frame_locator("iframe").locator("nav").count() == 0
     statuses: list[tuple[str, int]] = []
     page.on("response", lambda response: statuses.append((response.url, response.status)))
-    names = {"job_id": "1", "node_id": "a", "workflow_id": "tiles", "name": "x", "key_id": "x", "service_id": "1"}
+    names = {
+        "job_id": "1",
+        "node_id": "a",
+        "workflow_id": "tiles",
+        "name": "x",
+        "key_id": "x",
+        "service_id": "1",
+    }
     paths = [path.format(**names) for method, path in page_scopes() if method == "POST"]
     page.evaluate(
         """async ([origin, paths]) => {

@@ -47,7 +47,9 @@ CHECK_LAYOUT = """async (seeds) => {
 
 
 def set_states(page: Page, **statuses: Any) -> None:
-    states = {node: {"status": status} if isinstance(status, str) else status for node, status in statuses.items()}
+    states = {
+        node: {"status": status} if isinstance(status, str) else status for node, status in statuses.items()
+    }
     page.evaluate("(states) => document.querySelector('dag-graph').setStates(states)", states)
     next_frame(page)
 
@@ -76,7 +78,9 @@ def test_a_status_changes_the_look_of_a_node_and_moves_nothing(visitor: Visitor)
     set_states(page, start="COMPLETED", left="RUNNING", right="FAILED")
     left = page.locator(".dag-node", has_text="left")
     expect(left).to_have_class(re.compile("tone-running"))
-    expect(left.get_by_role("button")).to_have_accessible_name("left, raster.clip, running, 1 before, 1 after")
+    expect(left.get_by_role("button")).to_have_accessible_name(
+        "left, raster.clip, running, 1 before, 1 after"
+    )
     page.evaluate("document.querySelector('dag-graph').updateNodeStatus('left', 'COMPLETED')")
     expect(left).to_have_class(re.compile("tone-ok"))
     expect(left).to_contain_text("completed")
@@ -181,7 +185,9 @@ def test_a_fan_out_shows_counts_and_opens_a_paged_list(visitor: Visitor):
         {"items": [a_child(number) for number in range(50)], "next_cursor": "more"},
         {"items": [a_child(number) for number in range(50, 60)], "next_cursor": None},
     ]
-    page.route("**/nodes/tiles/children*", lambda route: route.fulfill(json=pages["cursor=" in route.request.url]))
+    page.route(
+        "**/nodes/tiles/children*", lambda route: route.fulfill(json=pages["cursor=" in route.request.url])
+    )
     counts = {"total": 512, "counts": {"COMPLETED": 480, "RUNNING": 30, "FAILED": 2}}
     set_states(page, plan="COMPLETED", tiles={"status": "RUNNING", "counts": counts})
     children = page.get_by_role("button", name="List the children of tiles")
@@ -201,15 +207,24 @@ def test_a_fan_out_shows_counts_and_opens_a_paged_list(visitor: Visitor):
 
 def a_child(number: int) -> dict[str, Any]:
     error = {"message": "no data"} if number % 2 else None
-    return {"node_id": f"tiles__{number}", "status": "FAILED" if error else "COMPLETED", "attempt": 1, "error": error}
+    return {
+        "node_id": f"tiles__{number}",
+        "status": "FAILED" if error else "COMPLETED",
+        "attempt": 1,
+        "error": error,
+    }
 
 
 def test_the_bar_of_a_fan_out_is_empty_until_a_child_has_finished(visitor: Visitor):
     page = mount_graph(visitor, a_graph({"tiles": ""}, kinds={"tiles": "fan_out"}))
-    filled = "[...document.querySelectorAll('.dag-node-bar i')].reduce((sum, part) => sum + part.offsetWidth, 0)"
+    filled = (
+        "[...document.querySelectorAll('.dag-node-bar i')].reduce((sum, part) => sum + part.offsetWidth, 0)"
+    )
     set_states(page, tiles={"status": "RUNNING", "counts": {"total": 8, "counts": {"RUNNING": 8}}})
     assert page.evaluate(filled) == 0
-    set_states(page, tiles={"status": "RUNNING", "counts": {"total": 8, "counts": {"RUNNING": 4, "COMPLETED": 4}}})
+    set_states(
+        page, tiles={"status": "RUNNING", "counts": {"total": 8, "counts": {"RUNNING": 4, "COMPLETED": 4}}}
+    )
     assert page.evaluate(filled) > 50
 
 
@@ -245,7 +260,8 @@ def test_a_graph_that_cannot_be_loaded_says_so_and_is_loaded_again(visitor: Visi
     answers = [500, 200]
     page.unroute("**/api/v1/jobs/7/graph")
     page.route(
-        "**/api/v1/jobs/7/graph?again", lambda route: route.fulfill(status=answers.pop(0), json=a_graph({"one": ""}))
+        "**/api/v1/jobs/7/graph?again",
+        lambda route: route.fulfill(status=answers.pop(0), json=a_graph({"one": ""})),
     )
     page.evaluate("document.querySelector('dag-graph').setAttribute('src', '/api/v1/jobs/7/graph?again')")
     expect(page.get_by_text("The graph cannot be shown: the server answered 500.")).to_be_visible()
@@ -288,7 +304,9 @@ def test_a_picture_follows_the_theme_and_forced_colours(visitor: Visitor):
 
 @pytest.mark.parametrize("color_scheme", ["light", "dark"])
 def test_graph_and_list_of_children_have_no_accessibility_violations(visitor: Visitor, color_scheme: str):
-    graph = a_graph({**DIAMOND, "tiles": "end", "ask": "tiles"}, kinds={"tiles": "fan_out", "ask": "approval"})
+    graph = a_graph(
+        {**DIAMOND, "tiles": "end", "ask": "tiles"}, kinds={"tiles": "fan_out", "ask": "approval"}
+    )
     page = mount_graph(visitor, graph, color_scheme=color_scheme, reduced_motion="reduce")
     page.route("**/children*", lambda route: route.fulfill(json={"items": [a_child(1)], "next_cursor": None}))
     counts = {"total": 3, "counts": {"COMPLETED": 1, "RUNNING": 1, "FAILED": 1}}

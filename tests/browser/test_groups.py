@@ -116,7 +116,9 @@ def test_a_group_is_a_box_whose_name_opens_it(visitor: Visitor):
     process = boxes.filter(has_text="process")
     expect(process).to_have_class(re.compile("tone-running"))
     expect(process.locator(".dag-node-detail")).to_have_text("group · 2 of 4 finished")
-    expect(boxes.filter(has_text="indices").locator(".dag-node-detail")).to_have_text("group · 1 of 2 finished")
+    expect(boxes.filter(has_text="indices").locator(".dag-node-detail")).to_have_text(
+        "group · 1 of 2 finished"
+    )
     set_states(page, ndvi="FAILED", indices="SKIPPED", stats="SKIPPED", process="SKIPPED")
     expect(process).to_have_class(re.compile("tone-skipped"))
     expect(process.locator(".dag-node-detail")).to_have_text("group · 4 nodes · skipped")
@@ -136,9 +138,20 @@ def test_what_is_before_a_group_has_one_edge_to_its_box_and_keys_reach_the_membe
         const model = new GraphModel(graph);
         return Array.from({ length: model.edgeCount }, (_, e) => `${model.ids[model.edges[2 * e]]} ${model.ids[model.edges[2 * e + 1]]}`).sort();
     }"""
-    assert page.evaluate(drawn, NESTED) == ["fetch process", "indices stats", "mask indices", "process publish"]
+    assert page.evaluate(drawn, NESTED) == [
+        "fetch process",
+        "indices stats",
+        "mask indices",
+        "process publish",
+    ]
     page.get_by_role("button", name=re.compile("^fetch,")).focus()
-    for key, node in [("Down", "mask"), ("Down", "ndvi"), ("Right", "ndwi"), ("Down", "indices"), ("Down", "stats")]:
+    for key, node in [
+        ("Down", "mask"),
+        ("Down", "ndvi"),
+        ("Right", "ndwi"),
+        ("Down", "indices"),
+        ("Down", "stats"),
+    ]:
         page.keyboard.press(f"Arrow{key}")
         expect(page.get_by_role("button", name=re.compile(f"^{node},"))).to_be_focused()
 

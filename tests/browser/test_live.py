@@ -43,7 +43,9 @@ def connect(page: Page, function: str, *args: str) -> None:
 
 
 def messages(page: Page, name: str) -> list[Any]:
-    details: list[Any] = page.evaluate("(name) => messages.filter((one) => one[0] === name).map((one) => one[1])", name)
+    details: list[Any] = page.evaluate(
+        "(name) => messages.filter((one) => one[0] === name).map((one) => one[1])", name
+    )
     return details
 
 
@@ -120,7 +122,9 @@ def test_a_network_that_is_cut_off_shows_since_when_the_page_is_stale(visitor: V
     page.context.set_offline(True)
     wait_for(page, "live-state", "detail.state === 'stale' && detail.since instanceof Date")
     page.context.set_offline(False)
-    page.wait_for_function("() => messages.filter(([type]) => type === 'live-state').at(-1)[1].state === 'live'")
+    page.wait_for_function(
+        "() => messages.filter(([type]) => type === 'live-state').at(-1)[1].state === 'live'"
+    )
     page.evaluate("connection.close()")
     visitor.api.post(f"/api/v1/jobs/{job_id}/cancel", json={})
     visitor.problems.clear()  # the network that was cut off is in the console
@@ -158,9 +162,17 @@ def test_deltas_of_one_frame_are_one_event(visitor: Visitor):
     wait_for(page, "job-delta", "detail.job.status === 'COMPLETED'")
     first, second = messages(page, "job-delta")
     assert [event["seq"] for event in first["events"]] == [2, 3]
-    assert {node: view["status"] for node, view in first["nodes"].items()} == {"a": "COMPLETED", "b": "RUNNING"}
+    assert {node: view["status"] for node, view in first["nodes"].items()} == {
+        "a": "COMPLETED",
+        "b": "RUNNING",
+    }
     assert [event["seq"] for event in second["events"]] == [4]
-    assert [name for name, _ in page.evaluate("messages")] == ["job-snapshot", "job-delta", "job-tasks", "job-delta"]
+    assert [name for name, _ in page.evaluate("messages")] == [
+        "job-snapshot",
+        "job-delta",
+        "job-tasks",
+        "job-delta",
+    ]
 
 
 def test_a_tab_has_one_connection(visitor: Visitor):

@@ -55,7 +55,9 @@ def test_the_page_of_a_running_node_follows_its_log_on_the_one_connection(visito
     page.add_init_script(COUNT_SOURCES)
     page.goto(f"/ui/jobs/{job_id}/nodes/wait")
     expect(page.locator("[data-live]")).to_have_text("live")
-    (address,) = page.evaluate("sources.filter((source) => source.readyState !== 2).map((source) => source.url)")
+    (address,) = page.evaluate(
+        "sources.filter((source) => source.readyState !== 2).map((source) => source.url)"
+    )
     assert re.search(rf"/jobs/{job_id}/stream.*logs=true&log_node_id=wait", address)
     visitor.api.post(f"/api/v1/jobs/{job_id}/cancel")
     expect(page.locator(".page-head .status")).to_have_text("cancelled")
@@ -105,7 +107,9 @@ def test_a_key_that_is_revoked_leads_to_the_login_and_back_to_the_same_place(vis
     visitor.problems.clear()  # 401 is in the console
 
 
-def test_a_page_that_is_opened_while_the_server_is_gone_says_so_and_is_shown_when_it_is_back(visitor: Visitor):
+def test_a_page_that_is_opened_while_the_server_is_gone_says_so_and_is_shown_when_it_is_back(
+    visitor: Visitor,
+):
     page = visitor.page("/ui/", service_workers="allow")
     page.evaluate("navigator.serviceWorker.ready")
     page.reload()

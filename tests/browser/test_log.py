@@ -69,7 +69,9 @@ def open_log(visitor: Visitor, job_id: str, fragment: str = "", **options: Any) 
 
 
 def scroll_to(page: Page, place: str) -> None:
-    page.evaluate(f"(() => {{ const box = document.querySelector('.log-lines'); box.scrollTop = {place}; }})()")
+    page.evaluate(
+        f"(() => {{ const box = document.querySelector('.log-lines'); box.scrollTop = {place}; }})()"
+    )
 
 
 def test_the_end_is_shown_first_and_older_pages_when_the_reader_scrolls_up(visitor: Visitor, job: Any):
@@ -97,7 +99,8 @@ def test_a_window_of_the_log_is_kept_not_all_of_it(visitor: Visitor, job: Any):
     expect(page.locator(".log-line").last).to_contain_text(f"line {LINES - 1} ")
     assert page.locator(".log-line").count() < LINES * 0.9
     numbers = [
-        int(number) for number in re.findall(r"line (\d+) of", (page.locator(".log-lines").text_content() or ""))
+        int(number)
+        for number in re.findall(r"line (\d+) of", (page.locator(".log-lines").text_content() or ""))
     ]
     assert numbers == list(range(numbers[0], LINES)), "no line is missing or repeated"
 
@@ -194,7 +197,9 @@ def test_the_log_tab_has_one_connection_and_a_restart_of_the_server_loses_and_re
     page.add_init_script(COUNT_SOURCES)
     page.goto(f"/ui/jobs/{job_id}/logs")
     expect(page.locator(".log-state")).to_have_text("Live")
-    are_open = "sources.filter((source) => source.readyState !== 2).map((source) => new URL(source.url).pathname)"
+    are_open = (
+        "sources.filter((source) => source.readyState !== 2).map((source) => new URL(source.url).pathname)"
+    )
     assert page.evaluate(are_open) == [f"/api/v1/jobs/{job_id}/stream"]
     page.evaluate(HIDE, True)
     assert page.evaluate(are_open) == []
@@ -209,7 +214,9 @@ def test_the_log_tab_has_one_connection_and_a_restart_of_the_server_loses_and_re
     expect(page.locator(".log-state")).to_have_text("")
     assert page.evaluate(are_open) == []
     text = page.locator(".log-lines").text_content() or ""
-    assert re.findall(r"line (\d+) of", text) == [*map(str, range(400)), "0"], "each line is there once, in order"
+    assert re.findall(r"line (\d+) of", text) == [*map(str, range(400)), "0"], (
+        "each line is there once, in order"
+    )
     visitor.problems.clear()  # the connections that were cut off are in the console
 
 

@@ -63,7 +63,9 @@ def visitor(browser: Browser) -> Iterator[Visitor]:
 
 
 @pytest.mark.parametrize("has_scripts", [True, False])
-def test_a_viewer_logs_in_at_another_site_comes_back_to_the_page_and_logs_out(visitor: Visitor, has_scripts: bool):
+def test_a_viewer_logs_in_at_another_site_comes_back_to_the_page_and_logs_out(
+    visitor: Visitor, has_scripts: bool
+):
     page = visitor.page("/ui/jobs?status=failed", key=None, java_script_enabled=has_scripts)
     page.get_by_role("link", name="Log in with Example").click()
     expect(page).to_have_url(f"{visitor.server.url}/ui/jobs?status=failed")

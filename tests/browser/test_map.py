@@ -44,7 +44,9 @@ def open_map(visitor: Visitor, features: list[dict[str, Any]], **options: Any) -
             "features": features[half:] if is_second else features[:half],
             "next_cursor": None if is_second else "2",
         }
-        route.fulfill(body=json.dumps({"type": "FeatureCollection", **body}), content_type="application/geo+json")
+        route.fulfill(
+            body=json.dumps({"type": "FeatureCollection", **body}), content_type="application/geo+json"
+        )
 
     page.route("**/footprints*", answer)
     mount(page, "job-map", src=SRC)
@@ -175,7 +177,9 @@ def test_states_that_change_are_drawn_and_counted(visitor: Visitor):
     before = page.evaluate("document.querySelector('job-map canvas').toDataURL()")
     page.evaluate("document.querySelector('job-map').setStates(new Map([['tiles[3]', {status: 'FAILED'}]]))")
     expect(page.locator(".map-legend")).to_contain_text("failed 1")
-    page.wait_for_function("before => document.querySelector('job-map canvas').toDataURL() !== before", arg=before)
+    page.wait_for_function(
+        "before => document.querySelector('job-map canvas').toDataURL() !== before", arg=before
+    )
 
 
 def test_a_box_and_a_lasso_select_tiles(visitor: Visitor):

@@ -19,7 +19,16 @@ from tests.unit.http.loopback import serve
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-PAGES = ["workflows", "workflows/tiles", "workflows/tiles/graph", "nodes", "tasks", "queues", "fleet", "health"]
+PAGES = [
+    "workflows",
+    "workflows/tiles",
+    "workflows/tiles/graph",
+    "nodes",
+    "tasks",
+    "queues",
+    "fleet",
+    "health",
+]
 
 
 @pytest.fixture
@@ -59,7 +68,9 @@ def test_a_chart_has_a_name_and_a_table(visitor: Visitor, counted: str):
     expect(table).not_to_be_visible()
     page.get_by_text("Show as a table").nth(1).click()
     expect(table.get_by_role("columnheader", name="p95")).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile(counted)).or_(page.get_by_text(counted)).first).to_be_visible()
+    expect(
+        page.get_by_role("link", name=re.compile(counted)).or_(page.get_by_text(counted)).first
+    ).to_be_visible()
 
 
 def test_the_graph_of_a_workflow_is_drawn_and_listed(visitor: Visitor):
@@ -123,7 +134,9 @@ def test_a_key_is_created_shown_once_rotated_and_revoked(visitor: Visitor):
     row = page.get_by_role("row", name=re.compile("nightly build")).filter(has_text=key.split("_")[1])
     row.get_by_role("button", name=re.compile("Revoke")).click()
     page.get_by_role("dialog", name="Revoke nightly build").get_by_role("button", name="Revoke").click()
-    expect(page.get_by_role("row", name=re.compile("nightly build")).filter(has_text="revoked")).to_be_visible()
+    expect(
+        page.get_by_role("row", name=re.compile("nightly build")).filter(has_text="revoked")
+    ).to_be_visible()
 
 
 def test_a_reader_sees_the_pages_and_no_administration(visitor: Visitor):

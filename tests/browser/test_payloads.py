@@ -149,7 +149,12 @@ def jobs(server: Loopback) -> dict[str, str]:
         assert answer.status_code == 201, answer.text
     names, ids = pack(PRINTABLE, 128), pack(PRINTABLE, 64)
     batch = [
-        {"workflow_id": "failing", "name": name, "correlation_id": ids[number % len(ids)], "inputs": {"tiles": []}}
+        {
+            "workflow_id": "failing",
+            "name": name,
+            "correlation_id": ids[number % len(ids)],
+            "inputs": {"tiles": []},
+        }
         for number, name in enumerate(names)
     ]
     answer = visitor.api.post("/api/v1/jobs/batch", json={"jobs": batch})
@@ -183,7 +188,10 @@ def watch(page: Page, origin: str) -> list[str]:
         dialog.dismiss()
 
     page.on("dialog", dismiss)
-    page.on("request", lambda one: None if one.url.startswith(("blob:", "data:", origin)) else reports.append(one.url))
+    page.on(
+        "request",
+        lambda one: None if one.url.startswith(("blob:", "data:", origin)) else reports.append(one.url),
+    )
     return reports
 
 
@@ -206,14 +214,19 @@ def test_no_payload_becomes_markup_or_runs_on_any_page(visitor: Visitor, jobs: d
         f"{waiting}/cancel",
         f"{failed}/resume",
         f"{failed}/nodes/tiles__1",
-        *[f"/ui/workflows/planted{tab}" for tab in ("", "/graph", "/definition", "/versions?before=1&after=2")],
+        *[
+            f"/ui/workflows/planted{tab}"
+            for tab in ("", "/graph", "/definition", "/versions?before=1&after=2")
+        ],
         "/ui/submit?workflow_id=planted",
         "/ui/editor?workflow_id=planted",
     ]
     problems: list[str] = []
 
     def look(path: str) -> None:
-        page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+        page.evaluate(
+            "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+        )
         problems.extend(f"{path}: {problem}" for problem in [*page.evaluate(INTRUDERS, TAGS), *reports])
         reports.clear()
 

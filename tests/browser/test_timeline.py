@@ -81,7 +81,10 @@ def test_lanes_by_worker_never_overlap(visitor: Visitor):
 
 def test_idle_time_is_short_and_everything_else_keeps_its_length(visitor: Visitor):
     page = visitor.page("/ui/workflows")
-    rows = [("a", 1, "COMPLETED", "h:1", 0.0, 0.0, 10.0), ("b", 1, "COMPLETED", "h:1", 3600.0, 3600.0, 3610.0)]
+    rows = [
+        ("a", 1, "COMPLETED", "h:1", 0.0, 0.0, 10.0),
+        ("b", 1, "COMPLETED", "h:1", 3600.0, 3600.0, 3610.0),
+    ]
     view = a_timeline(rows, finished_seconds=3610.0)
     axis = "new Axis(lanes('node'))"
     assert evaluate(page, [view], f"{axis}.idle") == [[10, 3600]]
@@ -144,7 +147,9 @@ def test_a_click_on_a_bar_opens_its_node_and_a_pointer_shows_its_times(visitor: 
 
 
 def test_the_table_has_the_same_rows_and_pages(visitor: Visitor):
-    rows = [(f"n{number:04d}", 1, "COMPLETED", "h:1", number, number + 0.5, number + 2.0) for number in range(250)]
+    rows = [
+        (f"n{number:04d}", 1, "COMPLETED", "h:1", number, number + 0.5, number + 2.0) for number in range(250)
+    ]
     page = mount_timeline(visitor, a_timeline(rows))
     page.get_by_role("button", name="Table").click()
     table = page.get_by_role("table", name="Attempts of the job")

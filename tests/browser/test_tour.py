@@ -57,7 +57,12 @@ async def validate(href: str) -> dict[str, Any]:
 async def plan(href: str) -> dict[str, Any]:
     """Plan the tiles of a raster, with their footprints."""
     tiles = [
-        {"tile": f"r{row}c{column}", "number": row * COLUMNS + column, "href": href, "bbox": bbox(column, row)}
+        {
+            "tile": f"r{row}c{column}",
+            "number": row * COLUMNS + column,
+            "href": href,
+            "bbox": bbox(column, row),
+        }
         for row in range(ROWS)
         for column in range(COLUMNS)
     ]
@@ -131,7 +136,9 @@ def draw(page: Page, name: str, scheme: str = "light", height: int = 800) -> Non
         return
     page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
     page.set_viewport_size({"width": 1280, "height": height})
-    page.evaluate("() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))")
+    page.evaluate(
+        "() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
+    )
     picture = Image.open(io.BytesIO(page.screenshot()))
     # 256 colours are enough for a page, and a third of the bytes.
     picture.convert("RGB").quantize(256).save(IMAGES / f"{name}.png", optimize=True)
@@ -167,7 +174,9 @@ def test_the_tour_of_the_tutorial(visitor: Visitor):
     expect(page.locator("[data-why]")).to_contain_text("band 2 has no data")
     page.goto(job)
     page.get_by_role("link", name="First failure").click()
-    expect(page.get_by_role("dialog", name="Node").get_by_role("heading", name="create_tiles__19")).to_be_visible()
+    expect(
+        page.get_by_role("dialog", name="Node").get_by_role("heading", name="create_tiles__19")
+    ).to_be_visible()
     draw(page, "failure", "dark", height=860)
     page.keyboard.press("Escape")
     WORLD.is_broken = False

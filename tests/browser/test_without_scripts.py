@@ -47,7 +47,9 @@ def test_a_job_is_submitted_found_explained_and_resumed(visitor: Visitor, page: 
     page.get_by_role("link", name="tiles", exact=True).click()
     expect(page.locator("[data-why]")).to_contain_text("tile 1 has no data")
     for tab in ("Timeline", "Nodes", "Events", "Inputs and outputs", "Map"):
-        link = page.get_by_role("navigation", name="Views of the job").get_by_role("link", name=tab, exact=True)
+        link = page.get_by_role("navigation", name="Views of the job").get_by_role(
+            "link", name=tab, exact=True
+        )
         link.click()
         expect(link).to_have_attribute("aria-current", "page")
     page.get_by_role("link", name="Resume").click()

@@ -41,12 +41,20 @@ class Visitor:
         self.server = server
         self.problems: list[str] = []
         self.api = httpx.Client(
-            base_url=server.url, headers={"Authorization": f"Bearer {server.key}"}, timeout=SECONDS, trust_env=False
+            base_url=server.url,
+            headers={"Authorization": f"Bearer {server.key}"},
+            timeout=SECONDS,
+            trust_env=False,
         )
         self._contexts: list[BrowserContext] = []
 
     def page(
-        self, path: str | None = "/ui/", *, scopes: tuple[Scope, ...] = (), key: str | None = "", **options: Any
+        self,
+        path: str | None = "/ui/",
+        *,
+        scopes: tuple[Scope, ...] = (),
+        key: str | None = "",
+        **options: Any,
     ) -> Page:
         """Open a page as a caller with some scopes, else with admin; with `key=None` without a session."""
         options.setdefault("viewport", {"width": 1280, "height": 900})

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def world(request: pytest.FixtureRequest) -> World:
     if request.param == "memory":
         return MemoryWorld()
-    return PostgresWorld(request.getfixturevalue("postgres" if request.param == "postgres" else "older_postgres"))
+    return PostgresWorld(
+        request.getfixturevalue("postgres" if request.param == "postgres" else "older_postgres")
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

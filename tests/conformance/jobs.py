@@ -89,7 +89,9 @@ async def stops_of(worker: WorkerStore, held: list[str], counters: dict[str, Any
 class Scene:
     """A running job and its orchestrator. The test defines its turns."""
 
-    def __init__(self, world: World, client: ClientStore, orchestrator: OrchestratorStore, job_id: str) -> None:
+    def __init__(
+        self, world: World, client: ClientStore, orchestrator: OrchestratorStore, job_id: str
+    ) -> None:
         self.world = world
         self.client = client
         self.orchestrator = orchestrator
@@ -130,7 +132,9 @@ class Scene:
 class Played:
     """A job that the engine decides, driven step by step through the stores as the services do."""
 
-    def __init__(self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: OwnedJob) -> None:
+    def __init__(
+        self, world: World, orchestrator: OrchestratorStore, worker: WorkerStore, held: OwnedJob
+    ) -> None:
         self.world = world
         self.orchestrator = orchestrator
         self.worker = worker
@@ -151,7 +155,9 @@ class Played:
         (claimed,) = await orchestrator.claim(10)
         definition = await orchestrator.definition(claimed.content_hash)
         assert definition is not None
-        played = cls(world, orchestrator, worker, OwnedJob(claimed, compile_definition(definition), orchestrator))
+        played = cls(
+            world, orchestrator, worker, OwnedJob(claimed, compile_definition(definition), orchestrator)
+        )
         await played.turn(JobStarted())
         return played
 
@@ -189,7 +195,10 @@ class Played:
         reported = {(row.node_id, row.attempt): row.output for row in results if row.output is not None}
         started = {row.node_id: row.started_at for row in results if row.started_at is not None}
         return await self.turn(
-            *map(result_event, results), reported=reported, results=[row.id for row in results], started=started
+            *map(result_event, results),
+            reported=reported,
+            results=[row.id for row in results],
+            started=started,
         )
 
     async def work(self, outputs: dict[str, Any]) -> TurnCommit:

@@ -93,7 +93,9 @@ def azurite() -> Iterator[ObjectServer]:
     command = [node, str(program), "--blobHost", "127.0.0.1", "--blobPort", str(port), *options]
     with _running(command, port):
         endpoint = f"http://127.0.0.1:{port}/{ACCOUNT}"
-        message = f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
+        message = (
+            f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={KEY};BlobEndpoint={endpoint};"
+        )
         yield ObjectServer(port, {"AZURE_STORAGE_CONNECTION_STRING": message})
 
 
@@ -156,7 +158,9 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def _running(command: list[str], port: int) -> Iterator[None]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_calm(), cwd="/")
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=_calm(), cwd="/"
+    )
     try:
         for _ in range(600):
             if process.poll() is not None:
@@ -174,7 +178,11 @@ def _running(command: list[str], port: int) -> Iterator[None]:
 
 def _calm() -> dict[str, str]:
     """Return the environment without the settings of tests."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_", "PYTEST_"))}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("AWS_", "AZURE_", "PYTEST_"))
+    }
 
 
 def _ask(port: int, method: str, path: str, headers: dict[str, str]) -> None:

@@ -47,7 +47,9 @@ def postgis_server() -> Iterator[str]:
         tell("initdb", "-U", "dagmaster", "-A", "trust", "-E", "UTF8", "--no-sync", "--no-locale")
         tell("pg_ctl", "-w", "-l", f"{place}/log", "-o", settings, "start")
         try:
-            with psycopg.connect(f"postgresql:///postgres?host={place}&user=dagmaster", autocommit=True) as connection:
+            with psycopg.connect(
+                f"postgresql:///postgres?host={place}&user=dagmaster", autocommit=True
+            ) as connection:
                 connection.execute("CREATE DATABASE geo")
             yield f"postgresql:///geo?host={place}&user=dagmaster"
         finally:

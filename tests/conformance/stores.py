@@ -46,7 +46,11 @@ if TYPE_CHECKING:
 
 
 AnyStore = (
-    PostgresOrchestratorStore | PostgresWorkerStore | PostgresClientStore | PostgresReadStore | PostgresRemoteWorkers
+    PostgresOrchestratorStore
+    | PostgresWorkerStore
+    | PostgresClientStore
+    | PostgresReadStore
+    | PostgresRemoteWorkers
 )
 
 
@@ -94,7 +98,9 @@ class World(Protocol):
     async def client(self) -> ClientStore:
         """Return the store of a client."""
 
-    async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
+    async def orchestrator(
+        self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> OrchestratorStore:
         """Return the store of an orchestrator, registered."""
 
     async def worker(self, *queues: str, handlers: Mapping[str, str] | None = None) -> WorkerStore:
@@ -161,7 +167,9 @@ class MemoryWorld:
     async def client(self) -> ClientStore:
         return MemoryClientStore(self.database)
 
-    async def orchestrator(self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0) -> OrchestratorStore:
+    async def orchestrator(
+        self, lease_seconds: float = 15.0, worker_lease_seconds: float = 6.0
+    ) -> OrchestratorStore:
         store = MemoryOrchestratorStore(
             self.database, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
         )
@@ -219,7 +227,9 @@ class MemoryWorld:
 
     async def log(self, task_id: str) -> list[str]:
         return [
-            log.text for (of, _), log in sorted(self.database.logs.items(), key=lambda item: item[0]) if of == task_id
+            log.text
+            for (of, _), log in sorted(self.database.logs.items(), key=lambda item: item[0])
+            if of == task_id
         ]
 
     async def progress(self, task_id: str) -> Any:
@@ -403,7 +413,9 @@ class PostgresWorld:
         await self._admin.execute("SELECT pg_notify($1, $2)", f"dagmaster_owner_{owner.owner_id}", text)
 
     async def queued(self) -> set[str]:
-        return {row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")}
+        return {
+            row["id"] for row in await self._admin.fetch("SELECT task_id::text AS id FROM dag_task_queue")
+        }
 
 
 class _FixedClock:

@@ -75,7 +75,9 @@ async def test_a_report_with_nodes_is_accepted_beside_others(world):
     scene, worker, task = await a_held_task(world)
     other = await scene.dispatch("b")
     (second,) = await worker.claim(1)
-    reports = [TaskReport(t.task_id, t.token, AttemptStatus.COMPLETED, output=JsonText("{}")) for t in (task, second)]
+    reports = [
+        TaskReport(t.task_id, t.token, AttemptStatus.COMPLETED, output=JsonText("{}")) for t in (task, second)
+    ]
     reports[0].added_rows = lambda _number: some_rows(world)
     assert await worker.report(reports) == {task.task_id, other}
     results = {result.node_id: result.batches for result in await scene.orchestrator.read_results(10)}
@@ -158,7 +160,9 @@ async def test_the_nodes_of_many_batches_are_read_in_parts(world, limit, monkeyp
         batches[number] = some_rows(world, number)
         await worker.add_batch(task.task_id, task.token, number, batches[number])
     loaded = await scene.orchestrator.load_batches(scene.job_id, [1, 3])
-    assert {batch.number: list(batch.nodes) for batch in loaded} == {n: list(batches[n].nodes) for n in (1, 3)}
+    assert {batch.number: list(batch.nodes) for batch in loaded} == {
+        n: list(batches[n].nodes) for n in (1, 3)
+    }
 
 
 async def test_the_call_of_a_rejected_batch_adds_its_nodes_when_a_later_attempt_repeats_it(world):
@@ -190,7 +194,9 @@ async def test_a_node_that_is_run_again_from_the_beginning_adds_its_nodes_again(
     await worker.add_batch(again.task_id, again.token, 2, some_rows(world, 2))
     await scene.write(batches={2: 2})
     batches = await scene.orchestrator.load_batches(scene.job_id)
-    assert [(batch.number, batch.added_by) for batch in batches] == [(1, "a"), (2, "a")], "both are part of its graph"
+    assert [(batch.number, batch.added_by) for batch in batches] == [(1, "a"), (2, "a")], (
+        "both are part of its graph"
+    )
     assert (await reader.job(scene.job_id)).nodes_total == before + 3, "the batch before is not counted"
 
 
@@ -253,7 +259,9 @@ async def test_nodes_with_an_id_of_others_are_rejected_and_the_report_is_accepte
     await worker.add_batch(task.task_id, task.token, 1, rows)
     report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("{}"))
     report.added_rows = lambda _number: rows
-    with pytest.raises(StatementFailed, match=rf"task n1_0: its id {rows.nodes[0].id} is that of another task"):
+    with pytest.raises(
+        StatementFailed, match=rf"task n1_0: its id {rows.nodes[0].id} is that of another task"
+    ):
         await worker.report([report])
     await worker.reserve_batch(task.task_id, task.token, KEY._replace(call_number=1))
     with pytest.raises(NodesRejected, match="is that of another task"):

@@ -37,7 +37,11 @@ def test_keys_are_stored_found_by_digest_revoked_once_and_marked_as_used(kind, r
         match = await store.find("digest one")
         assert match is not None
         record, now = match
-        assert (record.name, record.scopes, record.created_by) == ("ci", frozenset({Scope.READ, Scope.SUBMIT}), "ada")
+        assert (record.name, record.scopes, record.created_by) == (
+            "ci",
+            frozenset({Scope.READ, Scope.SUBMIT}),
+            "ada",
+        )
         assert abs(record.created_at - now) < 60
         assert record.is_valid(now)
         expired = await store.find("digest two")

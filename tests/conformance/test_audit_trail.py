@@ -121,7 +121,9 @@ async def test_keys_are_created_rotated_and_revoked_with_their_entries(world):
 async def test_entries_are_listed_newest_first_by_filter_and_page_by_page(world):
     scene = Scene(world)
     for number in range(5):
-        await scene.trail.append([ADA.entry("job.cancel", "job", str(number)), ADA.entry("key.create", "key", "x")])
+        await scene.trail.append(
+            [ADA.entry("job.cancel", "job", str(number)), ADA.entry("key.create", "key", "x")]
+        )
     await scene.trail.append([ChangeOrigin(actor="bob").entry("job.cancel", "job", "3")])
     of_job = await scene.trail.entries(AuditFilter(object_kind="job", object_id="3"))
     assert [record.entry.actor for record in of_job] == ["bob", "ada"]
@@ -136,4 +138,6 @@ async def test_entries_are_listed_newest_first_by_filter_and_page_by_page(world)
 
 
 def key(key_id: str) -> ApiKeyRecord:
-    return ApiKeyRecord(key_id=key_id, name="ci", scopes=frozenset({Scope.READ}), created_at=0.0, created_by="ada")
+    return ApiKeyRecord(
+        key_id=key_id, name="ci", scopes=frozenset({Scope.READ}), created_at=0.0, created_by="ada"
+    )

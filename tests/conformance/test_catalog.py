@@ -187,12 +187,19 @@ def test_what_comes_out_equals_what_went_in(catalog):
     catalog.register([an_item("other", properties={"nothing": ["x"]}, assets={})])
     assert catalog.item("scenes", "odd") == odd
     assert catalog.search(Search(ids=("odd",))) == [odd]
-    assert list(catalog.items("scenes")) == [odd, an_item("other", properties={"nothing": ["x"]}, assets={}), plain]
+    assert list(catalog.items("scenes")) == [
+        odd,
+        an_item("other", properties={"nothing": ["x"]}, assets={}),
+        plain,
+    ]
     assert catalog.register([odd]) == Registered(unchanged=1)
 
 
 def test_the_assets_of_a_collection_do_not_leak_into_its_items(catalog):
-    shared = {"data": {"type": "image/tiff", "roles": ["data"], "title": None}, "preview": {"title": "Preview"}}
+    shared = {
+        "data": {"type": "image/tiff", "roles": ["data"], "title": None},
+        "preview": {"title": "Preview"},
+    }
     catalog.ensure_collection(a_collection("with_assets", item_assets=shared))
     item = an_item("a", collection="with_assets", assets={"data": {"href": "x.tif", "roles": ["data"]}})
     catalog.register([item])
@@ -206,11 +213,14 @@ JSON = st.recursive(
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "é", "", "json"]), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["a", "b", "é", "", "json"]), inner, max_size=3)
     ),
     max_leaves=6,
 )
-PROPERTIES = st.dictionaries(st.sampled_from(["a", "b", "c:d", "id", "geometry", "title", "created"]), JSON, max_size=4)
+PROPERTIES = st.dictionaries(
+    st.sampled_from(["a", "b", "c:d", "id", "geometry", "title", "created"]), JSON, max_size=4
+)
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
@@ -224,7 +234,9 @@ PROPERTIES = st.dictionaries(st.sampled_from(["a", "b", "c:d", "id", "geometry",
 def test_items_that_agree_about_nothing_come_out_as_they_went_in(catalog, rows):
     items = [
         an_item(
-            f"i{number}", properties=properties, assets={name: {"href": "x", **own} for name, own in assets.items()}
+            f"i{number}",
+            properties=properties,
+            assets={name: {"href": "x", **own} for name, own in assets.items()},
         )
         for number, (properties, assets) in enumerate(rows)
     ]
@@ -239,7 +251,9 @@ def test_registering_tells_what_is_new_what_changed_and_what_was_there(catalog):
     assert catalog.register([]) == Registered()
     assert catalog.register([an_item("a"), an_item("b"), an_item("a")]) == Registered(created=2)
     changed = an_item("b", properties={"v": 2})
-    assert catalog.register([an_item("a"), changed, an_item("c")]) == Registered(created=1, updated=1, unchanged=1)
+    assert catalog.register([an_item("a"), changed, an_item("c")]) == Registered(
+        created=1, updated=1, unchanged=1
+    )
     assert catalog.item("scenes", "b") == changed
     assert names(list(catalog.items("scenes"))) == ["a", "b", "c"]
     assert catalog.counts() == {"scenes": 3}
@@ -258,8 +272,14 @@ def test_true_is_not_one(catalog):
         (an_item("w", geometry={"type": "Polygon", "coordinates": []}), "has no coordinates"),
         (an_item("w", geometry={"type": "Circle", "coordinates": [1, 2]}), "expected GeoJSON"),
         (an_item("w", geometry={"type": "Point", "coordinates": [1, float("nan")]}), "not JSON"),
-        (an_item("w", geometry={"type": "Point", "coordinates": [50, 91]}), "longitude (-180 to 180), then latitude"),
-        (an_item("w", geometry={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]}), "not closed"),
+        (
+            an_item("w", geometry={"type": "Point", "coordinates": [50, 91]}),
+            "longitude (-180 to 180), then latitude",
+        ),
+        (
+            an_item("w", geometry={"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]}),
+            "not closed",
+        ),
         (an_item("w", bbox=None), "bbox of the item 'w' is missing"),
         (an_item("w", bbox=[0, 0, float("inf"), 1]), "not JSON"),
         (an_item("w", bbox=[0, 10, 1, 0]), "west,south,east,north"),
@@ -270,7 +290,10 @@ def test_true_is_not_one(catalog):
         (an_item("w", when="2026-01-01T00:00:00"), "no time zone"),
         (an_item("w", when="2026-02-30T00:00:00Z"), "not in the calendar"),
         (
-            an_item("w", properties={"start_datetime": "2026-01-02T00:00:00Z", "end_datetime": "2026-01-01T00:00:00Z"}),
+            an_item(
+                "w",
+                properties={"start_datetime": "2026-01-02T00:00:00Z", "end_datetime": "2026-01-01T00:00:00Z"},
+            ),
             "ends before it starts",
         ),
         (an_item("w", properties={"v": float("nan")}), "not JSON"),
@@ -399,7 +422,9 @@ def test_conditions_add_up_and_the_newest_comes_first_then_the_id(world):
     assert names(world.search(Search(ids=("a", "fiji", "none"), datetime="2026-01-04"))) == ["a"]
     assert world.search(Search(collections=("other",))) == []
     assert names(
-        world.search(Search(collections=("other", "scenes"), bbox=(13, 52, 14, 53), datetime="2026-01-02T00:00:00Z"))
+        world.search(
+            Search(collections=("other", "scenes"), bbox=(13, 52, 14, 53), datetime="2026-01-02T00:00:00Z")
+        )
     ) == ["berlin"]
 
 
@@ -499,7 +524,9 @@ def test_a_connection_that_was_cut_is_opened_again(pgstac_server):
     catalog = open_catalog(pgstac_server)
     catalog.ensure_collection(a_collection())
     with psycopg.connect(pgstac_server, autocommit=True) as other:
-        other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dagmaster'")
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'dagmaster'"
+        )
     assert catalog.register([an_item("a")]) == Registered(created=1)
 
 

@@ -67,15 +67,17 @@ async def test_a_released_task_that_never_started_keeps_its_position_and_has_no_
     last = await scene.dispatch("b")
     await world.deliver_notifications()
     two.wakeup.clear()
-    assert await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]) == {
-        first
-    }
+    assert await one.release(
+        [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]
+    ) == {first}
     await wait_for_event(two.wakeup)
     assert await scene.results() == []
     # It is nobody's now.
     assert await one.report([TaskReport(task.task_id, task.token, COMPLETED)]) == set()
     assert (
-        await one.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)])
+        await one.release(
+            [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, returns_to_queue=True)]
+        )
         == set()
     )
     again = await two.claim(5)
@@ -92,7 +94,8 @@ async def test_a_task_of_another_worker_or_one_that_is_to_stop_is_not_released(w
     stopped, held = await one.claim(2)
     await scene.write(stops=[stopped.task_id])
     values = [
-        TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, returns_to_queue=True) for each in (stopped, held)
+        TaskReport(each.task_id, each.token, AttemptStatus.RELEASED, returns_to_queue=True)
+        for each in (stopped, held)
     ]
     assert await two.release(values) == set()
     wrong = TaskReport(held.task_id, held.token + 1, AttemptStatus.RELEASED, returns_to_queue=True)
@@ -129,7 +132,10 @@ async def test_only_an_unclaimed_task_is_withdrawn(world):
     await worker.claim(1)
     error = '{"kind": "timeout", "message": "no worker"}'
     await scene.write(
-        withdrawals=[Withdrawal(waiting, AttemptStatus.FAILED, error), Withdrawal(held, AttemptStatus.RELEASED)]
+        withdrawals=[
+            Withdrawal(waiting, AttemptStatus.FAILED, error),
+            Withdrawal(held, AttemptStatus.RELEASED),
+        ]
     )
     (result,) = await scene.orchestrator.read_results(10)
     assert (result.node_id, result.status, result.started_at) == ("a", "FAILED", None)
@@ -154,7 +160,11 @@ async def test_the_next_attempt_gets_the_newest_checkpoint(world):
     await scene.dispatch("a", attempt=2)
     await scene.dispatch("b", attempt=2)
     again, other = await worker.claim(2)
-    assert json.loads(again.checkpoint or "") == {"phase": "three", "data": {"at": 3}, "artifacts": ["x/1", "x/2"]}
+    assert json.loads(again.checkpoint or "") == {
+        "phase": "three",
+        "data": {"at": 3},
+        "artifacts": ["x/1", "x/2"],
+    }
     assert other.checkpoint is None
 
 
@@ -192,8 +202,12 @@ async def test_logs_are_kept_in_order_and_each_piece_once(world):
     worker = await world.worker()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    await worker.append_logs([LogChunk(task.task_id, task.token, 2, "c\n"), LogChunk(task.task_id, task.token, 0, "ä")])
-    await worker.append_logs([LogChunk(task.task_id, task.token, 1, "b"), LogChunk(task.task_id, task.token, 0, "no")])
+    await worker.append_logs(
+        [LogChunk(task.task_id, task.token, 2, "c\n"), LogChunk(task.task_id, task.token, 0, "ä")]
+    )
+    await worker.append_logs(
+        [LogChunk(task.task_id, task.token, 1, "b"), LogChunk(task.task_id, task.token, 0, "no")]
+    )
     assert await world.log(task.task_id) == ["ä", "b", "c\n"]
 
 
@@ -205,7 +219,9 @@ async def test_progress_is_kept_with_the_task_and_then_with_the_attempt(world):
     await worker.progress({task.task_id: (task.token, '{"percent": 10}')})
     await worker.progress({task.task_id: (task.token, '{"percent": 20}')})
     assert await world.progress(task.task_id) == {"percent": 20}
-    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error='{"kind": "error"}')])
+    await worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error='{"kind": "error"}')]
+    )
     (result,) = await scene.orchestrator.read_results(10)
     await scene.write(results=[result.id])
     (attempt,) = await world.attempts(scene.job_id)
@@ -264,7 +280,10 @@ async def test_journal_entries_of_a_lost_task_are_ignored(world):
         await dead.checkpoint([CheckpointWrite(task_id, token, "older", "1", ())])
         await dead.progress({task_id: (token, "1")})
         await dead.append_logs([LogChunk(task_id, token, 0, "no")])
-        assert await dead.report([TaskReport(task_id, token, COMPLETED, output=JsonText(ref="blobs/old"))]) == set()
+        assert (
+            await dead.report([TaskReport(task_id, token, COMPLETED, output=JsonText(ref="blobs/old"))])
+            == set()
+        )
 
     assert await world.progress(task.task_id) == 2
     assert await world.log(lost.task_id) + await world.log(task.task_id) == []
@@ -467,7 +486,14 @@ async def test_another_worker_has_an_entrypoint_if_it_has_a_package_above_it(wor
         ({"app.tasks.*": ""}, True, False),
         ({"app.tasks.load": "1"}, True, True),
         (
-            {"app.tas.*": "", "pp.*": "", "app.tasks.load.*": "", "app": "1", "app.tasks": "1", "app.taskss": "1"},
+            {
+                "app.tas.*": "",
+                "pp.*": "",
+                "app.tasks.load.*": "",
+                "app": "1",
+                "app.tasks": "1",
+                "app.taskss": "1",
+            },
             False,
             False,
         ),
@@ -479,7 +505,9 @@ async def test_another_worker_has_an_entrypoint_if_it_has_a_package_above_it(wor
         await other.deregister()
 
 
-async def test_a_worker_leaves_tasks_of_a_handler_that_another_one_has_to_it_for_some_seconds(world, monkeypatch):
+async def test_a_worker_leaves_tasks_of_a_handler_that_another_one_has_to_it_for_some_seconds(
+    world, monkeypatch
+):
     scene = await Scene.begin(world)
     worker, other = await world.worker(), await world.worker()
     await other.register(["q"], 1, {"h": "1"})

@@ -68,7 +68,11 @@ async def register_after_a_lost_connection(store: Any, *args: Any) -> None:
 
 async def test_a_worker_that_drains_claims_nothing_and_still_reports_what_it_holds(world):
     scene = await Scene.begin(world)
-    client, worker, other = await world.client(), await world.worker(handlers={"h": "1"}), await world.worker()
+    client, worker, other = (
+        await world.client(),
+        await world.worker(handlers={"h": "1"}),
+        await world.worker(),
+    )
     await scene.dispatch("a")
     (held,) = await worker.claim(1)
     await scene.write(tasks=[a_task(world, "b"), a_task(world, "c", isolation=Isolation.EXCLUSIVE)])
@@ -76,7 +80,9 @@ async def test_a_worker_that_drains_claims_nothing_and_still_reports_what_it_hol
     assert await worker.claim(5) == []
     assert await worker.claim_exclusive() is None
     assert [task.node_id for task in await other.claim(5)] == ["b"]
-    assert await worker.report([TaskReport(held.task_id, held.token, AttemptStatus.COMPLETED)]) == {held.task_id}
+    assert await worker.report([TaskReport(held.task_id, held.token, AttemptStatus.COMPLETED)]) == {
+        held.task_id
+    }
 
 
 async def test_the_worker_that_was_drained_is_named_where_its_queue_waits(world):
@@ -268,7 +274,9 @@ async def test_services_that_drain_are_alive_and_not_counted_among_those_that_cl
         assert await client.drain(service_id)
     assert await reader.fleet_counts() == (0, 0, 1)
     fleet = await reader.fleet()
-    assert [(one.is_alive, one.is_draining) for one in (*fleet.orchestrators, *fleet.workers)] == [(True, True)] * 2
+    assert [(one.is_alive, one.is_draining) for one in (*fleet.orchestrators, *fleet.workers)] == [
+        (True, True)
+    ] * 2
     diagnosis = await reader.diagnosis(await submitted(world, client))
     assert diagnosis is not None
     assert (diagnosis.orchestrators, diagnosis.draining_orchestrators) == (0, 1)
@@ -278,7 +286,9 @@ async def test_a_drain_is_stored_with_its_entry_and_only_if_there_is_such_a_serv
     client, worker, gone = await world.client(), await world.worker(), await world.worker()
     service_id, gone_id = str(worker.worker_id), str(gone.worker_id)
     await gone.deregister()
-    entries = {one: [ADA.entry("worker.drain", "worker", one)] for one in (service_id, gone_id, "7", "x", "9" * 30)}
+    entries = {
+        one: [ADA.entry("worker.drain", "worker", one)] for one in (service_id, gone_id, "7", "x", "9" * 30)
+    }
     assert [await client.drain(one, audit=audit) for one, audit in entries.items()] == [True] + [False] * 4
     assert await client.undrain(service_id, audit=[ADA.entry("worker.undrain", "worker", service_id)])
     assert not await client.undrain(service_id, audit=[ADA.entry("worker.undrain", "worker", service_id)])

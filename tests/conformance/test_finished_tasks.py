@@ -33,7 +33,9 @@ async def test_finished_tasks_are_listed_across_jobs_newest_first(world):
     assert await tasks_of(queue="other") == await tasks_of(queue="\0") == await tasks_of(job_id="1") == []
     assert await tasks_of(worker_id="x") == await tasks_of(job_id="9" * 30) == []
     (record,) = (await finished.page(FinishedTaskFilter(), limit=1)).records
-    (same,) = [one for one in await reader.attempts(second.job_id, "tiles__1") if one.completed_at is not None]
+    (same,) = [
+        one for one in await reader.attempts(second.job_id, "tiles__1") if one.completed_at is not None
+    ]
     assert record.attempt == same
     assert await tasks_of(since=record.position[0] + 1.0) == []
     choices: tuple[dict[str, Any], ...] = ({}, {"job_id": first.job_id})
@@ -48,7 +50,9 @@ async def test_finished_tasks_are_listed_across_jobs_newest_first(world):
         assert pages == [entry[:2] for entry in (expected[3:] if chosen else expected)]
 
 
-async def test_a_page_of_finished_tasks_looks_at_a_bounded_number_and_names_where_to_go_on(world, monkeypatch):
+async def test_a_page_of_finished_tasks_looks_at_a_bounded_number_and_names_where_to_go_on(
+    world, monkeypatch
+):
     for module in (finished_task_reader, memory_finished_task_reader):
         monkeypatch.setattr(module, "MAX_SCANNED", 1)
     reader, played = await world.reader(), await tiled(world)

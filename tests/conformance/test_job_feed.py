@@ -55,7 +55,9 @@ async def test_a_feed_reads_many_jobs_as_the_read_store_reads_each(world):
             alone = await reader.job(job_id)
             assert alone is not None
             names = ("status", "event_seq", "nodes_total", "nodes_finished", "created_at", "content_hash")
-            assert [getattr(records[job_id], name) for name in names] == [getattr(alone, name) for name in names]
+            assert [getattr(records[job_id], name) for name in names] == [
+                getattr(alone, name) for name in names
+            ]
         keys = [(job_id, node_id) for job_id in jobs for node_id in ("plan", "tiles", "tiles__1", "nothing")]
         nodes = sorted(await feed.nodes(keys), key=lambda node: (node.job_id, node.node_id))
         alone_nodes = [
@@ -75,7 +77,13 @@ async def test_a_feed_returns_the_events_after_each_position_up_to_a_limit(world
     orchestrator, reader = await world.orchestrator(), await world.reader()
     first, second = await two_jobs(world, orchestrator)
     events = {job_id: await reader.events(job_id) for job_id in (first.job_id, second.job_id)}
-    positions = [(second.job_id, 1), (first.job_id, 0), (first.job_id, 3), (second.job_id, 2**40), (first.job_id, -5)]
+    positions = [
+        (second.job_id, 1),
+        (first.job_id, 0),
+        (first.job_id, 3),
+        (second.job_id, 2**40),
+        (first.job_id, -5),
+    ]
     async with reader.feed(lambda _job_id: None) as feed:
         pages = await feed.events(positions, limit=2)
         assert pages == [
@@ -94,7 +102,9 @@ async def test_ids_that_no_job_or_node_has_match_nothing(world):
     async with reader.feed(lambda _job_id: None) as feed:
         await feed.watch(UNKNOWN)
         assert await feed.jobs(UNKNOWN) == await feed.claimed_tasks(UNKNOWN, limit=10) == []
-        assert await feed.nodes([(job_id, "a") for job_id in UNKNOWN] + [("7", "nul\0"), ("7", "\ud800")]) == []
+        assert (
+            await feed.nodes([(job_id, "a") for job_id in UNKNOWN] + [("7", "nul\0"), ("7", "\ud800")]) == []
+        )
         assert await feed.events([(job_id, 0) for job_id in UNKNOWN], limit=10) == [[] for _ in UNKNOWN]
         (counts,) = (await feed.child_counts([("9", "nul\0")])).values()
         assert counts.counts == {}

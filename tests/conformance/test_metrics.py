@@ -106,7 +106,9 @@ async def resume(world: World, orchestrator: OrchestratorStore, played: Played) 
 
 
 async def metrics_of(reader: MetricReader, workflow_id: str) -> WorkflowMetrics:
-    (metrics,) = [one for one in await reader.workflows(await since(reader)) if one.workflow_id == workflow_id]
+    (metrics,) = [
+        one for one in await reader.workflows(await since(reader)) if one.workflow_id == workflow_id
+    ]
     return metrics
 
 
@@ -135,12 +137,16 @@ async def test_finished_jobs_are_counted_by_workflow_and_node_once(world):
 
 async def run_timed(world: World, orchestrator: OrchestratorStore, name: str, status: AttemptStatus) -> None:
     """Run a job of one node whose handler takes two seconds."""
-    played = await Played.begin(world, f"{{name: {name}, nodes: {{a: {{handler: h, queue: q}}}}}}", orchestrator)
+    played = await Played.begin(
+        world, f"{{name: {name}, nodes: {{a: {{handler: h, queue: q}}}}}}", orchestrator
+    )
     (task,) = await played.worker.claim(10)
     await played.worker.mark_started({task.task_id: (task.token, 2.0)})
     error = '{"kind": "error", "message": "no"}' if status is AttemptStatus.FAILED else None
     output = JsonText("1") if error is None else None
-    report = TaskReport(task.task_id, task.token, status, permanent=error is not None, error=error, output=output)
+    report = TaskReport(
+        task.task_id, task.token, status, permanent=error is not None, error=error, output=output
+    )
     await played.worker.report([report])
     await played.gather()
 
@@ -205,7 +211,9 @@ async def test_percentiles_stay_exact_while_other_jobs_are_not_counted_yet(world
     assert await reader.nodes("quick", await since(reader)) == [node]
 
 
-async def test_while_too_many_jobs_are_not_counted_yet_percentiles_are_read_from_a_histogram(world, monkeypatch):
+async def test_while_too_many_jobs_are_not_counted_yet_percentiles_are_read_from_a_histogram(
+    world, monkeypatch
+):
     if not isinstance(world, PostgresWorld):
         pytest.skip("memory has an exact sample of each job")
     monkeypatch.setattr(metric_reader, "MAX_PENDING", 1)
@@ -223,7 +231,9 @@ async def test_while_too_many_jobs_are_not_counted_yet_percentiles_are_read_from
     connection = await world.connect()
     params = {"since": 0.0, "workflow_id": "quick", "max_exact": 9, "max_pending": 1}
     for query in (queries("metrics")["workflows"], queries("metrics")["nodes"]):
-        plan = [row[0] for row in await connection.fetch(f"EXPLAIN ANALYZE {query.sql}", *query.arguments(params))]
+        plan = [
+            row[0] for row in await connection.fetch(f"EXPLAIN ANALYZE {query.sql}", *query.arguments(params))
+        ]
         scans = ["never executed" in line for line in plan if " on dag_jobs" in line]
         assert scans == [True] * len(scans) != [], plan
 
@@ -261,7 +271,9 @@ async def test_failures_are_grouped_by_their_message_without_what_differs(world)
 async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(world):
     orchestrator, reader = await world.orchestrator(LEASE), (await world.reader()).metrics
     played = await Played.begin(
-        world, "{name: bad, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}", orchestrator
+        world,
+        "{name: bad, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}",
+        orchestrator,
     )
     await played.work({"a": 1})
     await played.work({"b": PermanentError("no")})
@@ -277,7 +289,9 @@ async def test_a_resumed_job_counts_each_finish_and_only_the_nodes_of_its_run(wo
     assert (metrics.failed, metrics.completed) == (1, 1)
     # The time between the runs is not part of the duration.
     assert metrics.durations.average == pytest.approx(30, abs=5)
-    nodes = {node.node_id: (node.completed, node.failed) for node in await reader.nodes("bad", await since(reader))}
+    nodes = {
+        node.node_id: (node.completed, node.failed) for node in await reader.nodes("bad", await since(reader))
+    }
     assert nodes == {"a": (1, 0), "b": (1, 1)}
 
 
@@ -310,7 +324,11 @@ async def test_throughput_has_a_bucket_for_each_step(world):
 
 
 async def test_two_orchestrators_count_each_job_once_and_one_takes_over_after_the_lease(world):
-    first, second, reader = await world.orchestrator(), await world.orchestrator(LEASE), (await world.reader()).metrics
+    first, second, reader = (
+        await world.orchestrator(),
+        await world.orchestrator(LEASE),
+        (await world.reader()).metrics,
+    )
     await failed_job(world, first, "no")
     assert sum(await asyncio.gather(first.roll_up_metrics(), second.roll_up_metrics())) == 1
     await failed_job(world, first, "no")
@@ -321,7 +339,9 @@ async def test_two_orchestrators_count_each_job_once_and_one_takes_over_after_th
 
 async def finish_by_hand(scene: Scene, claimed: ClaimedJob, now: float) -> set[str]:
     """Commit a turn that began at some time, and fails the job."""
-    turn = a_turn(claimed, ONE, finished=FinishJob(JobStatus.FAILED, None, {"kind": "deadline", "message": "late"}))
+    turn = a_turn(
+        claimed, ONE, finished=FinishJob(JobStatus.FAILED, None, {"kind": "deadline", "message": "late"})
+    )
     turn.job.status = JobStatus.FAILED
     return await scene.orchestrator.commit_turns([turn], now)
 
@@ -344,7 +364,9 @@ async def test_a_turn_that_commits_long_after_it_began_is_counted(world):
     assert await scene.orchestrator.roll_up_metrics() == 1
     metrics = await metrics_of(reader, "one")
     assert (metrics.failed, metrics.durations.average) == (1, None)
-    (late,) = [group for group in await reader.failures(await since(reader), limit=9) if group.workflow_id == "one"]
+    (late,) = [
+        group for group in await reader.failures(await since(reader), limit=9) if group.workflow_id == "one"
+    ]
     assert (late.message, late.node_id, late.last_at) == ("late", "", pytest.approx(began))
 
 
@@ -366,11 +388,19 @@ async def test_a_rebuild_counts_all_jobs_again_and_gives_the_same_sums(world):
     await failed_job(world, orchestrator, "no")
     await orchestrator.roll_up_metrics()
     start = await since(reader)
-    before = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
+    before = [
+        await reader.workflows(start),
+        await reader.nodes("flow", start),
+        await reader.failures(start, limit=9),
+    ]
     if isinstance(world, PostgresWorld):
         await (await world.connect()).execute("UPDATE dag_metric_jobs SET count = count + 7")
     assert await rebuilt(world) == (2, 0)
-    after = [await reader.workflows(start), await reader.nodes("flow", start), await reader.failures(start, limit=9)]
+    after = [
+        await reader.workflows(start),
+        await reader.nodes("flow", start),
+        await reader.failures(start, limit=9),
+    ]
     assert after == before
 
 
@@ -404,7 +434,9 @@ async def test_sums_of_periods_before_the_retention_are_deleted_and_a_rebuild_co
 async def rebuilt(world: World) -> tuple[int, int]:
     """Count all jobs again; return how many were counted, and how many are left."""
     if isinstance(world, MemoryWorld):
-        part = await MemoryMetricRebuilder(world.database).count(await MemoryMetricRebuilder(world.database).start())
+        part = await MemoryMetricRebuilder(world.database).count(
+            await MemoryMetricRebuilder(world.database).start()
+        )
         return part.counted, part.pending
     assert isinstance(world, PostgresWorld)
     rebuilder = PostgresMetricRebuilder(world.config)

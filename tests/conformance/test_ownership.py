@@ -152,11 +152,14 @@ async def test_a_turn_from_before_the_job_was_loaded_again_writes_nothing(world)
     fresh = await scene.now()
     now = scene.orchestrator.clock.now()
     assert (
-        await scene.orchestrator.commit_turns([a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)])], now) == set()
+        await scene.orchestrator.commit_turns(
+            [a_turn(stale, events=[AuditEvent(EventType.JOB_STARTED)])], now
+        )
+        == set()
     )
-    assert await scene.orchestrator.commit_turns([a_turn(fresh, events=[AuditEvent(EventType.JOB_STARTED)])], now) == {
-        scene.job_id
-    }
+    assert await scene.orchestrator.commit_turns(
+        [a_turn(fresh, events=[AuditEvent(EventType.JOB_STARTED)])], now
+    ) == {scene.job_id}
 
 
 async def test_a_turn_that_leaves_out_events_or_tells_them_twice_writes_nothing(world):
@@ -232,7 +235,9 @@ async def test_a_claim_tells_whether_the_owner_before_died_or_released_the_job(w
     await second.deregister()
     third = await world.orchestrator()
     await third.claim(10)
-    events = [event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"]
+    events = [
+        event.data.get("after") for event in await world.events(scene.job_id) if event.type == "JobClaimed"
+    ]
     assert events == [None, "died", "released"]
 
 

@@ -67,7 +67,9 @@ def id_of(service: Any) -> str:
     return str(getattr(service, "owner_id", "") or service.worker_id)
 
 
-async def finish(orchestrator: OrchestratorStore, job_id: str, status: JobStatus, at: float | None = None) -> None:
+async def finish(
+    orchestrator: OrchestratorStore, job_id: str, status: JobStatus, at: float | None = None
+) -> None:
     """Finish a job that this orchestrator owns, now or at a time."""
     (claimed,) = await orchestrator.load_owned([job_id])
     error = None if status is JobStatus.COMPLETED else {"message": "no"}
@@ -97,7 +99,9 @@ async def in_every_status(world: World) -> dict[JobStatus, str]:
 
 async def waiting(world: World, orchestrator: OrchestratorStore | None = None) -> Played:
     """Return a job of which only an approval is open."""
-    return await Played.begin(world, "{name: ask, nodes: {ask: {type: approval, message: 'Go on?'}}}", orchestrator)
+    return await Played.begin(
+        world, "{name: ask, nodes: {ask: {type: approval, message: 'Go on?'}}}", orchestrator
+    )
 
 
 # ── Jobs ──
@@ -111,12 +115,27 @@ async def test_a_job_is_read_with_everything_that_is_stored_of_it(world):
     )  # fmt: skip
     record = await reader.job(job_id)
     assert record is not None
-    assert (record.id, record.name, record.workflow_id, record.version) == (job_id, "tuesday", ONE.workflow_id, 1)
-    assert (record.content_hash, record.status, record.run, record.priority) == (ONE.content_hash, "PENDING", 1, 7)
+    assert (record.id, record.name, record.workflow_id, record.version) == (
+        job_id,
+        "tuesday",
+        ONE.workflow_id,
+        1,
+    )
+    assert (record.content_hash, record.status, record.run, record.priority) == (
+        ONE.content_hash,
+        "PENDING",
+        1,
+        7,
+    )
     assert (record.submitted_by, record.correlation_id, record.idempotency_key) == ("ada", "c-1", "k")
     assert (record.queue, record.inputs, record.result, record.result_ref) == ("run:1", {"a": 1}, None, None)
     assert (record.event_seq, record.is_cancelling, record.is_ending, record.error) == (1, False, False, None)
-    assert (record.nodes_total, record.nodes_finished, record.owner, record.is_finished) == (2, 0, None, False)
+    assert (record.nodes_total, record.nodes_finished, record.owner, record.is_finished) == (
+        2,
+        0,
+        None,
+        False,
+    )
     assert (record.parent_job_id, record.parent_node_id, record.resumed_from) == (None, None, None)
     assert (record.started_at, record.finished_at, record.resumed_at, record.deadline_at) == (None,) * 4
     assert record.created_at == record.updated_at
@@ -175,7 +194,9 @@ async def test_every_status_is_found_alone_and_with_others(world):
         assert (await reader.job(job_id)) is not None
     assert await ids(reader) == await ids(reader, statuses=frozenset(JobStatus)) == newest_first
     some = frozenset({JobStatus.WAITING, JobStatus.FAILED, JobStatus.PENDING})
-    assert await ids(reader, statuses=some) == [job_id for job_id in newest_first if job_id in {jobs[s] for s in some}]
+    assert await ids(reader, statuses=some) == [
+        job_id for job_id in newest_first if job_id in {jobs[s] for s in some}
+    ]
     assert await reader.job_counts(JobFilter()) == dict.fromkeys(JobStatus, 1)
     assert await reader.job_counts(JobFilter(statuses=some)) == dict.fromkeys(some, 1)
     assert await reader.job_counts(JobFilter(name="is failed")) == {JobStatus.FAILED: 1}
@@ -227,7 +248,9 @@ async def test_every_field_filters(world):
     assert await ids(reader, workflow_id=other.workflow_id) == await ids(reader, version=3) == [mine]
     assert await ids(reader, workflow_id=other.workflow_id, version=1) == []
     assert await ids(reader, parent_job_id=parent) == [child.id]
-    assert await ids(reader, **fields, version=3, statuses=frozenset({JobStatus.PENDING}), text="ad") == [mine]
+    assert await ids(reader, **fields, version=3, statuses=frozenset({JobStatus.PENDING}), text="ad") == [
+        mine
+    ]
     assert await ids(reader, **fields, statuses=frozenset({JobStatus.FAILED})) == []
     assert await reader.newest_job_id() == theirs
     assert await reader.child_jobs(parent) == {"a": (child.id, JobStatus.PENDING)}
@@ -272,7 +295,10 @@ async def test_a_text_is_a_prefix_of_the_id_the_name_the_submitter_or_the_correl
     assert await ids(reader, text="1234567") == await ids(reader, text="2") == []
     assert await ids(reader, text="90") == [both, related, sent, named]
     assert await reader.job_counts(JobFilter(text="12")) == {JobStatus.PENDING: 5}
-    assert [record.id for record in await reader.jobs(JobFilter(text="12"), after=(both,), limit=2)] == [related, sent]
+    assert [record.id for record in await reader.jobs(JobFilter(text="12"), after=(both,), limit=2)] == [
+        related,
+        sent,
+    ]
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -344,7 +370,9 @@ async def test_jobs_are_texts_of_the_times_of_their_creation_and_end(world):
     assert await ids(reader, created_after=created[1]) == [jobs[2], jobs[1]]
     assert await ids(reader, created_before=created[1]) == [jobs[0]]
     assert await ids(reader, created_after=created[0] + 1, created_before=created[2]) == [jobs[1]]
-    assert await ids(reader, created_after=created[2] + 1) == await ids(reader, created_before=created[0]) == []
+    assert (
+        await ids(reader, created_after=created[2] + 1) == await ids(reader, created_before=created[0]) == []
+    )
     assert await ids(reader, created_after=-1e300, created_before=1e300) == jobs[::-1]
     await orchestrator.claim(10)
     await finish(orchestrator, jobs[0], JobStatus.COMPLETED, created[2] + 100.0)
@@ -389,7 +417,11 @@ async def tiled(world: World) -> Played:
     await played.worker.report(
         [
             TaskReport(
-                done.task_id, done.token, AttemptStatus.COMPLETED, output=JsonText('{"x": 1}'), handler_version="7"
+                done.task_id,
+                done.token,
+                AttemptStatus.COMPLETED,
+                output=JsonText('{"x": 1}'),
+                handler_version="7",
             ),
             TaskReport(
                 failed.task_id,
@@ -407,7 +439,10 @@ async def tiled(world: World) -> Played:
 
 async def test_the_nodes_of_a_job_are_read_by_id_with_their_tasks(world):
     played, reader = await tiled(world), await world.reader()
-    nodes = {record.node_id: record for record in await reader.nodes(played.job_id, ["plan", "tiles__2", "nothing"])}
+    nodes = {
+        record.node_id: record
+        for record in await reader.nodes(played.job_id, ["plan", "tiles__2", "nothing"])
+    }
     assert list(nodes) == ["plan", "tiles__2"]
     plan, claimed = nodes["plan"], nodes["tiles__2"]
     assert (plan.status, plan.job_id, plan.workflow_id) == (NodeStatus.COMPLETED, played.job_id, "tiles")
@@ -429,7 +464,9 @@ async def test_the_children_of_a_fan_out_are_counted_and_listed(world):
     assert counts["plan"] == ChildCounts()
 
     async def listed(**fields: Any) -> list[str]:
-        return [record.node_id for record in await reader.list_nodes(NodeFilter(job_id=played.job_id, **fields))]
+        return [
+            record.node_id for record in await reader.list_nodes(NodeFilter(job_id=played.job_id, **fields))
+        ]
 
     assert await listed() == ["plan", "tiles", "tiles__0", "tiles__1", "tiles__2"]
     assert await listed(top_level=True) == ["plan", "tiles"]
@@ -460,7 +497,10 @@ async def test_nodes_across_jobs_come_newest_job_first(world):
     assert await listed(workflow_id="ask") == [(second.job_id, "ask")]
     assert await listed(statuses=frozenset({NodeStatus.RUNNING}), workflow_id="tiles")
     assert await listed(statuses=frozenset({NodeStatus.CLAIMED})) == [(first.job_id, "tiles__2")]
-    assert await listed(statuses=frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})) == [tiles[0], *tiles[2:4]]
+    assert await listed(statuses=frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})) == [
+        tiles[0],
+        *tiles[2:4],
+    ]
     pages, after = [], None
     while page := await reader.list_nodes(NodeFilter(), after=after, limit=4):
         pages.append([record.node_id for record in page])
@@ -494,7 +534,12 @@ async def test_attempts_are_the_finished_ones_and_the_one_in_flight(world):
     assert failed.completed_at is not None
     assert failed.dispatched_at <= failed.claimed_at <= failed.completed_at
     (claimed,) = await reader.attempts(played.job_id, "tiles__2")
-    assert (claimed.attempt, claimed.status, claimed.completed_at, claimed.error) == (1, "CLAIMED", None, None)
+    assert (claimed.attempt, claimed.status, claimed.completed_at, claimed.error) == (
+        1,
+        "CLAIMED",
+        None,
+        None,
+    )
     assert claimed.worker == failed.worker
     assert await reader.attempts(played.job_id, "release") == []
     assert await reader.attempt_count(played.job_id) == 3
@@ -502,7 +547,9 @@ async def test_attempts_are_the_finished_ones_and_the_one_in_flight(world):
 
 async def test_an_attempt_that_no_worker_has_claimed_is_dispatched(world):
     reader = await world.reader()
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q, retry: {max_attempts: 3}}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q, retry: {max_attempts: 3}}}}"
+    )
     (waits,) = await reader.attempts(played.job_id, "a")
     assert (waits.attempt, waits.status, waits.worker_id, waits.worker, waits.claimed_at) == (
         1,
@@ -513,7 +560,9 @@ async def test_an_attempt_that_no_worker_has_claimed_is_dispatched(world):
     (node,) = await reader.nodes(played.job_id, ["a"])
     assert (node.status, node.failed_attempts, node.lost_attempts) == (NodeStatus.READY, 1, 0)
     assert node.wake_at is not None
-    assert [(each.attempt, each.status) for each in await reader.attempts(played.job_id, "a")] == [(1, "FAILED")]
+    assert [(each.attempt, each.status) for each in await reader.attempts(played.job_id, "a")] == [
+        (1, "FAILED")
+    ]
 
 
 async def test_attempts_are_paged_newest_first(world):
@@ -605,25 +654,33 @@ async def test_a_node_that_asked_twice_waits_for_the_last_request(world):
 
 async def test_the_backlog_of_a_job_names_the_workers_of_its_queues(world):
     reader = await world.reader()
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: other}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: other}}}"
+    )
     await world.worker("other")
     backlog = {each.queue: each for each in await reader.backlog(played.job_id)}
     assert {
-        queue: (each.tasks, each.state.workers, each.state.slots, each.state.busy) for queue, each in backlog.items()
+        queue: (each.tasks, each.state.workers, each.state.slots, each.state.busy)
+        for queue, each in backlog.items()
     } == {
         "q": (1, 1, 4, 0),
         "other": (1, 2, 8, 0),
     }
     assert 0 <= backlog["q"].oldest_seconds < 60
     await world.silence(played.worker, 60.0)
-    assert {each.queue: each.state.workers for each in await reader.backlog(played.job_id)} == {"q": 0, "other": 1}
+    assert {each.queue: each.state.workers for each in await reader.backlog(played.job_id)} == {
+        "q": 0,
+        "other": 1,
+    }
     await played.worker.claim(100)
     assert await reader.backlog(played.job_id) == []
 
 
 async def test_a_task_that_must_run_alone_is_reported_apart_everywhere(world):
     reader = await world.reader()
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}"
+    )
     for attempt in (1, 2, 3):
         await played.worker.claim(1 if attempt == 1 else 100)
         await played.turn(TaskLost("a", attempt, "h:1", alone=False))
@@ -641,8 +698,16 @@ async def test_a_task_that_must_run_alone_is_reported_apart_everywhere(world):
     facts = await reader.diagnosis(played.job_id)
     assert facts is not None
     assert facts.tasks["a"].queue_position is None, "it is not claimed in the order of the queue"
-    dispatched = [event.data for event in await reader.events(played.job_id) if event.type == "NodeDispatched"]
-    assert dispatched == [{}, {}, {"isolation": "process"}, {"isolation": "process"}, {"isolation": "exclusive"}]
+    dispatched = [
+        event.data for event in await reader.events(played.job_id) if event.type == "NodeDispatched"
+    ]
+    assert dispatched == [
+        {},
+        {},
+        {"isolation": "process"},
+        {"isolation": "process"},
+        {"isolation": "exclusive"},
+    ]
 
 
 async def test_footprints_are_those_of_items_or_outputs(world):
@@ -671,12 +736,18 @@ async def test_a_timeline_has_every_attempt_and_every_node_that_ran_without_a_ta
     played, reader = await tiled(world), await world.reader()
     rows = {(row.node_id, row.attempt): row for row in await reader.timelines.rows(played.job_id)}
     ran = {(node, attempt): row.status for (node, attempt), row in rows.items() if node != "plan"}
-    attempts = [one for node in ("plan", "tiles__0", "tiles__1") for one in await reader.attempts(played.job_id, node)]
+    attempts = [
+        one for node in ("plan", "tiles__0", "tiles__1") for one in await reader.attempts(played.job_id, node)
+    ]
     assert ("plan", 1) in rows
     assert ran["tiles", 0] in (NodeStatus.RUNNING, NodeStatus.COMPLETED)
     for attempt in attempts:
         row = rows[attempt.node_id, attempt.attempt]
-        assert (row.status, row.worker, row.queued_at) == (attempt.status, attempt.worker, attempt.dispatched_at)
+        assert (row.status, row.worker, row.queued_at) == (
+            attempt.status,
+            attempt.worker,
+            attempt.dispatched_at,
+        )
         assert row.finished_at == attempt.completed_at
         assert row.started_at in (attempt.started_at, attempt.claimed_at)
 
@@ -714,7 +785,9 @@ async def test_the_last_child_of_a_fan_out_is_the_one_that_finished_last(world):
         )
         await played.worker.report([report])
         await played.gather()
-    assert await reader.timelines.last_children(played.job_id, ["tiles", "plan", "nul\0"]) == {"tiles": "tiles__0"}
+    assert await reader.timelines.last_children(played.job_id, ["tiles", "plan", "nul\0"]) == {
+        "tiles": "tiles__0"
+    }
     assert await reader.timelines.last_children("9", ["tiles"]) == {}
 
 
@@ -859,7 +932,9 @@ async def test_chunks_are_searched_for_what_may_go_on_in_the_next_one(world):
     await scene.dispatch("a")
     (task,) = await worker.claim(10)
     texts = ["ERROR one, the Nee", "d", "le ÄÖ", "Ü\nWARN", "ING two\n", "plain need\n", "ÄÖ"]
-    await worker.append_logs([LogChunk(task.task_id, task.token, chunk, text) for chunk, text in enumerate(texts, 1)])
+    await worker.append_logs(
+        [LogChunk(task.task_id, task.token, chunk, text) for chunk, text in enumerate(texts, 1)]
+    )
     (first,) = await reader.logs(scene.job_id, limit=1)
     task_id = str(first.position[1])
 
@@ -925,7 +1000,9 @@ async def test_chunks_of_one_moment_are_not_lost_between_pages(world):
 
 async def test_published_workflows_and_their_versions_are_listed(world):
     reader, client = await world.reader(), await world.client()
-    named = compile_text("{name: b-flow, version: 2, tags: [x, flood], nodes: {a: {handler: h, queue: q}}}").graph
+    named = compile_text(
+        "{name: b-flow, version: 2, tags: [x, flood], nodes: {a: {handler: h, queue: q}}}"
+    ).graph
     for graph in (ONE, named):
         await client.put_graph(graph.content_hash, json.dumps(graph.definition))
     for workflow_id, version, graph in (("b", 1, ONE), ("b", 2, named), ("B", 1, ONE), ("a", 1, ONE)):
@@ -1028,7 +1105,9 @@ async def test_a_service_that_stopped_is_listed_for_an_hour(world):
 async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(world):
     await world.move(1000.0)
     reader = await world.reader()
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}"
+    )
     dead, other = played.worker, await world.worker()
     assert len(await dead.claim(10)) == 2
     await world.silence(dead, 100.0)
@@ -1039,7 +1118,10 @@ async def test_a_dead_worker_of_several_tasks_names_those_that_crashed_since(wor
     tasks = {task.node_id: task for task in await other.claim(10)}
     errors = {"a": '{"kind": "error", "message": "no"}', "b": '{"kind": "crashed", "message": "ended"}'}
     await other.report(
-        [TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=errors[node]) for node, task in tasks.items()]
+        [
+            TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=errors[node])
+            for node, task in tasks.items()
+        ]
     )
     await played.gather()
     worker = next(each for each in (await reader.fleet()).workers if not each.is_alive)
@@ -1073,7 +1155,9 @@ async def test_tasks_of_a_dead_worker_are_stale_if_they_are_not_reclaimed_in_tim
     reader, played = await world.reader(), await tiled(world)
     for silent_seconds, stale in ((0.0, 0), (15.0, 0), (30.0, 1), (4000.0, 1)):
         await world.silence(played.worker, silent_seconds)
-        assert (await reader.fleet()).stale_tasks == (stale, 0), f"its last heartbeat was {silent_seconds} s ago"
+        assert (await reader.fleet()).stale_tasks == (stale, 0), (
+            f"its last heartbeat was {silent_seconds} s ago"
+        )
     await played.orchestrator.mark_lost_tasks()
     assert (await reader.fleet()).stale_tasks == (0, 0)
 
@@ -1115,7 +1199,12 @@ async def test_the_facts_of_a_diagnosis_are_the_job_its_tasks_and_their_services
     assert facts.owner is not None
     assert facts.owner.id == id_of(played.orchestrator)
     assert not facts.owner.is_dead
-    assert (facts.orchestrators, facts.failure, facts.cancelled_by, facts.cancelled_at) == (1, None, None, None)
+    assert (facts.orchestrators, facts.failure, facts.cancelled_by, facts.cancelled_at) == (
+        1,
+        None,
+        None,
+        None,
+    )
     task = facts.tasks["tiles__2"]
     assert task.worker is not None
     assert (task.queue, task.worker.id, task.queue_position) == ("q", id_of(played.worker), None)
@@ -1153,7 +1242,8 @@ async def test_the_queue_of_a_run_is_served_as_it_is_shown_while_its_worker_live
 async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(world):
     reader = await world.reader()
     played = await Played.begin(
-        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}, c: {handler: h, queue: run:x}}}"
+        world,
+        "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}, c: {handler: h, queue: run:x}}}",
     )
     facts = await reader.diagnosis(played.job_id)
     assert facts is not None
@@ -1163,7 +1253,9 @@ async def test_a_diagnosis_knows_positions_in_queues_reports_and_quarantines(wor
         "run:x": (1, 4),
     }
     (task, *_) = await played.worker.claim(1)
-    await played.worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
+    await played.worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))]
+    )
     now = played.orchestrator.clock.now()
     await played.orchestrator.heartbeat({"quarantined": {played.job_id: [now + 50.0, "KeyError"]}})
     facts = await reader.diagnosis(played.job_id)
@@ -1232,7 +1324,9 @@ async def test_a_subscription_that_was_disconnected_wakes_its_reader_and_listens
     async with reader.subscribe(scene.job_id) as subscription:
         if isinstance(world, PostgresWorld):
             await world.disconnect(reader.subscriptions.listener)
-            assert await subscription.wait(5.0), "the connection was lost: a notification may have been missed"
+            assert await subscription.wait(5.0), (
+                "the connection was lost: a notification may have been missed"
+            )
             # Loss and reconnection are one wake-up if the loss was seen before the wait, and two otherwise.
             await reader.subscriptions.listener.open()
             while await subscription.wait(0.05):

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 COMPLETED = AttemptStatus.COMPLETED
 
 
-async def registered(workers: RemoteWorkers, *queues: str, handlers: tuple[str, ...] = ("h",)) -> RemoteWorker:
+async def registered(
+    workers: RemoteWorkers, *queues: str, handlers: tuple[str, ...] = ("h",)
+) -> RemoteWorker:
     worker_id = await workers.register(
         NewWorker(registered_by="ci", host="far", queues=queues, handlers=dict.fromkeys(handlers, "2"))
     )
@@ -51,7 +53,15 @@ async def dispatch(
 async def test_a_registered_worker_is_in_the_fleet_and_only_its_own_key_finds_it(world):
     workers, reader = await world.remote_workers(), await world.reader()
     worker_id = await workers.register(
-        NewWorker(registered_by="ci", host="far", pid=7, version="3", queues=("q",), concurrency=4, handlers={"h": "2"})
+        NewWorker(
+            registered_by="ci",
+            host="far",
+            pid=7,
+            version="3",
+            queues=("q",),
+            concurrency=4,
+            handlers={"h": "2"},
+        )
     )
     (row,) = (await reader.fleet()).workers
     assert (row.worker_id, row.host, row.pid, row.version) == (worker_id, "far", 7, "3")
@@ -65,7 +75,9 @@ async def test_a_registered_worker_is_in_the_fleet_and_only_its_own_key_finds_it
 async def test_another_server_acts_for_a_worker_as_well(world):
     scene = await Scene.begin(world)
     one, two = await world.remote_workers(), await world.remote_workers()
-    worker_id = await one.register(NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"}))
+    worker_id = await one.register(
+        NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"})
+    )
     task_id = await dispatch(world, scene, "h")
     worker = await two.find(worker_id, "ci")
     assert worker is not None
@@ -87,7 +99,9 @@ async def test_it_claims_only_tasks_of_its_handlers_in_their_order(world):
         claimed = await worker.claim_handled(5)
         assert [task.task_id for task in claimed] == [two, four]
         assert await worker.claim_handled(5) == []
-        await worker.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in claimed])
+        await worker.release(
+            [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in claimed]
+        )
 
 
 async def test_a_result_leaves_a_receipt_under_its_token_only(world):
@@ -219,9 +233,12 @@ async def test_parallel_requests_of_a_worker_claim_an_exclusive_task_or_others_b
     for attempt in range(1, 11):
         ordinary = await dispatch(world, scene, "h", attempt=attempt)
         exclusive = {
-            await dispatch(world, scene, "h", node, attempt=attempt, isolation=Isolation.EXCLUSIVE) for node in "bc"
+            await dispatch(world, scene, "h", node, attempt=attempt, isolation=Isolation.EXCLUSIVE)
+            for node in "bc"
         }
-        first, second, others = await asyncio.gather(one.claim_exclusive(), two.claim_exclusive(), two.claim_handled(5))
+        first, second, others = await asyncio.gather(
+            one.claim_exclusive(), two.claim_exclusive(), two.claim_handled(5)
+        )
         claimed = [task for task in (first, second, *others) if task is not None]
         ids = {task.task_id for task in claimed}
         assert ids == {ordinary} or (len(ids) == 1 and ids < exclusive)
@@ -246,7 +263,9 @@ async def test_a_worker_that_deregisters_releases_its_tasks(world):
 async def test_one_request_of_each_kind_is_woken_and_passes_the_wake_up_on(world):
     scene = await Scene.begin(world)
     workers = await world.remote_workers()
-    same, also, others = [await registered(workers, "q", handlers=names) for names in (("h",), ("h",), ("g",))]
+    same, also, others = [
+        await registered(workers, "q", handlers=names) for names in (("h",), ("h",), ("g",))
+    ]
     with same.waiting() as first, also.waiting() as second, others.waiting() as third:
         await dispatch(world, scene, "h")
         await wait_for_event(first)

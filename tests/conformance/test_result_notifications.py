@@ -27,7 +27,9 @@ async def reported(scene: Scene, *texts: str) -> list[TaskResult]:
     tasks = await worker.claim(len(texts))
     await quiet(scene)
     reports = [
-        TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(text), running_seconds=0.5)
+        TaskReport(
+            task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText(text), running_seconds=0.5
+        )
         for task, text in zip(tasks, texts, strict=True)
     ]
     assert len(await worker.report(reports)) == len(texts)
@@ -63,7 +65,9 @@ async def test_a_failure_is_notified_with_its_error(world):
     (task,) = await worker.claim(1)
     await quiet(scene)
     error = json.dumps({"kind": "error", "message": "no"})
-    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent=True, error=error)])
+    await worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.FAILED, permanent=True, error=error)]
+    )
     await wait_for_event(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     assert (pushed.status, pushed.permanent, pushed.output, pushed.error) == ("FAILED", True, None, error)
@@ -72,7 +76,11 @@ async def test_a_failure_is_notified_with_its_error(world):
 
 @pytest.mark.parametrize(
     "texts",
-    [["1"] * (MAX_REPORTS + 1), [json.dumps("x" * MAX_CHARACTERS)], [json.dumps("\x01" * (MAX_CHARACTERS // 7))]],
+    [
+        ["1"] * (MAX_REPORTS + 1),
+        [json.dumps("x" * MAX_CHARACTERS)],
+        [json.dumps("\x01" * (MAX_CHARACTERS // 7))],
+    ],
 )
 async def test_results_that_are_too_large_for_a_notification_are_read_from_the_table(world: World, texts):
     scene = await Scene.begin(world)
@@ -228,7 +236,9 @@ async def test_a_result_with_checkpoints_is_read_from_the_table_and_from_no_noti
     progress = '{"current": 1, "checkpoints": [["half", 1.5]], "checkpoint_count": 1}'
     await worker.progress({task.task_id: (task.token, progress)})
     await quiet(scene)
-    report = TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"), has_checkpoints=True)
+    report = TaskReport(
+        task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"), has_checkpoints=True
+    )
     await worker.report([report])
     await wait_for_event(scene.orchestrator.wakeup)
     assert scene.orchestrator.notified_results == []

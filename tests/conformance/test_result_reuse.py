@@ -85,7 +85,9 @@ async def test_an_output_of_the_past_is_given_while_it_is_what_it_was(world):
     assert await job.orchestrator.load_source_outputs(job.job_id, past.nodes) == {}
 
 
-async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_that_made_it_or_not_at_all(world):
+async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_that_made_it_or_not_at_all(
+    world,
+):
     job = await played(world)
     past = await job.orchestrator.load_source_job(job.job_id)
     await (await world.client()).send(job.job_id, "resume", {}, "")
@@ -98,7 +100,10 @@ async def test_an_output_of_the_past_is_given_with_the_version_and_the_attempt_t
     assert now == before._replace(attempt=2)
     assert await job.orchestrator.load_source_outputs(job.job_id, [before]) == {}
     for version in ("8", None):
-        assert await job.orchestrator.load_source_outputs(job.job_id, [now._replace(handler_version=version)]) == {}
+        assert (
+            await job.orchestrator.load_source_outputs(job.job_id, [now._replace(handler_version=version)])
+            == {}
+        )
     (output,) = (await job.orchestrator.load_source_outputs(job.job_id, [now])).values()
     assert output.value() == {"x": 1}
 
@@ -109,7 +114,9 @@ async def test_a_large_output_of_the_past_is_given_by_its_name(world):
     (result,) = await claimed_and_reported(job, JsonText(ref="jobs/a.json"))
     assert result == "a"
     past = await job.orchestrator.load_source_job(job.job_id)
-    assert await job.orchestrator.load_source_outputs(job.job_id, past.nodes) == {"a": JsonText(ref="jobs/a.json")}
+    assert await job.orchestrator.load_source_outputs(job.job_id, past.nodes) == {
+        "a": JsonText(ref="jobs/a.json")
+    }
 
 
 async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
@@ -122,7 +129,9 @@ async def claimed_and_reported(job: Played, output: JsonText) -> list[str]:
 
 
 @pytest.mark.parametrize(("deployed", "status"), [("7", "COMPLETED"), ("8", "DISPATCHED")])
-async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_starts(world, deployed, status):
+async def test_a_result_is_used_again_if_its_handler_is_the_same_when_the_node_starts(
+    world, deployed, status
+):
     old = await Played.begin(world, "{name: one, nodes: {a: {handler: h, queue: q}}}")
     await old.worker.register((), 4, {"h": "7"})
     await old.work({"a": {"x": 1}})

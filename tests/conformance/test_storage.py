@@ -104,7 +104,10 @@ def test_what_is_replaced_is_the_new_one_and_what_breaks_off_leaves_the_old_one(
         place.storage.replace(a_file(tmp_path, data_of(LARGE, b"third")), uri, enough)
     assert place.again().read(uri) == data
     assert [one.uri for one in place.storage.list_blobs(place.storage.in_zone("bronze"))] == [uri]
-    assert place.storage.replace(a_file(tmp_path, b"new"), place.storage.in_zone("bronze", "other.bin")).size == 3
+    assert (
+        place.storage.replace(a_file(tmp_path, b"new"), place.storage.in_zone("bronze", "other.bin")).size
+        == 3
+    )
 
 
 @pytest.mark.parametrize("size", [10, LARGE])
@@ -224,7 +227,9 @@ def test_what_is_half_written_is_in_no_list_and_cannot_be_named(place):
         with pytest.raises(BlobNameInvalid, match="reserved for unfinished files"):
             place.storage.in_zone("bronze", name)
     assert len(place.everything()) == 3
-    assert [info.uri for info in place.storage.list_blobs(home)] == [place.storage.in_zone("bronze", "a/seen")]
+    assert [info.uri for info in place.storage.list_blobs(home)] == [
+        place.storage.in_zone("bronze", "a/seen")
+    ]
 
 
 def test_a_list_is_in_order_of_names_and_of_one_place_only(place):
@@ -265,7 +270,9 @@ def test_blobs_beside_another_are_listed_by_the_beginning_of_their_names(place):
     listed = list(place.storage.list_beside(uri, "a."))
     assert [info.uri.name.rpartition("/")[2] for info in listed] == ["a.tfw", "a.tif", "a.tif.aux.xml", "a.z"]
     assert listed[1] == place.storage.find(uri)
-    assert [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_")] == ["a_RPC.TXT"]
+    assert [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_")] == [
+        "a_RPC.TXT"
+    ]
     both = [info.uri.name.rpartition("/")[2] for info in place.storage.list_beside(uri, "a_", "a.t")]
     assert both == ["a_RPC.TXT", "a.tfw", "a.tif", "a.tif.aux.xml"]
     assert list(place.storage.list_beside(place.storage.in_zone("bronze", "nothing/a.tif"), "a.")) == []
@@ -291,11 +298,16 @@ def test_a_write_replaces_the_blob(place):
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
-def test_the_version_of_a_blob_is_the_same_for_its_writer_and_its_readers_until_it_is_replaced(place, tmp_path, size):
+def test_the_version_of_a_blob_is_the_same_for_its_writer_and_its_readers_until_it_is_replaced(
+    place, tmp_path, size
+):
     uri = place.storage.in_zone("silver", f"versions/{size}")
     published = place.storage.publish(a_file(tmp_path, data_of(size)), uri)
     assert place.storage.find(uri).version == published.version
-    assert place.storage.publish(a_file(tmp_path, data_of(size, b"y"), "other"), uri).version == published.version
+    assert (
+        place.storage.publish(a_file(tmp_path, data_of(size, b"y"), "other"), uri).version
+        == published.version
+    )
     written = place.storage.replace(a_file(tmp_path, data_of(size, b"y"), "other"), uri)
     assert place.storage.find(uri).version == written.version != published.version
     assert place.storage.write(uri, b"new").version == place.storage.find(uri).version != written.version

@@ -202,16 +202,23 @@ class Alike(RuleBasedStateMachine):
 
     # ── Turns, by every orchestrator that believes that it owns the job ──
 
-    @rule(data=st.data(), kind=st.sampled_from(["say", "dispatch", "take", "stop", "withdraw", "release", "finish"]))
+    @rule(
+        data=st.data(),
+        kind=st.sampled_from(["say", "dispatch", "take", "stop", "withdraw", "release", "finish"]),
+    )
     def write(self, data: st.DataObject, kind: str) -> None:
         owner = data.draw(st.sampled_from(self.owners))
         if owner.held:
-            self.take_turn(owner, data.draw(st.sampled_from(owner.held)), kind, data.draw(st.sampled_from(["a", "b"])))
+            self.take_turn(
+                owner, data.draw(st.sampled_from(owner.held)), kind, data.draw(st.sampled_from(["a", "b"]))
+            )
 
     def take_turn(self, owner: Owner, claims: list[ClaimedJob], kind: str, node: str) -> None:
         job_id = claims[0].row.id
         fields = self.decided(kind, owner, job_id, node)
-        written = self.alike(lambda place: self.written(owner.stores[place], claims[place], kind, fields[place]))
+        written = self.alike(
+            lambda place: self.written(owner.stores[place], claims[place], kind, fields[place])
+        )
         if job_id in written:
             claims[:] = [replace(each, event_seq=each.event_seq + 1) for each in claims]
 
@@ -271,7 +278,9 @@ class Alike(RuleBasedStateMachine):
         running_seconds=st.sampled_from([None, 0.5]),
         wrong=st.booleans(),
     )
-    def report(self, data: st.DataObject, status: AttemptStatus, running_seconds: float | None, wrong: bool) -> None:
+    def report(
+        self, data: st.DataObject, status: AttemptStatus, running_seconds: float | None, wrong: bool
+    ) -> None:
         worker = data.draw(st.sampled_from(self.workers))
         pair = self.held_by(worker, data, wrong=wrong)
         if pair is not None:
@@ -286,7 +295,9 @@ class Alike(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(self.workers))
         pair = self.held_by(worker, data, wrong=wrong)
         if pair is not None:
-            self.alike(lambda place: worker.stores[place].mark_started({pair[0].task_id: (pair[place].token, 0.5)}))
+            self.alike(
+                lambda place: worker.stores[place].mark_started({pair[0].task_id: (pair[place].token, 0.5)})
+            )
 
     def held_by(self, worker: Worker, data: st.DataObject, *, wrong: bool) -> list[ClaimedTask] | None:
         """Return a task that a worker believes to hold, or that any does, in both worlds."""
@@ -317,7 +328,9 @@ class Alike(RuleBasedStateMachine):
             self.alike(self.statuses)
 
     async def statuses(self, place: int) -> list[tuple[str, str]]:
-        return [(task.task_id, task.status) for task in await self.readers[place].tasks(TaskFilter(), limit=1000)]
+        return [
+            (task.task_id, task.status) for task in await self.readers[place].tasks(TaskFilter(), limit=1000)
+        ]
 
     def look_at_everything(self) -> None:
         for job_id in self.jobs:
@@ -346,7 +359,14 @@ def _attempt(attempt: SeenAttempt) -> SeenAttempt:
 
 
 def _said(claimed: ClaimedJob) -> tuple[Any, ...]:
-    return claimed.row.id, claimed.row.status, claimed.epoch, claimed.event_seq, claimed.priority, dict(claimed.tasks)
+    return (
+        claimed.row.id,
+        claimed.row.status,
+        claimed.epoch,
+        claimed.event_seq,
+        claimed.priority,
+        dict(claimed.tasks),
+    )
 
 
 def _task(task: ClaimedTask) -> tuple[Any, ...]:

@@ -18,7 +18,10 @@ async def test_a_submitted_job_is_pending_and_its_first_event_names_the_submitte
     nobodys = await submitted(world, client)
     assert (await world.job(mine)).status == "PENDING"
     assert (await world.job(mine)).owner is None
-    events = [(event.seq, event.type, event.by) for event in (*await world.events(mine), *await world.events(nobodys))]
+    events = [
+        (event.seq, event.type, event.by)
+        for event in (*await world.events(mine), *await world.events(nobodys))
+    ]
     assert events == [(1, "JobSubmitted", "ada"), (1, "JobSubmitted", "anonymous")]
 
 
@@ -73,7 +76,10 @@ async def test_the_same_key_of_another_submitter_is_another_job(world):
 
 async def test_each_submitter_of_a_shared_key_gets_its_own_job_back(world):
     client = await world.client()
-    jobs = {name: await submitted(world, client, idempotency_key="k", submitted_by=name) for name in ("ada", "bob")}
+    jobs = {
+        name: await submitted(world, client, idempotency_key="k", submitted_by=name)
+        for name in ("ada", "bob")
+    }
     for name, job_id in (*jobs.items(), *reversed(jobs.items())):
         again = a_job(world, idempotency_key="k", submitted_by=name)
         assert await client.submit([again]) == [Accepted(job_id, is_new=False)]

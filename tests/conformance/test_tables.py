@@ -145,7 +145,11 @@ EVERY_TYPE: dict[str, list[Any]] = {
     "number": [0.1, float("-inf"), None],
     "boolean": [True, False, None],
     "date": [dt.date(1, 1, 1), dt.date(2026, 2, 28), None],
-    "timestamp": [dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC), dt.datetime(2262, 1, 1, tzinfo=dt.UTC), None],
+    "timestamp": [
+        dt.datetime(1969, 12, 31, 23, 59, 59, 999999, dt.UTC),
+        dt.datetime(2262, 1, 1, tzinfo=dt.UTC),
+        None,
+    ],
     "json": ['{"a": [1, null]}', '"x"', None],
     "time": [dt.time(0, 0), dt.time(23, 59, 59, 999999), None],
     "binary": [b"\0\xff", b"", None],
@@ -220,7 +224,9 @@ NASTY = ['we"ird', "select", "%s", "a;b--", "{x}", "Ä b", "a'b", "$1", "A", "a"
 
 def test_a_column_may_have_any_name(tables, name):
     tables.create(spec(name, columns=dict.fromkeys(NASTY, "integer"), geometry_column='the "geom"'))
-    rows = pa.table({**{one: [at] for at, one in enumerate(NASTY)}, 'the "geom"': [shapely.to_wkb(shapely.Point())]})
+    rows = pa.table(
+        {**{one: [at] for at, one in enumerate(NASTY)}, 'the "geom"': [shapely.to_wkb(shapely.Point())]}
+    )
     tables.replace_chunk(name, "a", rows)
     raster = tables.read(name).to_pylist()[0]
     assert [raster[one] for one in NASTY] == list(range(len(NASTY)))
@@ -229,7 +235,9 @@ def test_a_column_may_have_any_name(tables, name):
     assert list(info.columns) == NASTY
 
 
-@pytest.mark.parametrize("bad", ["", "a b", 'x"; DROP TABLE y', "../x", "a.b.c", "1a", "x" * 64, ".hidden", "a\0", "ä"])
+@pytest.mark.parametrize(
+    "bad", ["", "a b", 'x"; DROP TABLE y', "../x", "a.b.c", "1a", "x" * 64, ".hidden", "a\0", "ä"]
+)
 def test_a_table_has_a_plain_name(tables, bad):
     with pytest.raises(PermanentError, match="is not a valid table name") as caught:
         spec(bad)
@@ -292,7 +300,14 @@ POINT = shapely.to_wkb(shapely.Point(1, 2))
         {"geometry": [POINT]},
         {"name": [{"a": 1}], "geometry": [POINT]},
     ],
-    ids=["another type", "a height", "not WKB", "a column too many", "a column missing", "another column type"],
+    ids=[
+        "another type",
+        "a height",
+        "not WKB",
+        "a column too many",
+        "a column missing",
+        "another column type",
+    ],
 )
 def test_rows_that_do_not_fit_are_refused_and_what_was_there_stays(tables, name, rows):
     tables.create(spec(name))
@@ -358,7 +373,10 @@ def test_of_two_that_upload_one_chunk_to_postgis_the_second_waits_for_the_first(
         assert first.stdout.readline() == "half\n"
         second.start()
         # Until the second waits for a lock, or does not and is through.
-        while second.is_alive() and not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone():
+        while (
+            second.is_alive()
+            and not connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchone()
+        ):
             second.join(0.01)
         first.communicate("go on\n", timeout=A_LONG_WHILE)
         assert first.returncode == 0
@@ -501,7 +519,11 @@ def test_a_file_of_a_chunk_is_geoparquet_that_others_read(tmp_path, name):
     geo = json.loads(pq.read_metadata(folder / "a.parquet").metadata[b"geo"])
     assert (geo["version"], geo["primary_column"]) == ("1.1.0", "geometry")
     column = geo["columns"]["geometry"]
-    assert (column["encoding"], column["geometry_types"], column["bbox"]) == ("WKB", ["Point"], [0.0, 0.0, 4.0, 2.0])
+    assert (column["encoding"], column["geometry_types"], column["bbox"]) == (
+        "WKB",
+        ["Point"],
+        [0.0, 0.0, 4.0, 2.0],
+    )
     assert column["crs"]["id"] == {"authority": "EPSG", "code": 3857}
     frame = geopandas.read_parquet(folder)
     assert (len(frame), frame.crs.to_epsg()) == (9, 3857)

@@ -106,7 +106,9 @@ async def test_a_start_that_was_marked_is_not_changed_by_the_report(world):
     marked = await start_of(reader, task)
     # In an outage a report may be late: the time between is not subtracted.
     await world.move(100.0)
-    await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, running_seconds=SECONDS)])
+    await worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, running_seconds=SECONDS)]
+    )
     assert (await only_result(scene)).started_at == marked
 
 
@@ -168,7 +170,9 @@ async def test_the_start_of_a_node_is_that_of_its_handler(world):
     await world.move(100.0)
     await played.worker.report(
         [
-            TaskReport(one.task_id, one.token, AttemptStatus.COMPLETED, output=JsonText("1"), running_seconds=SECONDS),
+            TaskReport(
+                one.task_id, one.token, AttemptStatus.COMPLETED, output=JsonText("1"), running_seconds=SECONDS
+            ),
             TaskReport(two.task_id, two.token, AttemptStatus.FAILED, permanent=True, running_seconds=0.0),
             TaskReport(three.task_id, three.token, AttemptStatus.FAILED, permanent=True),
         ]
@@ -200,7 +204,9 @@ async def test_attempts_are_counted_when_their_handlers_start(world):
     assert await count() == 2, "one was reported"
     await played.gather()
     assert await count() == 2, "and became a finished attempt"
-    await played.worker.report([TaskReport(one.task_id, one.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
+    await played.worker.report(
+        [TaskReport(one.task_id, one.token, AttemptStatus.COMPLETED, output=JsonText("1"))]
+    )
     await played.gather()
     assert await count() == 2, "the one that ran was counted before"
 
@@ -211,7 +217,9 @@ async def test_a_completed_attempt_of_an_older_worker_counts_although_its_start_
     await played.worker.report(
         [
             TaskReport(one.task_id, one.token, AttemptStatus.COMPLETED, output=JsonText("1")),
-            TaskReport(two.task_id, two.token, AttemptStatus.FAILED, error='{"kind": "error"}', permanent=True),
+            TaskReport(
+                two.task_id, two.token, AttemptStatus.FAILED, error='{"kind": "error"}', permanent=True
+            ),
             TaskReport(three.task_id, three.token, AttemptStatus.RELEASED),
         ]
     )

@@ -25,7 +25,12 @@ async def test_a_claimed_task_is_what_was_dispatched(world):
     task.secrets, task.timeout_seconds = '{"places": []}', 1.5
     await scene.write(tasks=[task])
     (claimed,) = await worker.claim(10)
-    assert (claimed.task_id, claimed.job_id, claimed.node_id, claimed.attempt) == (task.task_id, scene.job_id, "a", 1)
+    assert (claimed.task_id, claimed.job_id, claimed.node_id, claimed.attempt) == (
+        task.task_id,
+        scene.job_id,
+        "a",
+        1,
+    )
     assert (claimed.handler, claimed.params, claimed.secrets) == ("h", '{"z": 1, "a": [2]}', '{"places": []}')
     assert (claimed.timeout_seconds, claimed.checkpoint, claimed.queue) == (1.5, None, "q")
     assert claimed.workflow.endswith(" v1")
@@ -117,7 +122,9 @@ async def test_a_report_moves_the_task_to_the_results(world):
     worker = await world.worker()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    report = TaskReport(task.task_id, task.token, COMPLETED, output=JsonText('{"b": 1, "a": null}'), metrics="{}")
+    report = TaskReport(
+        task.task_id, task.token, COMPLETED, output=JsonText('{"b": 1, "a": null}'), metrics="{}"
+    )
     assert await worker.report([report]) == {task.task_id}
     (result,) = await scene.orchestrator.read_results(10)
     assert (result.job_id, result.node_id, result.attempt) == (scene.job_id, "a", 1)
@@ -174,7 +181,9 @@ async def test_a_report_of_another_worker_is_refused(world):
     worker, other = await world.worker(), await world.worker()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
-    assert await other.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    assert (
+        await other.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    )
     assert await scene.results() == []
 
 
@@ -184,7 +193,9 @@ async def test_results_stay_until_the_turn_that_takes_them_is_written(world):
     await scene.dispatch("a")
     await scene.dispatch("b")
     one, two = await worker.claim(2)
-    await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in (one, two)])
+    await worker.report(
+        [TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in (one, two)]
+    )
     results = await scene.orchestrator.read_results(10)
     assert await scene.orchestrator.read_results(1) == results[:1]
     await scene.write(results=[results[0].id])
@@ -203,7 +214,9 @@ async def test_a_rejected_result_is_a_failed_attempt(world):
     await scene.dispatch("a")
     await scene.dispatch("b")
     claimed = await worker.claim(2)
-    await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in claimed])
+    await worker.report(
+        [TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1")) for task in claimed]
+    )
     results = {result.node_id: result.id for result in await scene.orchestrator.read_results(10)}
     await scene.write(results=list(results.values()), rejections={results["a"]: {"kind": "added_nodes"}})
     assert [(each.node, each.status, each.error) for each in await world.attempts(scene.job_id)] == [
@@ -255,7 +268,9 @@ async def test_after_a_task_was_lost_its_worker_is_asked_to_stop_and_its_report_
     await world.move(7)
     await scene.orchestrator.mark_lost_tasks()
     assert await worker.heartbeat([task.task_id], {}) is None
-    assert await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    assert (
+        await worker.report([TaskReport(task.task_id, task.token, COMPLETED, output=JsonText("1"))]) == set()
+    )
     assert await scene.results() == [("a", 1, "LOST")]
 
 

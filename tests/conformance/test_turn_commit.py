@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from dagmaster.engine.decisions import FinishJob
-from dagmaster.engine.events import CancelRequested, NodeCancelRequested, ResumeRequested, SignalReceived, TimerFired
+from dagmaster.engine.events import (
+    CancelRequested,
+    NodeCancelRequested,
+    ResumeRequested,
+    SignalReceived,
+    TimerFired,
+)
 from dagmaster.engine.model import Job
 from dagmaster.engine.status import AttemptStatus, JobStatus
 from dagmaster.errors import PermanentError
@@ -20,7 +26,18 @@ from dagmaster.ports.node_values import ValueKey, ValueKind
 from dagmaster.ports.task_journal import CheckpointWrite, LogChunk
 from dagmaster.ports.task_ledger import TaskReport
 from dagmaster.ports.turn_records import Withdrawal
-from tests.conformance.jobs import ONE, Played, Scene, a_job, a_task, a_turn, nearly, rows_of, submitted, wait_for_event
+from tests.conformance.jobs import (
+    ONE,
+    Played,
+    Scene,
+    a_job,
+    a_task,
+    a_turn,
+    nearly,
+    rows_of,
+    submitted,
+    wait_for_event,
+)
 
 NESTED = """
 name: nested
@@ -181,7 +198,9 @@ async def test_signals_deadlines_and_a_cancel_are_the_same_from_the_rows(world):
 
 
 async def test_a_cancel_of_a_node_in_flight_is_the_same_from_the_rows(world):
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: q}}}"
+    )
     await played.worker.claim(10)
     await played.turn(NodeCancelRequested(("a",), "ada"))
     await played.check_rows()
@@ -191,7 +210,9 @@ async def test_a_cancel_of_a_node_in_flight_is_the_same_from_the_rows(world):
 
 
 async def test_a_loaded_job_has_the_ids_of_its_tasks_in_flight(world):
-    played = await Played.begin(world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: r}}}")
+    played = await Played.begin(
+        world, "{name: n, nodes: {a: {handler: h, queue: q}, b: {handler: h, queue: r}}}"
+    )
     (claimed,) = await played.orchestrator.load_owned()
     assert claimed.tasks == played.held.tasks
     assert set(claimed.tasks.values()) == await world.queued()
@@ -229,14 +250,18 @@ async def test_a_node_that_completed_and_is_opened_again_starts_without_its_chec
     await played.turn(ResumeRequested(("a",)))
     (again,) = await played.worker.claim(1)
     assert (again.node_id, again.checkpoint) == ("a", None)
-    await played.worker.report([TaskReport(again.task_id, again.token, AttemptStatus.COMPLETED, output=JsonText("2"))])
+    await played.worker.report(
+        [TaskReport(again.task_id, again.token, AttemptStatus.COMPLETED, output=JsonText("2"))]
+    )
     await played.gather()
     (other,) = await played.worker.claim(1)
     assert (other.node_id, json.loads(other.checkpoint or "null")["phase"]) == ("b", "half")
 
 
 @pytest.mark.parametrize("status", [AttemptStatus.COMPLETED, AttemptStatus.FAILED])
-async def test_a_child_of_a_list_that_is_made_again_starts_without_the_checkpoint_of_its_predecessor(world, status):
+async def test_a_child_of_a_list_that_is_made_again_starts_without_the_checkpoint_of_its_predecessor(
+    world, status
+):
     played = await Played.begin(
         world, "{name: n, nodes: {f: {type: fan_out, source: [1], task: {handler: h, queue: q}}}}"
     )
@@ -348,7 +373,10 @@ async def test_a_child_job_has_what_its_parent_has(world):
     assert (claimed.inputs, claimed.env) == ({"i": 1}, {"E": "1"})
     assert (claimed.workflow_id, claimed.content_hash) == (ONE.workflow_id, ONE.content_hash)
     assert (await world.job(child)).submitted_by == "ada"
-    assert [(event.seq, event.type) for event in await world.events(child)] == [(1, "JobSubmitted"), (2, "JobClaimed")]
+    assert [(event.seq, event.type) for event in await world.events(child)] == [
+        (1, "JobSubmitted"),
+        (2, "JobClaimed"),
+    ]
 
 
 async def test_a_child_job_goes_to_the_queue_of_its_parent(world):
@@ -393,7 +421,9 @@ async def test_the_parent_of_a_finished_job_gets_its_outcome(world):
     }
 
 
-@pytest.mark.parametrize(("ended", "result"), [(JobStatus.FAILED, True), (JobStatus.COMPLETED, False), (None, False)])
+@pytest.mark.parametrize(
+    ("ended", "result"), [(JobStatus.FAILED, True), (JobStatus.COMPLETED, False), (None, False)]
+)
 async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, ended, result):
     scene, child = await with_child(world)
     if ended is not None:
@@ -405,7 +435,9 @@ async def test_the_last_child_of_a_node_is_found_if_it_did_not_work_out(world, e
     places = [(scene.job_id, "a"), (scene.job_id, "b")]
     known = {(scene.job_id, "a"): child} if result else {}
     assert await scene.orchestrator.unfinished_children(places) == known
-    await scene.write(children=[a_job(world, parent=ParentNode(scene.job_id, "a", 2), depth=1, resumed_from=child)])
+    await scene.write(
+        children=[a_job(world, parent=ParentNode(scene.job_id, "a", 2), depth=1, resumed_from=child)]
+    )
     assert await scene.orchestrator.unfinished_children(places) == {}
     *_, again = sorted(await (await world.orchestrator()).claim(10), key=lambda each: int(each.row.id))
     assert again.resumed_from == child
@@ -430,7 +462,10 @@ async def test_no_part_of_a_turn_of_a_former_owner_is_written(world):
     scene, child = await with_child(world)
     worker, other = await world.worker("q"), await world.orchestrator()
     await scene.dispatch("a")
-    waiting, kept = await scene.dispatch("b", queue="nobody"), await scene.dispatch("b", attempt=2, queue="nobody")
+    waiting, kept = (
+        await scene.dispatch("b", queue="nobody"),
+        await scene.dispatch("b", attempt=2, queue="nobody"),
+    )
     (task,) = await worker.claim(1)
     await worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
     await scene.client.send(scene.job_id, CommandKind.CANCEL, {}, "")
@@ -496,7 +531,9 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     await submitted(world, client, submitted_by="NULL", inputs=json.dumps(odd), env=json.dumps({"e": odd[5]}))
     (claimed,) = await orchestrator.claim(10)
     assert (claimed.inputs, claimed.env) == (odd, {"e": "{a,b}"})
-    events = [AuditEvent(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd]
+    events = [
+        AuditEvent(EventType.APPROVED, text, None, json.dumps({"said": text}), text or None) for text in odd
+    ]
     task = a_task(world, params=json.dumps({"odd": odd}))
     await orchestrator.commit_turns([a_turn(claimed, events=events, tasks=[task])], orchestrator.clock.now())
     details = (await world.events(claimed.row.id))[2:]
@@ -504,7 +541,9 @@ async def test_text_comes_back_as_it_was_whatever_is_in_it(world):
     assert [event.by for event in details if event.node] == [text for text in odd if text]
     (held,) = await worker.claim(1)
     assert json.loads(held.params) == {"odd": odd}
-    await worker.append_logs([LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)])
+    await worker.append_logs(
+        [LogChunk(held.task_id, held.token, place, text) for place, text in enumerate(odd)]
+    )
     assert await world.log(held.task_id) == odd
     await worker.report(
         [TaskReport(held.task_id, held.token, AttemptStatus.COMPLETED, output=JsonText(json.dumps(odd)))]

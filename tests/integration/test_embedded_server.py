@@ -54,7 +54,14 @@ def test_the_settings_are_the_ones_of_a_durable_small_server(house):
     with EmbeddedPostgres(house.template) as server:
         shown = {
             name: ask(server.dsn, f"SELECT current_setting('{name}')")
-            for name in ("fsync", "synchronous_commit", "full_page_writes", "data_checksums", "jit", "listen_addresses")
+            for name in (
+                "fsync",
+                "synchronous_commit",
+                "full_page_writes",
+                "data_checksums",
+                "jit",
+                "listen_addresses",
+            )
         }
     assert shown == {
         "fsync": "on",
@@ -309,7 +316,9 @@ def test_a_long_log_is_put_aside_at_a_start(house):
 def test_a_directory_that_holds_something_else_is_refused_and_not_touched(house):
     (house.place / "letters").mkdir()
     (house.place / "letters" / "to-a-friend.txt").write_text("dear")
-    with pytest.raises(DataDirectoryUnusable, match=r"is not empty and holds no embedded PostgreSQL.*to-a-friend.txt"):
+    with pytest.raises(
+        DataDirectoryUnusable, match=r"is not empty and holds no embedded PostgreSQL.*to-a-friend.txt"
+    ):
         EmbeddedPostgres(house.place / "letters").start()
     assert [result.name for result in (house.place / "letters").iterdir()] == ["to-a-friend.txt"]
 
@@ -362,7 +371,9 @@ def test_a_directory_that_cannot_be_written_is_reported(house):
 @as_root
 def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_closed(house):
     (house.place / "closed").mkdir(mode=0o700)
-    with pytest.raises(DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {house.place}/closed"):
+    with pytest.raises(
+        DataDirectoryUnusable, match=f"runs as user nobody.*may not enter {house.place}/closed"
+    ):
         EmbeddedPostgres(house.place / "closed" / "data").start()
     assert stat.S_IMODE((house.place / "closed").stat().st_mode) == 0o700
     assert list((house.place / "closed").iterdir()) == []
@@ -370,7 +381,8 @@ def test_a_directory_that_the_servers_user_cannot_reach_is_reported_and_left_clo
 
 @as_root
 @pytest.mark.parametrize(
-    ("name", "message"), [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")]
+    ("name", "message"),
+    [("no-such-user", "there is no user 'no-such-user'"), ("root", "refuses to run as root")],
 )
 def test_a_user_that_cannot_serve_is_reported(house, monkeypatch, name, message):
     monkeypatch.setenv("DAGMASTER_POSTGRES_USER", name)
@@ -384,7 +396,9 @@ def test_a_socket_directory_of_someone_else_is_refused(house):
     shutil.rmtree(data_dir / "socket")
     (data_dir / "socket").mkdir()
     os.chown(data_dir / "socket", 1, 1)
-    with pytest.raises(DataDirectoryUnusable, match=r"protects the embedded PostgreSQL.*of user 1\. Remove it"):
+    with pytest.raises(
+        DataDirectoryUnusable, match=r"protects the embedded PostgreSQL.*of user 1\. Remove it"
+    ):
         EmbeddedPostgres(data_dir).start()
 
 
@@ -411,7 +425,9 @@ def test_a_full_disk_is_reported_when_the_cluster_is_created_and_when_the_server
 
 def test_missing_binaries_are_reported(house, monkeypatch):
     monkeypatch.setattr(cluster, "find_spec", lambda _name: None)
-    with pytest.raises(EmbeddedPostgresUnavailable, match=r"no PostgreSQL binaries for this platform.*pip install"):
+    with pytest.raises(
+        EmbeddedPostgresUnavailable, match=r"no PostgreSQL binaries for this platform.*pip install"
+    ):
         EmbeddedPostgres(house.place / "new").start()
 
 
@@ -422,7 +438,9 @@ def test_binaries_that_do_not_run_are_reported(house, monkeypatch):
         (broken / "bin" / name).write_bytes(b"\x7fELF of another machine")
         (broken / "bin" / name).chmod(0o755)
     monkeypatch.setattr(cluster, "_wheel", lambda: cluster.Install(broken))
-    with pytest.raises(EmbeddedPostgresUnavailable, match=r"initdb cannot be run as user .*Exec format error"):
+    with pytest.raises(
+        EmbeddedPostgresUnavailable, match=r"initdb cannot be run as user .*Exec format error"
+    ):
         EmbeddedPostgres(house.place / "new").start()
 
 
@@ -431,7 +449,9 @@ def test_a_process_that_holds_the_lock_for_ever_is_reported(house, monkeypatch):
     monkeypatch.setattr("dagmaster.store.embedded.server.START_SECONDS", 0.05)
     with (data_dir / "turn.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        with pytest.raises(EmbeddedPostgresUnavailable, match="Another process has been starting or stopping"):
+        with pytest.raises(
+            EmbeddedPostgresUnavailable, match="Another process has been starting or stopping"
+        ):
             EmbeddedPostgres(data_dir).start()
 
 
@@ -487,7 +507,9 @@ class House:
 
     def user(self, data_dir: Path | str, *, uid: int | None = None, **env: str) -> User:
         script = Path(__file__).with_name("postgres_user.py")
-        return User(self.run([sys.executable, script, data_dir, *([] if uid is None else [str(uid)])], env=env))
+        return User(
+            self.run([sys.executable, script, data_dir, *([] if uid is None else [str(uid)])], env=env)
+        )
 
     def run(
         self, command: list[Any], *, user: int | None = None, env: dict[str, str] | None = None
@@ -506,7 +528,9 @@ class House:
     def small_disk(self, size: str) -> Path:
         disk = self.place / "disk"
         disk.mkdir()
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", disk], check=False)
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755", "tmpfs", disk], check=False
+        )
         if mounted.returncode != 0:
             pytest.skip("needs the right to mount")
         self.disks.append(disk)

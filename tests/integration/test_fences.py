@@ -98,7 +98,9 @@ async def test_a_report_that_races_with_giving_its_worker_up_counts_once(world, 
     (task,) = await worker.claim(1)
     await world.move(7)
     await locked(elsewhere, task.task_id)
-    report = worker.report([TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))])
+    report = worker.report(
+        [TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"))]
+    )
     lose = scene.orchestrator.mark_lost_tasks()
     tasks: dict[str, asyncio.Task[Any]] = {}
     for name, work in (
@@ -123,7 +125,9 @@ async def test_a_report_of_a_task_whose_row_changes_meanwhile_is_accepted_with_t
     reported = asyncio.create_task(
         worker.report([TaskReport(one.task_id, one.token, AttemptStatus.FAILED, error="{}")])
     )
-    released = asyncio.create_task(worker.release([TaskReport(two.task_id, two.token, AttemptStatus.RELEASED)]))
+    released = asyncio.create_task(
+        worker.release([TaskReport(two.task_id, two.token, AttemptStatus.RELEASED)])
+    )
     await until_waiting(world)
     await elsewhere.execute("COMMIT")
     assert (await reported, await released) == ({one.task_id}, {two.task_id})
@@ -257,7 +261,9 @@ async def test_a_turn_that_meets_the_loss_of_its_job_writes_nothing_of_it(world)
 
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 @in_world
-async def test_a_turn_with_notified_results_waits_for_a_concurrent_turn_and_is_rejected_if_that_commits(world, end):
+async def test_a_turn_with_notified_results_waits_for_a_concurrent_turn_and_is_rejected_if_that_commits(
+    world, end
+):
     scene, worker, elsewhere = await Scene.begin(world), await world.worker("q"), await world.connect()
     await scene.dispatch("a")
     (task,) = await worker.claim(1)
@@ -266,7 +272,10 @@ async def test_a_turn_with_notified_results_waits_for_a_concurrent_turn_and_is_r
     await wait_for_event(scene.orchestrator.wakeup)
     (pushed,) = scene.orchestrator.notified_results
     turn = a_turn(
-        await scene.now(), results=[pushed.id], notified_results=[pushed], events=[AuditEvent(EventType.JOB_STARTED)]
+        await scene.now(),
+        results=[pushed.id],
+        notified_results=[pushed],
+        events=[AuditEvent(EventType.JOB_STARTED)],
     )
     # As an owner that was believed dead does, whose turn is under way.
     await elsewhere.execute("BEGIN")

@@ -40,7 +40,9 @@ def database(postgres: str) -> Iterator[str]:
     name = asyncio.run(take_database(postgres))
     url = dsn_of(postgres, name)
     query(url, "CREATE TABLE public.written (mode text)")
-    query(url, "CREATE TABLE public.bookings (key text PRIMARY KEY, fence bigint, account text, amount float8)")
+    query(
+        url, "CREATE TABLE public.bookings (key text PRIMARY KEY, fence bigint, account text, amount float8)"
+    )
     yield f"{url}&options=-csearch_path%3Dpublic"
     query(url, "DROP TABLE public.written, public.bookings")
     asyncio.run(release_database(postgres, name))
@@ -93,7 +95,9 @@ def test_every_mode_writes_in_a_transaction_and_no_connection_is_left(database: 
     backends = [each["backend"] for each in done]
     assert [backends[at] == backends[at + 1] for at in range(0, 8, 2)] == [True, True, True, False]
     failed = execute(services, *[(mode, {"fails": True}) for mode in MODES])
-    assert [outcome.error["message"] for outcome in failed if isinstance(outcome, Failed)] == ["after the insert"] * 4
+    assert [outcome.error["message"] for outcome in failed if isinstance(outcome, Failed)] == [
+        "after the insert"
+    ] * 4
     assert query(database, "SELECT count(*) FROM public.written") == [(8,)]
     # The server ends a session a moment after its client has closed it.
     sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'dagmaster handler' AND datname = current_database()"
@@ -107,7 +111,9 @@ def test_without_the_operators_consent_the_error_names_the_setting(tmp_path: Pat
         assert "set DAGMASTER_HANDLER_POOL_URL where the worker runs" in outcome.error["message"]
 
 
-def test_a_server_that_does_not_answer_is_an_error_that_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_that_does_not_answer_is_an_error_that_may_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(handler_pool, "WAIT_SECONDS", 0.2)
     url = f"postgresql:///none?host={tmp_path}&user=ada&password=s3cret"
     for outcome in execute(services_on(url, tmp_path), ("on_a_thread", {}), ("on_the_loop", {})):

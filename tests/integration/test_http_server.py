@@ -138,7 +138,9 @@ def own_postgres() -> Iterator[EmbeddedPostgres]:
         embedded.stop()
 
 
-def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(tmp_path, own_postgres):
+def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_they_work_again(
+    tmp_path, own_postgres
+):
     dsn = own_postgres.start().dsn
     flow = "{workflow_id: w, version: 1, nodes: {a: {handler: h, queue: q}}}"
     names = {
@@ -170,13 +172,19 @@ def test_while_postgresql_is_stopped_requests_are_answered_with_503_and_then_the
             async with asyncio.timeout(20):
                 answer = await http.request(method, path + QUERIES.get(route, ""), **body)
             assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2"), (path, answer.text)
-            assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), answer.text
-        rejected = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
+            assert answer.json()["code"] in ("database_unavailable", "embedded_postgres_unavailable"), (
+                answer.text
+            )
+        rejected = await http.post(
+            "/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"}
+        )
         assert rejected.status_code == 503
         unknown = await http.get("/api/v1/jobs", headers={"X-API-Key": "dm_000000000000_" + "a" * 43})
         assert unknown.status_code == 503, "whether a key is valid is not known"
         await asyncio.to_thread(own_postgres.start)
-        accepted = await http.post("/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"})
+        accepted = await http.post(
+            "/api/v1/jobs", json={"workflow_id": "w"}, headers={"Idempotency-Key": "k"}
+        )
         assert (accepted.status_code, accepted.json()["is_new"]) == (202, True)
         listed = (await http.get("/api/v1/jobs")).json()["items"]
         assert [job["job_id"] for job in listed] == [accepted.json()["job_id"]]

@@ -47,7 +47,9 @@ def settings() -> Any:
 
 
 @contextlib.asynccontextmanager
-async def running(service: Any, listener: socket.socket, scheme: str = "http", **options: Any) -> AsyncIterator[Any]:
+async def running(
+    service: Any, listener: socket.socket, scheme: str = "http", **options: Any
+) -> AsyncIterator[Any]:
     """Run a service, and provide a client of it."""
     run = service.run_until_stopped if isinstance(service, HttpServer) else service.run
     task = asyncio.create_task(run())
@@ -56,7 +58,9 @@ async def running(service: Any, listener: socket.socket, scheme: str = "http", *
     await asyncio.wait([task, ready], timeout=30, return_when=asyncio.FIRST_COMPLETED)
     assert ready.done(), task
     try:
-        async with httpx.AsyncClient(base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=60, **options) as http:
+        async with httpx.AsyncClient(
+            base_url=url, headers={"X-API-Key": ADMIN_KEY}, timeout=60, **options
+        ) as http:
             yield http
     finally:
         service.stop()
@@ -103,7 +107,10 @@ def test_several_servers_on_one_database_are_one_service(dsn, tmp_path):
             assert (await first.post("/api/v1/workflows", json={"text": FLOW})).status_code == 201
             created = await second.post("/api/v1/keys", json={"name": "ci", "scopes": ["submit", "read"]})
             headers = {"X-API-Key": created.json()["key"], "Idempotency-Key": "once"}
-            submits = [http.post("/api/v1/jobs", json={"workflow_id": "rest"}, headers=headers) for http in clients * 8]
+            submits = [
+                http.post("/api/v1/jobs", json={"workflow_id": "rest"}, headers=headers)
+                for http in clients * 8
+            ]
             answers = await asyncio.gather(*submits)
             assert {answer.status_code for answer in answers} == {202}
             (job_id,) = {answer.json()["job_id"] for answer in answers}
@@ -123,7 +130,9 @@ def test_several_servers_on_one_database_are_one_service(dsn, tmp_path):
 
 
 @contextlib.asynccontextmanager
-async def serving(endpoint: Any, scheme: str = "http", *, verify: Any = True, **options: Any) -> AsyncIterator[Any]:
+async def serving(
+    endpoint: Any, scheme: str = "http", *, verify: Any = True, **options: Any
+) -> AsyncIterator[Any]:
     """Serve one endpoint with the server of the API; provide the server and a client."""
     listener = a_listener()
     app = create_app(memory_services(memory_application()))
@@ -194,7 +203,10 @@ def test_the_api_is_served_with_tls(tmp_path):
 
     async def main() -> None:
         trust = ssl.create_default_context(cafile=certificate)
-        async with serving(show_peer, "https", verify=trust, certificate=certificate, key_file=key_file) as (_, http):
+        async with serving(show_peer, "https", verify=trust, certificate=certificate, key_file=key_file) as (
+            _,
+            http,
+        ):
             assert (await http.get("/")).json() == {"scheme": "https", "client": "127.0.0.1"}
             with pytest.raises(httpx.HTTPError):
                 await http.get(str(http.base_url).replace("https", "http"))
@@ -215,7 +227,9 @@ def a_certificate(folder: Path) -> tuple[str, str]:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - dt.timedelta(days=1))
         .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     plain = serialization.NoEncryption()

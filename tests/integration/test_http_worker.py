@@ -68,7 +68,9 @@ class Fleet:
         view = await create_key(keys, "edge", list(Scope), origin=ChangeOrigin(actor="test"), now=0.0)
         await keys.close()
         self.key = str(view.key)
-        await self.start(make_orchestrator(self.config, large_outputs(self.settings, self.folder), self.settings))
+        await self.start(
+            make_orchestrator(self.config, large_outputs(self.settings, self.folder), self.settings)
+        )
         try:
             yield self
         finally:
@@ -139,7 +141,9 @@ def test_the_worker_of_the_documentation_works_as_it_is_written(dsn, tmp_path):
     asyncio.run(main())
 
 
-def test_a_result_whose_answer_died_with_its_server_is_accepted_once_by_the_next_server(dsn, tmp_path, monkeypatch):
+def test_a_result_whose_answer_died_with_its_server_is_accepted_once_by_the_next_server(
+    dsn, tmp_path, monkeypatch
+):
     def die(*_arguments: Any) -> None:
         raise ConnectionResetError("the server died after the commit, before the answer")
 
@@ -150,8 +154,14 @@ def test_a_result_whose_answer_died_with_its_server_is_accepted_once_by_the_next
                 body = {"handlers": [{"name": "shout"}], "queues": ["edge"]}
                 worker_id = (await call(http, "workers", **body)).json()["worker_id"]
                 job_id = await submit(http)
-                (task,) = (await call(http, "tasks/claim", worker_id=worker_id, wait_seconds=30)).json()["tasks"]
-                report = {"worker_id": worker_id, "task_id": task["task_id"], "lease_token": task["lease_token"]}
+                (task,) = (await call(http, "tasks/claim", worker_id=worker_id, wait_seconds=30)).json()[
+                    "tasks"
+                ]
+                report = {
+                    "worker_id": worker_id,
+                    "task_id": task["task_id"],
+                    "lease_token": task["lease_token"],
+                }
                 report |= {"status": "completed", "output": {"n": 1}}
                 with monkeypatch.context() as patched:
                     patched.setattr(remote_tasks, "_result", die)
@@ -159,7 +169,9 @@ def test_a_result_whose_answer_died_with_its_server_is_accepted_once_by_the_next
             await fleet.stop(server)
             _, url = await fleet.server()
             async with fleet.http(url) as http:
-                answers = [await call(http, "callbacks/task-result", **report | {"output": {"n": n}}) for n in (1, 2)]
+                answers = [
+                    await call(http, "callbacks/task-result", **report | {"output": {"n": n}}) for n in (1, 2)
+                ]
                 assert [answer.status_code for answer in answers] == [200, 200]
                 assert answers[0].json() == answers[1].json()
                 assert answers[0].json()["status"] == "COMPLETED"
@@ -177,11 +189,17 @@ def test_a_worker_waits_on_one_server_and_is_woken_by_a_job_of_another(dsn, tmp_
             async with fleet.http(one) as http, fleet.http(two) as other:
                 body = {"handlers": [{"name": "shout"}], "queues": ["edge"]}
                 worker_id = (await call(http, "workers", **body)).json()["worker_id"]
-                waiting = asyncio.create_task(call(other, "tasks/claim", worker_id=worker_id, wait_seconds=30))
+                waiting = asyncio.create_task(
+                    call(other, "tasks/claim", worker_id=worker_id, wait_seconds=30)
+                )
                 job_id = await submit(http)
                 (task,) = (await waiting).json()["tasks"]
                 assert task["job_id"] == job_id
-                report = {"worker_id": worker_id, "task_id": task["task_id"], "lease_token": task["lease_token"]}
+                report = {
+                    "worker_id": worker_id,
+                    "task_id": task["task_id"],
+                    "lease_token": task["lease_token"],
+                }
                 await call(http, "callbacks/task-result", **report, status="completed")
                 assert (await finished(http, job_id))["status"] == "COMPLETED"
 
@@ -211,7 +229,9 @@ def test_the_tasks_of_a_worker_that_went_away_run_elsewhere(dsn, tmp_path):
                 late = await call(http, "callbacks/task-result", **report, status="completed")
                 assert late.status_code == 409
                 ids = {"worker_id": worker_id, "task_id": task["task_id"], "lease_token": task["lease_token"]}
-                assert (await call(http, "callbacks/task-result", **ids, status="completed")).status_code == 200
+                assert (
+                    await call(http, "callbacks/task-result", **ids, status="completed")
+                ).status_code == 200
                 assert (await finished(http, job_id))["status"] == "COMPLETED"
 
     asyncio.run(main())

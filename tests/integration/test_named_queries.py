@@ -20,7 +20,14 @@ from dagmaster.store.postgres import client_store, remote_workers, turn_statemen
 from dagmaster.store.postgres import connection as connection_module
 from dagmaster.store.postgres.audit_trail import entries_query
 from dagmaster.store.postgres.job_list import JobQuery, job_query, jobs_query, newest_jobs_query
-from dagmaster.store.postgres.named_queries import FRAGMENTS, compile_query, for_rows, parts, queries, row_parameters
+from dagmaster.store.postgres.named_queries import (
+    FRAGMENTS,
+    compile_query,
+    for_rows,
+    parts,
+    queries,
+    row_parameters,
+)
 from dagmaster.store.postgres.node_list import NodeQuery, keyed_nodes_query, nodes_query
 from tests.conformance.server import TEMPLATE, dsn_of
 
@@ -95,14 +102,18 @@ def test_every_part_of_a_turn_fits_the_schema_alone_and_all_do_together(migrated
             if name != "jobs"
         ]
         together = [
-            turn_statement.statement(EVERY_PART, has_readers=True, is_watched=True, single=single, events=events)
+            turn_statement.statement(
+                EVERY_PART, has_readers=True, is_watched=True, single=single, events=events
+            )
             for events in (range(turn_statement.MAX_EVENT_VALUES + 1) if single else (0,))
         ]
         alone += [
             turn_statement.statement(("jobs", "events"), has_readers=False, single=single, events=events)
             for events in (range(1, turn_statement.MAX_EVENT_VALUES + 1) if single else ())
         ]
-        prepare(migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, *together)
+        prepare(
+            migrated, turn_statement.statement(("jobs",), has_readers=False, single=single), *alone, *together
+        )
 
 
 def test_a_statement_for_one_row_has_no_arrays_and_the_same_parameters():
@@ -116,7 +127,9 @@ def test_a_statement_for_two_rows_has_the_values_of_each():
     text = parts(PARTS)["events"]
     columns = turn_statement._COLUMNS["events"]
     query = compile_query("events", for_rows(text, 2))
-    values = row_parameters(columns, [[f"{column} 1" for column in columns], [f"{column} 2" for column in columns]])
+    values = row_parameters(
+        columns, [[f"{column} 1" for column in columns], [f"{column} 2" for column in columns]]
+    )
     assert not query.arrays
     assert values.keys() == set(query.parameters) - SHARED
     assert sorted(values.values()) == sorted(f"{column} {row}" for column in columns for row in (1, 2))
@@ -139,7 +152,9 @@ def test_a_turn_finds_its_jobs_by_their_ids_and_not_among_all_that_are_owned(mig
         )
         try:
             await connection.execute(f"PREPARE turn AS {query.sql}")
-            rows = await connection.fetch(f"EXPLAIN EXECUTE turn ({', '.join(['NULL'] * len(query.parameters))})")
+            rows = await connection.fetch(
+                f"EXPLAIN EXECUTE turn ({', '.join(['NULL'] * len(query.parameters))})"
+            )
         finally:
             await connection.close()
         return "\n".join(row[0] for row in rows)

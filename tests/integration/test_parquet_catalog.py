@@ -80,7 +80,10 @@ def steps(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], die_at: i
 
 CHANGED = an_item("changed", properties={"v": 2})
 WORK = {
-    "register": (lambda catalog: catalog.register([an_item("new"), CHANGED]), ["changed", "new", "old", "removed"]),
+    "register": (
+        lambda catalog: catalog.register([an_item("new"), CHANGED]),
+        ["changed", "new", "old", "removed"],
+    ),
     "remove": (lambda catalog: catalog.remove("scenes", ["removed"]), ["changed", "old"]),
 }
 
@@ -134,7 +137,9 @@ def test_a_merge_that_dies_changes_nothing(tmp_path, monkeypatch):
 def test_writers_that_are_killed_lose_no_call_that_was_answered(tmp_path):
     place = tmp_path / "catalog"
     users = [
-        subprocess.Popen([sys.executable, str(USER), str(place), str(number), "1000", "2"], stdout=subprocess.DEVNULL)
+        subprocess.Popen(
+            [sys.executable, str(USER), str(place), str(number), "1000", "2"], stdout=subprocess.DEVNULL
+        )
         for number in range(2)
     ]
     catalog = ParquetCatalog(place)
@@ -212,7 +217,9 @@ def test_a_foreign_file_is_reported(root):
 
 def test_others_read_the_items_as_stac_geoparquet(root):
     catalog = ParquetCatalog(root)
-    catalog.register([an_item(f"i{number}", properties={"cloud": number / 2, "odd": {}}) for number in range(3)])
+    catalog.register(
+        [an_item(f"i{number}", properties={"cloud": number / 2, "odd": {}}) for number in range(3)]
+    )
     catalog.register([an_item("wild", properties={"cloud": "none", "odd": [1, "x"]}, assets={})])
     catalog.register([CHANGED])
     paths = sorted(root.glob("items/*.parquet"))
@@ -225,8 +232,12 @@ def test_others_read_the_items_as_stac_geoparquet(root):
     geopandas = pytest.importorskip("geopandas")
     frames = [geopandas.read_parquet(path) for path in paths]
     assert sorted(name for frame in frames for name in frame["id"]) == expected
-    assert {tuple(bounds) for frame in frames for bounds in frame.geometry.bounds.to_numpy()} == {(10, 50, 11, 51)}
-    items = [item for path in paths for item in stac_geoparquet.arrow.stac_table_to_items(pq.read_table(path))]
+    assert {tuple(bounds) for frame in frames for bounds in frame.geometry.bounds.to_numpy()} == {
+        (10, 50, 11, 51)
+    }
+    items = [
+        item for path in paths for item in stac_geoparquet.arrow.stac_table_to_items(pq.read_table(path))
+    ]
     assert sorted(item["id"] for item in items) == expected
     (plain,) = [item for item in items if item["id"] == "old"]
     assert plain["geometry"] == an_item()["geometry"]
@@ -247,7 +258,9 @@ def test_the_link_of_an_item_leads_to_its_collection(root, name):
 
 
 def test_nothing_of_the_catalog_has_a_name_by_which_stac_means_something_else(root):
-    assert not [name for name in files(root) if name.rpartition("/")[2] in ("catalog.json", "collection.json")]
+    assert not [
+        name for name in files(root) if name.rpartition("/")[2] in ("catalog.json", "collection.json")
+    ]
 
 
 def test_assets_named_after_their_files_make_no_table_of_thousands_of_columns(root):

@@ -163,7 +163,9 @@ async def test_no_statement_for_a_worker_that_speaks_http_reads_more_rows_than_i
     await begin(world, plans)
     workers, others = await world.remote_workers(), await world.remote_workers()
     await plans.watch()
-    worker_id = await workers.register(NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"}))
+    worker_id = await workers.register(
+        NewWorker(registered_by="ci", host="far", queues=("q",), handlers={"h": "2"})
+    )
     # Another server reads it from the database.
     worker = await others.find(worker_id, "ci")
     tasks = await worker.claim_handled(BATCH)
@@ -282,7 +284,9 @@ async def fill(world: PostgresWorld, *, owner: int, crowd: int) -> None:
 
 
 def outcome(task: ClaimedTask) -> TaskReport:
-    return TaskReport(task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"), handler_version="1")
+    return TaskReport(
+        task.task_id, task.token, AttemptStatus.COMPLETED, output=JsonText("1"), handler_version="1"
+    )
 
 
 async def work_on_tasks(world: PostgresWorld, played: Played) -> list[ClaimedTask]:
@@ -291,7 +295,12 @@ async def work_on_tasks(world: PostgresWorld, played: Played) -> list[ClaimedTas
     tasks = await worker.claim(BATCH)
     assert len(tasks) == BATCH
     # A claim locks what it claims and no more.
-    assert await world._admin.fetchval("SELECT count(*) FROM dag_task_queue WHERE xmax <> 0 AND worker_id IS NULL") == 0
+    assert (
+        await world._admin.fetchval(
+            "SELECT count(*) FROM dag_task_queue WHERE xmax <> 0 AND worker_id IS NULL"
+        )
+        == 0
+    )
     assert await stops_of(worker, [task.task_id for task in tasks], {}) == set()
     await worker.progress({task.task_id: (task.token, "1") for task in tasks})
     await worker.mark_started({task.task_id: (task.token, 1.0) for task in tasks})
@@ -310,7 +319,9 @@ async def run_turns(world: PostgresWorld, played: Played, tasks: list[ClaimedTas
     store: Any = played.orchestrator
     assert len(await store.read_results(BATCH)) == BATCH
     assert len(await store.read_commands(BATCH)) == BATCH
-    last_of_others = await world._admin.fetchval("SELECT max(id) FROM dag_task_results WHERE job_id <= $1", CROWD)
+    last_of_others = await world._admin.fetchval(
+        "SELECT max(id) FROM dag_task_results WHERE job_id <= $1", CROWD
+    )
     results = await store.read_results(BATCH, after=last_of_others)
     assert len(results) == 81
     reported = {(row.node_id, row.attempt): row.output for row in results}
@@ -335,7 +346,8 @@ async def run_turns(world: PostgresWorld, played: Played, tasks: list[ClaimedTas
     waiting = [row["id"] for row in await world._admin.fetch(sql, job_id)]
     graph = played.held.job.graph
     children = [
-        a_job(world, graph, parent=ParentNode(played.job_id, f"c{number}", 1), depth=1) for number in range(300)
+        a_job(world, graph, parent=ParentNode(played.job_id, f"c{number}", 1), depth=1)
+        for number in range(300)
     ]
     await write(
         played, results=[result.id], notified_results=[result], commands=[row["id"] for row in commands],
@@ -353,7 +365,10 @@ async def end_turns(world: PostgresWorld, played: Played) -> None:
     store: Any = played.orchestrator
     (claimed,) = await store.load_owned([played.job_id])
     turn = a_turn(
-        claimed, played.held.job.graph, parent=ParentNode("1", "n", 1), finished=FinishJob(JobStatus.COMPLETED)
+        claimed,
+        played.held.job.graph,
+        parent=ParentNode("1", "n", 1),
+        finished=FinishJob(JobStatus.COMPLETED),
     )
     turn.job.status, turn.batches = JobStatus.COMPLETED, {1: 1}
     assert await store.commit_turns([turn], store.clock.now()) == {played.job_id}
@@ -375,7 +390,9 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
     await store.load(played.job_id, {ValueKey(ValueKind.OUTPUTS, "f"), ValueKey(ValueKind.ITEMS, "f")})
     await store.load_outputs(played.job_id, nodes)
     assert await store.blob_bytes(played.job_id, nodes) == 0
-    await world._admin.execute("UPDATE dag_node_states SET fingerprint = 'x' WHERE job_id = $1", int(played.job_id))
+    await world._admin.execute(
+        "UPDATE dag_node_states SET fingerprint = 'x' WHERE job_id = $1", int(played.job_id)
+    )
     source = await store.load_source_job(played.job_id)
     assert len(await store.load_source_outputs(played.job_id, source.nodes)) == len(source.nodes) > 50
     await world._admin.execute(
@@ -392,7 +409,9 @@ async def read_jobs(world: PostgresWorld, played: Played) -> None:
 async def serve_clients(world: PostgresWorld, played: Played) -> None:
     client: Any = world._stores[-1]
     graph = played.held.job.graph
-    jobs = [a_job(world, graph, idempotency_key=f"new {number % 50}", body_hash="h") for number in range(BATCH)]
+    jobs = [
+        a_job(world, graph, idempotency_key=f"new {number % 50}", body_hash="h") for number in range(BATCH)
+    ]
     assert sum(accepted.is_new for accepted in await client.submit(jobs)) == 50
     assert await client.send("1", CommandKind.CANCEL, {}, "")
 
@@ -403,7 +422,9 @@ async def lose_workers(world: PostgresWorld, played: Played) -> None:
     worker: PostgresWorkerStore | Any = played.worker
     worker._reconcile_at = 0.0
     await worker.heartbeat([], {})
-    await world._admin.execute("UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = $1", worker.worker_id)
+    await world._admin.execute(
+        "UPDATE dag_workers SET stopped_at = clock() WHERE worker_id = $1", worker.worker_id
+    )
     # Nothing is expired within a lease after the start of the server.
     await world.move(3600)
     await world._admin.execute("UPDATE dag_orchestrators SET heartbeat_at = clock()")
@@ -415,14 +436,23 @@ async def lose_workers(world: PostgresWorld, played: Played) -> None:
 
 REMOTE = [query.sql for name, query in queries("remote_workers").items() if not name.endswith("_claims")]
 
-NAMES = {query.sql: query.name for file in ("worker", "orchestrator", "client") for query in queries(file).values()}
+NAMES = {
+    query.sql: query.name for file in ("worker", "orchestrator", "client") for query in queries(file).values()
+}
 NAMES[_REPORT_ONE.sql] = _REPORT_ONE.name
 NAMES |= {
-    query.sql: query.name for query in (submit_statement(is_single=n % 2 == 0, is_audited=n > 1) for n in range(4))
+    query.sql: query.name
+    for query in (submit_statement(is_single=n % 2 == 0, is_audited=n > 1) for n in range(4))
 }
 
 
-ONE_ROW = ("EXISTS (SELECT FROM owned)", "refuted AS (", "processed AS (", "nodes_changed AS (", "dispatched AS (")
+ONE_ROW = (
+    "EXISTS (SELECT FROM owned)",
+    "refuted AS (",
+    "processed AS (",
+    "nodes_changed AS (",
+    "dispatched AS (",
+)
 """What the statement of a turn contains that has one row of each kind."""
 
 

@@ -27,7 +27,10 @@ def guard_of(bug: str) -> Callable[..., None]:
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_bug_that_is_planted_in_the_sql_is_noticed(postgres: str, bug: str) -> None:
     guard, options = guard_of(bug), PLANTED[bug].options
-    with planted(bug), pytest.raises((AssertionError, TimeoutError, ValueError, OwnershipLost, StatementFailed)):
+    with (
+        planted(bug),
+        pytest.raises((AssertionError, TimeoutError, ValueError, OwnershipLost, StatementFailed)),
+    ):
         guard(world=PostgresWorld(postgres), **options)
     # Without the bug it passes: what was noticed is the bug.
     guard(world=PostgresWorld(postgres), **options)

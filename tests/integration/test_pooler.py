@@ -37,7 +37,9 @@ def pooled(postgres):
         if os.geteuid() == 0:
             user = {"user": "nobody", "group": "nogroup", "extra_groups": []}
             shutil.chown(place, "nobody", "nogroup")
-        process = subprocess.Popen([str(PGBOUNCER), f"{place}/pooler.ini"], cwd="/", stderr=subprocess.PIPE, **user)
+        process = subprocess.Popen(
+            [str(PGBOUNCER), f"{place}/pooler.ini"], cwd="/", stderr=subprocess.PIPE, **user
+        )
         try:
             assert process.stderr is not None
             next(line for line in process.stderr if b"process up" in line)
@@ -50,9 +52,18 @@ def pooled(postgres):
 def test_the_schema_is_read_and_migrated_by_processes_that_share_a_connection(pooled):
     # Processes: the driver numbers its statements, and each process begins with one.
     look = "import asyncio, sys; from dagmaster.store.postgres import schema_version; print(asyncio.run(schema_version.current(sys.argv[1])))"
-    upgrade = "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
-    for code, message in [(look, schema_version.HEAD), (look, schema_version.HEAD), (upgrade, ""), (upgrade, "")]:
-        done = subprocess.run([sys.executable, "-c", code, pooled], capture_output=True, text=True, check=False)
+    upgrade = (
+        "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
+    )
+    for code, message in [
+        (look, schema_version.HEAD),
+        (look, schema_version.HEAD),
+        (upgrade, ""),
+        (upgrade, ""),
+    ]:
+        done = subprocess.run(
+            [sys.executable, "-c", code, pooled], capture_output=True, text=True, check=False
+        )
         assert (done.stdout.strip(), done.stderr) == (message, "")
 
 

@@ -26,7 +26,11 @@ DEFINITION: dict[str, Any] = {
     "version": 1,
     "nodes": {
         "plan": {"handler": "echo", "queue": "default", "next": ["tiles", "release"]},
-        "tiles": {"type": "fan_out", "source": "{{ nodes.plan.output.x }}", "task": {"handler": "echo", "queue": "q"}},
+        "tiles": {
+            "type": "fan_out",
+            "source": "{{ nodes.plan.output.x }}",
+            "task": {"handler": "echo", "queue": "q"},
+        },
         "release": {"type": "approval", "message": "Release?"},
     },
 }
@@ -40,12 +44,16 @@ def world(postgres: str) -> PostgresWorld:
 async def insert(world: PostgresWorld, table: str, **columns: Any) -> None:
     """Insert a row; `json` columns are given as text."""
     params = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-    await world._admin.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({params})", *columns.values())
+    await world._admin.execute(
+        f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({params})", *columns.values()
+    )
 
 
 async def insert_job(world: PostgresWorld, job_id: int, status: JobStatus = JobStatus.RUNNING) -> None:
     """Insert a job of `DEFINITION`."""
-    await world._admin.execute("INSERT INTO dag_graphs VALUES ('g', $1) ON CONFLICT DO NOTHING", json.dumps(DEFINITION))
+    await world._admin.execute(
+        "INSERT INTO dag_graphs VALUES ('g', $1) ON CONFLICT DO NOTHING", json.dumps(DEFINITION)
+    )
     times = "clock(), clock(), clock()" if status is JobStatus.COMPLETED else "clock(), clock(), NULL"
     await world._admin.execute(
         "INSERT INTO dag_jobs (id, status, name, workflow_id, version, content_hash, event_seq, inputs, created_at,"
@@ -75,7 +83,13 @@ async def test_the_progress_of_a_job_counts_every_item_of_its_fan_outs(world):
     await insert(world, "dag_node_states", job_id=1, node_id="plan", status="COMPLETED", finished_seq=1)
     # Of ten items, eight have become children so far.
     await insert(
-        world, "dag_node_states", job_id=1, node_id="tiles", status="RUNNING", source_count=10, expanded_count=8
+        world,
+        "dag_node_states",
+        job_id=1,
+        node_id="tiles",
+        status="RUNNING",
+        source_count=10,
+        expanded_count=8,
     )
     await insert_children(world, 0, 5, NodeStatus.COMPLETED)
     await insert_children(world, 5, 3, NodeStatus.DISPATCHED)

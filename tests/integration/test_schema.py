@@ -106,7 +106,10 @@ def test_the_command_migrates_to_a_revision_and_shows_where_it_is(empty, monkeyp
         return result.exit_code, result.output.strip()
 
     done = subprocess.run(
-        [sys.executable, "-m", "dagmaster", "migrate", "upgrade", "0002"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "dagmaster", "migrate", "upgrade", "0002"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip() == "schema version: none -> 0002"
     assert migrate("current") == (0, f"0002 (this code needs {schema_version.HEAD})")
@@ -128,11 +131,16 @@ def test_a_newer_schema_that_is_compatible_with_this_code_is_accepted(empty):
     asyncio.run(schema_version.require_current(empty))
 
 
-@pytest.mark.parametrize(("version", "message"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")])
+@pytest.mark.parametrize(
+    ("version", "message"), [("0000", "run `dagmaster migrate`"), ("9999", "upgrade dagmaster")]
+)
 def test_an_older_or_newer_schema_is_refused_with_what_to_do(empty, version, message):
     schema_version.upgrade(empty)
     do(empty, f"UPDATE alembic_version SET version_num = '{version}'")
-    do(empty, f"CREATE OR REPLACE FUNCTION dag_compatible_from() RETURNS text LANGUAGE sql AS $$ SELECT '{version}' $$")
+    do(
+        empty,
+        f"CREATE OR REPLACE FUNCTION dag_compatible_from() RETURNS text LANGUAGE sql AS $$ SELECT '{version}' $$",
+    )
     with pytest.raises(SchemaVersionMismatch, match=message):
         asyncio.run(schema_version.require_current(empty))
 
@@ -148,9 +156,12 @@ def test_a_server_that_is_not_there_is_one_sentence():
 
 
 def test_services_that_start_at_once_migrate_once(empty):
-    code = "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
+    code = (
+        "import sys; from dagmaster.store.postgres import schema_version; schema_version.upgrade(sys.argv[1])"
+    )
     processes = [
-        subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True) for _ in range(4)
+        subprocess.Popen([sys.executable, "-c", code, empty], stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
     ]
     message = [process.communicate(timeout=120)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 0], message
@@ -233,7 +244,14 @@ def test_a_key_makes_one_job_for_one_submitter(migrated):
     mine = {"idempotency_key": "'k'", "submitted_by": "'ada'"}
     with refused(UniqueViolationError):
         do(migrated, "BEGIN", GRAPH, a_job(**mine), a_job(id="2", **mine))
-    do(migrated, "BEGIN", GRAPH, a_job(**mine), a_job(id="2", idempotency_key="'k'", submitted_by="'bob'"), "ROLLBACK")
+    do(
+        migrated,
+        "BEGIN",
+        GRAPH,
+        a_job(**mine),
+        a_job(id="2", idempotency_key="'k'", submitted_by="'bob'"),
+        "ROLLBACK",
+    )
 
 
 @pytest.mark.parametrize(
@@ -248,7 +266,10 @@ def test_a_key_makes_one_job_for_one_submitter(migrated):
         ("dagmaster_gateway", "SELECT * FROM dag_task_queue"),
         ("dagmaster_gateway", "SELECT * FROM dag_checkpoints"),
         ("dagmaster_worker", "UPDATE dag_node_states SET status = 'COMPLETED'"),
-        ("dagmaster_worker", "INSERT INTO dag_job_events (job_id, seq, type, at, by) VALUES (1, 1, 'x', now(), 'x')"),
+        (
+            "dagmaster_worker",
+            "INSERT INTO dag_job_events (job_id, seq, type, at, by) VALUES (1, 1, 'x', now(), 'x')",
+        ),
         ("dagmaster_worker", "SELECT * FROM dag_jobs"),
         ("dagmaster_orchestrator", "UPDATE alembic_version SET version_num = 'x'"),
         ("dagmaster_orchestrator", "DROP TABLE dag_jobs"),

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.process
 
-GRAPH = compile_text("{name: old, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}").graph
+GRAPH = compile_text(
+    "{name: old, nodes: {a: {handler: h, queue: q, next: b}, b: {handler: h, queue: q}}}"
+).graph
 # A job whose first task came back unfinished, as the code before wrote it: one such attempt was processed, one was not.
 OLD_ROWS = """
 INSERT INTO dag_graphs (content_hash, definition) VALUES ('{hash}', '{definition}');
@@ -87,7 +89,9 @@ EVENTS = "SELECT type, data::text FROM dag_job_events WHERE seq IN (4, 5) ORDER 
 
 def test_stored_values_are_renamed_and_jobs_have_names_and_update_times(old_database):
     schema_version.upgrade(old_database)
-    assert rows(old_database, "SELECT status FROM dag_task_attempts UNION ALL SELECT status FROM dag_task_results") == [
+    assert rows(
+        old_database, "SELECT status FROM dag_task_attempts UNION ALL SELECT status FROM dag_task_results"
+    ) == [
         ("RELEASED",),
         ("RELEASED",),
     ]
@@ -99,9 +103,9 @@ def test_stored_values_are_renamed_and_jobs_have_names_and_update_times(old_data
     )
     (job,) = rows(old_database, "SELECT name, updated_at = started_at FROM dag_jobs")
     assert job == ("old", True)
-    assert rows(old_database, "SELECT failed_attempts, lost_attempts, updated_at IS NULL FROM dag_node_states") == [
-        (0, 0, False)
-    ]
+    assert rows(
+        old_database, "SELECT failed_attempts, lost_attempts, updated_at IS NULL FROM dag_node_states"
+    ) == [(0, 0, False)]
 
 
 def test_an_open_job_of_the_schema_before_completes(old_database):
@@ -110,7 +114,10 @@ def test_an_open_job_of_the_schema_before_completes(old_database):
     async def complete() -> None:
         config = DatabaseConfig(dsn=old_database)
         world: Any = type("World", (), {"blobs": MemoryBlobs()})
-        orchestrator, worker = PostgresOrchestratorStore(config, blobs=world.blobs), PostgresWorkerStore(config)
+        orchestrator, worker = (
+            PostgresOrchestratorStore(config, blobs=world.blobs),
+            PostgresWorkerStore(config),
+        )
         reader = PostgresReadStore(config)
         try:
             await orchestrator.register()
@@ -143,12 +150,16 @@ def test_a_downgrade_restores_the_values_of_the_previous_schema(old_database):
     before = rows(old_database, EVENTS)
     schema_version.upgrade(old_database)
     schema_version.downgrade(old_database, "0001")
-    assert rows(old_database, "SELECT status FROM dag_task_attempts UNION ALL SELECT status FROM dag_task_results") == [
+    assert rows(
+        old_database, "SELECT status FROM dag_task_attempts UNION ALL SELECT status FROM dag_task_results"
+    ) == [
         ("HANDED_BACK",),
         ("HANDED_BACK",),
     ]
     after = rows(old_database, EVENTS)
-    assert [(kind, json.loads(data)) for kind, data in after] == [(kind, json.loads(data)) for kind, data in before]
+    assert [(kind, json.loads(data)) for kind, data in after] == [
+        (kind, json.loads(data)) for kind, data in before
+    ]
     assert rows(old_database, "SELECT tries_used, lost_used FROM dag_node_states") == [(0, 0)]
     schema_version.upgrade(old_database)
     assert rows(old_database, "SELECT name FROM dag_jobs") == [("old",)]

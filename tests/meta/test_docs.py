@@ -17,7 +17,12 @@ from dagmaster.authoring.compiler.compile import compile_text
 from dagmaster.bootstrap import find_handlers
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "ARCHITECTURE.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 @cache
@@ -31,7 +36,9 @@ def generator() -> Any:
 
 
 def test_the_reference_pages_are_fresh():
-    stale = [path.name for path, text in generator().pages().items() if path.read_text(encoding="utf-8") != text]
+    stale = [
+        path.name for path, text in generator().pages().items() if path.read_text(encoding="utf-8") != text
+    ]
     assert stale == [], "make docs"
 
 
@@ -39,14 +46,28 @@ def test_every_name_of_the_source_documents_has_a_place_that_exists():
     names = generator().source_names()
     assert [problem for name in names for problem in name.problems] == []
     assert {name.section for name in names} >= {"routes", "pages", "tables", "handlers", "metrics", "queues"}
-    assert [name.name for name in names if not set(name.documents.split()) <= set(generator().DOCUMENTS)] == []
+    assert [
+        name.name for name in names if not set(name.documents.split()) <= set(generator().DOCUMENTS)
+    ] == []
 
 
 @pytest.mark.parametrize(
     "target",
     [
-        *("route GET /api/v1/no_such", "page /ui/no_such", "table dag_no_such", "handler no.such", "workflow no_such"),
-        *("metric no_such", "setting DAGMASTER_NO_SUCH", "command jobs no_such", "python no_such", "later no_such"),
+        *(
+            "route GET /api/v1/no_such",
+            "page /ui/no_such",
+            "table dag_no_such",
+            "handler no.such",
+            "workflow no_such",
+        ),
+        *(
+            "metric no_such",
+            "setting DAGMASTER_NO_SUCH",
+            "command jobs no_such",
+            "python no_such",
+            "later no_such",
+        ),
         *("code engine/advance.py:no_such", "code engine/no_such.py:advance", "file no/such"),
     ],
 )
@@ -67,7 +88,9 @@ def yaml_examples() -> list[tuple[str, str]]:
     result = []
     for page in PAGES:
         blocks = re.findall(r"```yaml\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
-        result += [(f"{page.name}-{number}", block) for number, block in enumerate(blocks) if "nodes:" in block]
+        result += [
+            (f"{page.name}-{number}", block) for number, block in enumerate(blocks) if "nodes:" in block
+        ]
     return result
 
 
@@ -116,7 +139,9 @@ ARCHITECTURE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 IN_FILE = re.compile(r"((?:`[^`/. ]+`(?:, | and | or )?)+)(?: in| of| \()\s?`([\w/.{},*]+\.(?:py|sql))`")
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/.{},*-]+(?:\.py|\.sql|\.md|\.toml|/))`", ARCHITECTURE))))
+@pytest.mark.parametrize(
+    "path", sorted(set(re.findall(r"`([\w/.{},*-]+(?:\.py|\.sql|\.md|\.toml|/))`", ARCHITECTURE)))
+)
 def test_every_file_that_the_architecture_names_exists(path):
     assert named_files(path.rstrip("/")), path
 

@@ -19,7 +19,9 @@ from tests.meta.promql_parser import check_promql
 PROMTOOL = shutil.which("promtool")
 FOLDER = Path(__file__).parents[2] / "monitoring"
 RULES: list[dict[str, Any]] = [
-    rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    rule
+    for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"]
+    for rule in group["rules"]
 ]
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 EXPRESSIONS = [rule["expr"] for rule in RULES] + [
@@ -35,7 +37,9 @@ def test_an_expression_uses_metrics_and_labels_that_exist(expression):
     for label in re.findall(r"\b[a-z]+\b", " ".join(re.findall(r"by \(([^)]*)\)", expression))):
         assert label == "le" or all(label in metric.labels for metric in metrics), label
     counters = [name for name in names if METRICS.get(name) and METRICS[name].kind == "counter"]
-    assert all(re.search(rf"(rate|increase)\({name}\[|{name} (unless|offset)", expression) for name in counters)
+    assert all(
+        re.search(rf"(rate|increase)\({name}\[|{name} (unless|offset)", expression) for name in counters
+    )
 
 
 def test_every_metric_of_the_design_is_exported():
@@ -67,7 +71,10 @@ def test_alerts_name_only_labels_that_their_expression_keeps():
 def test_every_alert_has_a_test():
     document = yaml.safe_load((FOLDER / "alerts_test.yaml").read_text())
     fired = {
-        check["alertname"] for test in document["tests"] for check in test["alert_rule_test"] if check["exp_alerts"]
+        check["alertname"]
+        for test in document["tests"]
+        for check in test["alert_rule_test"]
+        if check["exp_alerts"]
     }
     assert fired == {rule["alert"] for rule in RULES}
 

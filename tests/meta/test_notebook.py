@@ -37,7 +37,9 @@ class Notebook:
 
 
 def cells() -> list[dict[str, Any]]:
-    return [cell for cell in json.loads(FILE.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    return [
+        cell for cell in json.loads(FILE.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"
+    ]
 
 
 @pytest.fixture(scope="module")

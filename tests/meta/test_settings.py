@@ -12,7 +12,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "dagmaster"
 
 
 def test_every_setting_is_read_somewhere():
-    texts = [path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.parent.name != "settings"]
+    texts = [
+        path.read_text(encoding="utf-8") for path in SOURCE.rglob("*.py") if path.parent.name != "settings"
+    ]
     source = "\n".join(texts)
     read = {*re.findall(r"settings(?:\([^()]*(?:\([^()]*\))?[^()]*\))?(?:\.settings)?\.(\w+)", source)}
     # Read by a list of names.

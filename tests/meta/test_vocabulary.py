@@ -80,7 +80,11 @@ def names_of(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the banned names that a Python file binds, with their lines."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()) | ast.arg(arg=name):
+            case (
+                ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+                | ast.arg(arg=name)
+            ):
                 if name.strip("_") in NAMES:
                     yield node.lineno, name.strip("_")
 

@@ -171,7 +171,9 @@ def _drawn_command(rng: random.Random, nodes: list[str], pause: float) -> Schedu
         CommandKind.SIGNAL: {"name": "ready", "payload": 1},
     }
     kind = rng.choice([CommandKind.CANCEL, *bodies, CommandKind.RESUME])
-    return ScheduledCommand(kind=kind, body=bodies[kind], after_seconds=rng.choice([0, 0, 0, 0.01, 0.3, pause]))
+    return ScheduledCommand(
+        kind=kind, body=bodies[kind], after_seconds=rng.choice([0, 0, 0, 0.01, 0.3, pause])
+    )
 
 
 def _add_commands_to_nodes(rng: random.Random, commands: list[ScheduledCommand], nodes: list[str]) -> None:

@@ -33,7 +33,9 @@ class NoEpochCheck(MemoryOrchestratorStore):
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         jobs = self._database.jobs
-        return await super().commit_turns([replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now)
+        return await super().commit_turns(
+            [replace(turn, epoch=jobs[turn.job.id].epoch) for turn in turns], now
+        )
 
 
 class NoTokenCheck(MemoryWorkerStore):
@@ -152,10 +154,14 @@ class DoubleExpansion(MemoryOrchestratorStore):
 
 def _unexpanded(claimed: ClaimedJob) -> ClaimedJob:
     open_fans = {
-        row.id for row in claimed.nodes if row.total is not None and row.status is NodeStatus.RUNNING and row.expanded
+        row.id
+        for row in claimed.nodes
+        if row.total is not None and row.status is NodeStatus.RUNNING and row.expanded
     }
     nodes = [
-        row._replace(expanded=0) if row.id in open_fans else row for row in claimed.nodes if row.parent not in open_fans
+        row._replace(expanded=0) if row.id in open_fans else row
+        for row in claimed.nodes
+        if row.parent not in open_fans
     ]
     return replace(claimed, nodes=nodes)
 
@@ -199,7 +205,9 @@ class EveryLossIsCharged(MemoryOrchestratorStore):
 class NodesAddedByEachAttempt(MemoryWorkerStore):
     """Nodes that are added at once are added again by a later attempt."""
 
-    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+    async def reserve_batch(
+        self, task_id: str, token: int, key: BatchKey | None = None
+    ) -> Reservation | None:
         reserved = await super().reserve_batch(task_id, token)
         task = self._database.claimed_task(task_id, token)
         if reserved is not None and task is not None:

@@ -41,7 +41,9 @@ def test_only_the_node_that_kills_its_workers_fails(seed: int) -> None:
     case = Case(graphs=[graph(POISON), graph(FAN_OUT), graph(CHAIN)], poison=["bad"], failing=0.0)
     outcome = calm(seed, case)
     assert outcome.violation is None
-    assert {key: nodes for key, nodes in outcome.ends.items() if not _are_successful(nodes)}.keys() == {"job-0"}
+    assert {key: nodes for key, nodes in outcome.ends.items() if not _are_successful(nodes)}.keys() == {
+        "job-0"
+    }
     assert [reason.error["kind"] for reason in outcome.reasons.values()] == ["lost"]
     assert any("is killed by its task" in what for _, _, what in outcome.trace)
 
@@ -69,7 +71,9 @@ def _are_successful(nodes: dict[str, Any]) -> bool:
     "seed",
     [
         pytest.param(43, id="a resume that arrives while its job finishes is not left behind"),
-        pytest.param(1_765, id="a task of an attempt after the one that completed in the same turn is stopped"),
+        pytest.param(
+            1_765, id="a task of an attempt after the one that completed in the same turn is stopped"
+        ),
     ],
 )
 def test_a_resume_right_after_a_cancel(seed: int) -> None:
@@ -108,7 +112,9 @@ def test_a_seed_yields_the_same_schedule_in_every_process() -> None:
     """The order of sets, which differs between processes, does not matter."""
     command = [sys.executable, "-m", "tests.simulation.schedules", *map(str, range(7_100, 7_112))]
     outputs = [
-        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        subprocess.run(
+            command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
         for seed in ("1", "2", "3")
     ]
     assert len(outputs[0]) > 10_000
@@ -123,7 +129,14 @@ def test_a_planted_bug_is_found_by_the_same_seed_every_time() -> None:
 
 
 def test_faults_of_every_kind_happen() -> None:
-    faults = ("refused", "crashes", "paused", "timed out, and executed later", "response is lost", "notification")
+    faults = (
+        "refused",
+        "crashes",
+        "paused",
+        "timed out, and executed later",
+        "response is lost",
+        "notification",
+    )
     missing = {*faults, "is down", "loses data", "asked to stop"}
     for seed in range(200):
         trace = "\n".join(what for _, _, what in play(seed).trace)

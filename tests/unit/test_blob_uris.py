@@ -121,7 +121,9 @@ def world():
         yield base
 
 
-@given(text=TEXTS, container=st.one_of(st.none(), PATHS, st.sampled_from(["bronze", "silver", "inside", "link"])))
+@given(
+    text=TEXTS, container=st.one_of(st.none(), PATHS, st.sampled_from(["bronze", "silver", "inside", "link"]))
+)
 @example(text="link/a", container=None)
 @example(text="a", container="link")
 @example(text="../secret/a", container=None)
@@ -144,7 +146,12 @@ def test_a_link_that_stays_inside_is_followed_and_one_that_leaves_is_not(world):
     storage = ObjectStorage(zones, roots=[world / "root"])
     assert storage.read(storage.resolve("good/a")) == b"root/inside"
     assert storage.read(storage.resolve(f"{world}/root/inside/a")) == b"root/inside"
-    for text in ("link/a", f"{world}/root/link/a", f"file://{world}/zones/bronze/link/a", f"{world}/secret/a"):
+    for text in (
+        "link/a",
+        f"{world}/root/link/a",
+        f"file://{world}/zones/bronze/link/a",
+        f"{world}/secret/a",
+    ):
         with pytest.raises(BlobNameInvalid, match="outside the allowed directories"):
             storage.resolve(text)
     sneaked = storage.in_zone("bronze", "link/a")
@@ -153,7 +160,9 @@ def test_a_link_that_stays_inside_is_followed_and_one_that_leaves_is_not(world):
             touch(sneaked)
     with pytest.raises(BlobNameInvalid, match="in a read-only directory"):
         storage.write(storage.resolve(f"{world}/root/inside/a"), b"changed")
-    listed = [info.uri.name.rpartition("/bronze/")[2] for info in storage.list_blobs(storage.in_zone("bronze"))]
+    listed = [
+        info.uri.name.rpartition("/bronze/")[2] for info in storage.list_blobs(storage.in_zone("bronze"))
+    ]
     assert listed == ["inside/a"]
 
 

@@ -26,7 +26,9 @@ def test_an_outage_is_logged_when_it_starts_and_when_it_ends(caplog: pytest.LogC
     assert caplog.messages == [LOST, RESTORED]
 
 
-def test_a_call_that_began_before_a_connection_was_lost_does_not_end_the_outage(caplog: pytest.LogCaptureFixture):
+def test_a_call_that_began_before_a_connection_was_lost_does_not_end_the_outage(
+    caplog: pytest.LogCaptureFixture,
+):
     backoff = ConnectionBackoff(LOGGER)
     before = backoff.failures
     backoff.on_failure(DatabaseUnavailable("no route"))

@@ -35,7 +35,9 @@ def test_the_default_depends_on_the_platform(tmp_path: Path, monkeypatch: pytest
     assert default_logs_dir("linux") == Path("/var/log/dagmaster")
 
 
-def test_a_directory_that_cannot_be_created_is_named_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_directory_that_cannot_be_created_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "file").touch()
     monkeypatch.setenv("DAGMASTER_LOG_DIR", str(tmp_path / "file" / "logs"))
     with pytest.raises(SettingsInvalid, match=r"file/logs cannot be created: .*\. Set DAGMASTER_LOG_DIR"):

@@ -17,7 +17,13 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.authoring.source_document import document_from_data
-from dagmaster.bootstrap import default_limits, find_handlers, handler_services_config, make_orchestrator, make_worker
+from dagmaster.bootstrap import (
+    default_limits,
+    find_handlers,
+    handler_services_config,
+    make_orchestrator,
+    make_worker,
+)
 from dagmaster.engine.graph import TaskSpec
 from dagmaster.errors import SettingsInvalid, WorkflowInvalid
 from dagmaster.ports.database_config import DatabaseConfig
@@ -40,7 +46,9 @@ def the_timing(**settings: Any) -> Any:
 def test_heartbeat_and_scan_are_a_third_of_the_lease_unless_set():
     default = the_timing(orchestrator_lease_seconds=30)
     assert (default.heartbeat_seconds, default.scan_seconds, default.max_backoff_seconds) == (10.0, 10.0, 5.0)
-    timing = the_timing(orchestrator_heartbeat_seconds=2, orchestrator_scan_seconds=9, reconnect_max_seconds=7)
+    timing = the_timing(
+        orchestrator_heartbeat_seconds=2, orchestrator_scan_seconds=9, reconnect_max_seconds=7
+    )
     assert (timing.heartbeat_seconds, timing.scan_seconds, timing.max_backoff_seconds) == (2.0, 9.0, 7.0)
 
 
@@ -57,7 +65,9 @@ def test_a_task_whose_node_and_handler_name_no_queue_gets_the_default_one(tmp_pa
     file = tmp_path / "tasks.py"
     file.write_text("from dagmaster import handler\n@handler('own')\ndef own() -> dict: return {}\n")
     registry = find_handlers((str(file),), Settings(default_queue="light"))
-    graph = compile_text("{name: f, nodes: {a: {handler: own}, b: {handler: own, queue: x}}}", handlers=registry).graph
+    graph = compile_text(
+        "{name: f, nodes: {a: {handler: own}, b: {handler: own, queue: x}}}", handlers=registry
+    ).graph
     assert {node_id: spec.queue for node_id, spec in graph.specs.items() if isinstance(spec, TaskSpec)} == {
         "a": "light",
         "b": "x",
@@ -66,7 +76,11 @@ def test_a_task_whose_node_and_handler_name_no_queue_gets_the_default_one(tmp_pa
 
 @pytest.mark.parametrize(
     ("settings", "queue"),
-    [({"python_queue": "py", "default_queue": "light"}, "py"), ({"default_queue": "light"}, "light"), ({}, None)],
+    [
+        ({"python_queue": "py", "default_queue": "light"}, "py"),
+        ({"default_queue": "light"}, "light"),
+        ({}, None),
+    ],
 )
 def test_a_task_of_python_code_that_names_no_queue_gets_the_python_queue(settings, queue):
     registry = find_handlers(settings=Settings(**settings))
@@ -93,7 +107,8 @@ def test_a_task_of_python_code_that_names_no_queue_gets_the_python_queue(setting
     # A workflow file is no Python code.
     with pytest.raises(WorkflowInvalid, match="or set DAGMASTER_DEFAULT_QUEUE"):
         compile_text(
-            flow.to_yaml(), handlers=flow.handlers().overlay(find_handlers(settings=Settings(python_queue="p")))
+            flow.to_yaml(),
+            handlers=flow.handlers().overlay(find_handlers(settings=Settings(python_queue="p"))),
         )
 
 
@@ -102,10 +117,18 @@ def test_a_task_of_python_code_that_names_no_queue_gets_the_python_queue(setting
 
 def test_the_operator_limits_tasks_and_jobs_that_have_no_limit_of_their_own():
     definition = compile_text(FLOW).graph.definition
-    graph = compile_definition(definition, default_limits(Settings(task_timeout_seconds=60, job_timeout_seconds=600)))
+    graph = compile_definition(
+        definition, default_limits(Settings(task_timeout_seconds=60, job_timeout_seconds=600))
+    )
     specs: dict[str, Any] = dict(graph.specs)
-    assert (specs["a"].timeout_seconds, specs["b"].timeout_seconds, graph.deadline_seconds) == (60.0, 9.0, 600.0)
-    own = compile_definition({**definition, "deadline_seconds": 5.0}, default_limits(Settings(job_timeout_seconds=600)))
+    assert (specs["a"].timeout_seconds, specs["b"].timeout_seconds, graph.deadline_seconds) == (
+        60.0,
+        9.0,
+        600.0,
+    )
+    own = compile_definition(
+        {**definition, "deadline_seconds": 5.0}, default_limits(Settings(job_timeout_seconds=600))
+    )
     assert own.deadline_seconds == 5.0
 
 
@@ -147,7 +170,9 @@ def test_the_operator_sets_the_retries_of_tasks_that_name_none():
         other = compile_definition(graph.definition, limits)
         assert max_attempts(other) == max_attempts(graph) | {"a": attempts}
         assert other.content_hash == graph.content_hash
-        assert max_attempts(outline_graph(graph.definition, graph.content_hash, limits)) == max_attempts(other)
+        assert max_attempts(outline_graph(graph.definition, graph.content_hash, limits)) == max_attempts(
+            other
+        )
 
 
 def test_the_operator_sets_the_retries_of_tasks_in_code_that_name_none():
@@ -174,7 +199,11 @@ def test_defaults_of_params_reach_the_services_of_handlers(tmp_path):
 
 
 def test_every_default_of_a_param_is_a_setting_and_the_other_way_round():
-    named = {setting for spec in find_handlers(settings=Settings()) for _, setting in spec.signature.operator_params}
+    named = {
+        setting
+        for spec in find_handlers(settings=Settings())
+        for _, setting in spec.signature.operator_params
+    }
     assert named == set(PARAM_DEFAULTS)
 
 
@@ -192,7 +221,11 @@ def test_a_setting_allows_what_its_param_allows(param, setting):
 
 
 def test_a_cog_is_written_as_the_operator_set_and_a_param_wins(tmp_path):
-    defaults = {"raster_compression": "ZSTD", "raster_tile_size": 128, "raster_overview_resampling": "nearest"}
+    defaults = {
+        "raster_compression": "ZSTD",
+        "raster_tile_size": 128,
+        "raster_overview_resampling": "nearest",
+    }
     bed = Bed(tmp_path, param_defaults=defaults)
     bed.bronze("a.tif", np.arange(300 * 300, dtype="uint16").reshape(300, 300))
     result = bed.run("raster.create_cog", href="a.tif")
@@ -208,7 +241,8 @@ def test_a_cog_is_written_as_the_operator_set_and_a_param_wins(tmp_path):
 def test_features_are_prepared_as_the_operator_set(tmp_path):
     points = "".join(f"{number},{number}\n" for number in range(10))
     services = local_services(
-        tmp_path, param_defaults={"vector_target_crs": "EPSG:3857", "vector_chunk_rows": 4, "vector_chunk_mb": 1.0}
+        tmp_path,
+        param_defaults={"vector_target_crs": "EPSG:3857", "vector_chunk_rows": 4, "vector_chunk_mb": 1.0},
     )
     (tmp_path / "bronze" / "points.csv").write_text(f"lon,lat\n{points}")
     spec = find_handlers(settings=Settings()).get("vector.prepare")

@@ -23,14 +23,24 @@ def test_without_secrets_the_outcome_is_the_same_object(secrets):
 
 
 def test_a_secret_goes_from_output_and_metrics_in_values_and_keys_at_any_depth():
-    outcome = Succeeded({"a": ["x hush y", {"hush": {"deep": "hushhush"}}], "n": 1, "no": None}, {"m": "hush"})
+    outcome = Succeeded(
+        {"a": ["x hush y", {"hush": {"deep": "hushhush"}}], "n": 1, "no": None}, {"m": "hush"}
+    )
     kept = redact_outcome(outcome, ["hush"])
-    assert kept == Succeeded({"a": ["x *** y", {"***": {"deep": "******"}}], "n": 1, "no": None}, {"m": "***"})
+    assert kept == Succeeded(
+        {"a": ["x *** y", {"***": {"deep": "******"}}], "n": 1, "no": None}, {"m": "***"}
+    )
     assert outcome.metrics == {"m": "hush"}
 
 
 def test_a_secret_goes_from_an_errors_message_traceback_and_details():
-    error = {"kind": "hush", "message": "no hush", "type": "E", "traceback": "E: hush!", "tiles": [{"hush": "hush"}]}
+    error = {
+        "kind": "hush",
+        "message": "no hush",
+        "type": "E",
+        "traceback": "E: hush!",
+        "tiles": [{"hush": "hush"}],
+    }
     assert redact_outcome(Failed(error, permanent=True), ["hush"]) == Failed(
         {"kind": "***", "message": "no ***", "type": "E", "traceback": "E: ***!", "tiles": [{"***": "***"}]},
         permanent=True,
@@ -61,10 +71,14 @@ def test_the_longest_secret_counts_and_overlapping_ones_leave_nothing(text, secr
     assert redact_value(text, secrets) == kept
 
 
-@pytest.mark.parametrize("secret", ['it\'s "it"', "line\nline", "back\\slash", "schön", "nul\0", "half\udcff"])
+@pytest.mark.parametrize(
+    "secret", ['it\'s "it"', "line\nline", "back\\slash", "schön", "nul\0", "half\udcff"]
+)
 def test_a_secret_is_found_as_repr_and_json_write_it(secret):
     odd: Any = {secret}
-    message = redact_outcome(failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret])
+    message = redact_outcome(
+        failure_of(PermanentError(f"not {secret}", odd=odd, key=KeyError(secret))), [secret]
+    )
     assert isinstance(message, Failed)
     assert message.error["message"] == "not ***"
     assert message.error["odd"][1:-1].strip("'\"") == "***"

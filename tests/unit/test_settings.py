@@ -30,7 +30,11 @@ CANARY = "c4n4ry-s3cret"
 @pytest.fixture(autouse=True)
 def _empty_environment(monkeypatch):
     for name in list(os.environ):
-        if name.upper().startswith("DAGMASTER_") or name == "PGPASSWORD" or name in {alias.name for alias in ALIASES}:
+        if (
+            name.upper().startswith("DAGMASTER_")
+            or name == "PGPASSWORD"
+            or name in {alias.name for alias in ALIASES}
+        ):
             monkeypatch.delenv(name)
 
 
@@ -163,7 +167,11 @@ def test_all_wrong_settings_are_reported_at_once_each_with_its_variable(environm
             "8",
             "must be at most half of DAGMASTER_ORCHESTRATOR_LEASE_SECONDS (15 s), not '8'.",
         ),
-        ("WORKER_HEARTBEAT_INTERVAL", "30", "must be at most half of DAGMASTER_WORKER_LEASE_SECONDS (6 s), not '30'."),
+        (
+            "WORKER_HEARTBEAT_INTERVAL",
+            "30",
+            "must be at most half of DAGMASTER_WORKER_LEASE_SECONDS (6 s), not '30'.",
+        ),
     ],
 )
 def test_a_value_that_is_not_allowed_is_answered_with_what_is(environment, variable, value, problem):
@@ -227,7 +235,10 @@ def test_an_empty_variable_is_an_unset_one(environment):
 
 def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(environment):
     environment(
-        DAGMASTER_CONCURENCY="3", DAGMASTER_XYZZY="1", DAGMASTER_SECRET_TOKEN=CANARY, DAGMASTER_POSTGRES_USER="x"
+        DAGMASTER_CONCURENCY="3",
+        DAGMASTER_XYZZY="1",
+        DAGMASTER_SECRET_TOKEN=CANARY,
+        DAGMASTER_POSTGRES_USER="x",
     )
     reading = read_settings()
     assert reading.typos == (
@@ -245,7 +256,10 @@ def test_a_variable_that_is_no_setting_is_reported_with_the_nearest_name(environ
         ("postgresql://me:pw@a:1,b:2/jobs", "postgresql://me:***@a:1,b:2/jobs"),
         ("postgresql://me@tenant:pw@db/jobs", "postgresql://me:***@db/jobs"),
         ("postgresql:///jobs?host=/run/x&user=me", "postgresql:///jobs?host=/run/x&user=me"),
-        ("postgresql://db/jobs?password=pw&sslpassword=pw", "postgresql://db/jobs?password=***&sslpassword=***"),
+        (
+            "postgresql://db/jobs?password=pw&sslpassword=pw",
+            "postgresql://db/jobs?password=***&sslpassword=***",
+        ),
         ("host=db password=pw", MASK),
         ("postgresql://me:[pw", MASK),
     ],

@@ -1,7 +1,8 @@
 """The pool of database connections for handlers: psycopg's, opened on first use.
 
-Plain functions share one pool in their process. Coroutines have one on each event loop, because a connection belongs to
-the loop that opened it; it is closed with that loop. A pool keeps no connection open that was not asked for.
+Plain functions share one pool in their process. Coroutines have one on each event loop, because a connection
+belongs to the loop that opened it; it is closed with that loop. A pool keeps no connection open that was not
+asked for.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class DatabasePool:
         pool = self._on_loops.get(loop)
         if pool is None:
             check = AsyncConnectionPool.check_connection
-            pool = self._on_loops[loop] = AsyncConnectionPool(self._url, check=check, open=False, **self._options())
+            pool = self._on_loops[loop] = AsyncConnectionPool(
+                self._url, check=check, open=False, **self._options()
+            )
             await pool.open()
         return pool
 
@@ -80,7 +83,8 @@ class DatabasePool:
     def unavailable(self) -> DatabaseUnavailable:
         """Return the error for a handler that got no connection."""
         return DatabaseUnavailable(
-            f"ctx.pool had no connection within {WAIT_SECONDS:g} s: the server of DAGMASTER_HANDLER_POOL_URL does not"
+            f"ctx.pool had no connection within {WAIT_SECONDS:g} s: the server of DAGMASTER_HANDLER_POOL_URL"
+            " does not"
             f" answer (see the log of the task), or other handlers of this process use all {self._size}"
             " (DAGMASTER_HANDLER_POOL_SIZE)"
         )
@@ -145,5 +149,6 @@ def _name_extra() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise PermanentError(
-            f"ctx.pool needs {error.name}, which is not installed: pip install 'dagmaster[pool]'", kind="missing_extra"
+            f"ctx.pool needs {error.name}, which is not installed: pip install 'dagmaster[pool]'",
+            kind="missing_extra",
         ) from error

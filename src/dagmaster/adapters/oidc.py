@@ -1,7 +1,8 @@
 """Bearer tokens of an OpenID Connect issuer: its keys, and the checks of a token.
 
-The keys are fetched when a token needs them and kept in memory. A token of a new key causes one more fetch, at most one
-in `REFETCH_SECONDS`, so that tokens with invented key ids cannot make this process flood the issuer.
+The keys are fetched when a token needs them and kept in memory. A token of a new key causes one more fetch,
+at most one in `REFETCH_SECONDS`, so that tokens with invented key ids cannot make this process flood the
+issuer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ REFETCH_SECONDS: Final = 30.0
 STALE_SECONDS: Final = 86_400.0
 """How long keys are used while the issuer cannot be reached."""
 
-# Only signatures of the issuer's private key. With HS256 the public key would be the secret (key confusion), and with
+# Only signatures of the issuer's private key. With HS256 the public key would be the secret (key confusion),
+# and with
 # `none` there is no signature.
 _RSA: Final = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
 _CURVES: Final = {
@@ -121,11 +123,14 @@ class OidcVerifier:
         name, subject = claims.get(self._config.name_claim), claims["sub"]
         if not (isinstance(name, str) and 1 <= len(name) <= MAX_NAME and name.isprintable()):
             raise TokenRejected(
-                f"the token has no name: its claim {self._config.name_claim!r} is not a text of 1 to {MAX_NAME}"
+                f"the token has no name: its claim {self._config.name_claim!r} is not a text of 1 to"
+                f" {MAX_NAME}"
                 " printable characters"
             )
         if not 1 <= len(subject) <= MAX_SUBJECT:
-            raise TokenRejected(f"the claim 'sub' of the token has more than {MAX_SUBJECT} characters, or none")
+            raise TokenRejected(
+                f"the claim 'sub' of the token has more than {MAX_SUBJECT} characters, or none"
+            )
         scopes = self._scopes(claims.get(self._config.scopes_claim))
         return Caller(key_id=f"{SUBJECT_PREFIX}{subject}", name=name, scopes=scopes)
 
@@ -142,7 +147,9 @@ class OidcVerifier:
             self._keys = {}
         if key_id not in self._keys:
             await self._fetch_once()
-        elif age > REFRESH_SECONDS and self._is_fetch_due() and (self._refresh is None or self._refresh.done()):
+        elif (
+            age > REFRESH_SECONDS and self._is_fetch_due() and (self._refresh is None or self._refresh.done())
+        ):
             self._refresh = asyncio.create_task(self._refresh_keys())
         key = self._keys.get(key_id)
         if key is None:
@@ -153,7 +160,9 @@ class OidcVerifier:
         try:
             await self._fetch_once()
         except IssuerUnavailable as error:
-            _LOGGER.warning("%s; the keys of %.0f s ago are used", error, self._monotonic() - self._fetched_at)
+            _LOGGER.warning(
+                "%s; the keys of %.0f s ago are used", error, self._monotonic() - self._fetched_at
+            )
 
     def _is_fetch_due(self) -> bool:
         return self._monotonic() - self._tried_at >= REFETCH_SECONDS
@@ -173,7 +182,9 @@ class OidcVerifier:
         documents = (await self.issuer.get(address)).get("keys")
         if not isinstance(documents, list):
             raise IssuerUnavailable(f"{address} has no keys")
-        keys = {_key_id(document): key for document in documents if (key := _signing_key(document)) is not None}
+        keys = {
+            _key_id(document): key for document in documents if (key := _signing_key(document)) is not None
+        }
         if len(keys) == 1:
             # A token may leave out the id of the only key.
             keys.setdefault(None, next(iter(keys.values())))
@@ -212,7 +223,9 @@ def _signing_key(document: object) -> _SigningKey | None:
     except (jwt.PyJWTError, ValueError, TypeError):
         return None
     if document["kty"] == "RSA" and key.key_size < MIN_RSA_BITS:
-        _LOGGER.warning("a key of the issuer has %d bits and is not used: at least %d", key.key_size, MIN_RSA_BITS)
+        _LOGGER.warning(
+            "a key of the issuer has %d bits and is not used: at least %d", key.key_size, MIN_RSA_BITS
+        )
         return None
     return _SigningKey(key, algorithms)
 

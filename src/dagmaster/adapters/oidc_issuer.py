@@ -77,7 +77,12 @@ class IssuerClient:
         return await self._request("POST", address, data=dict(fields), headers=headers)
 
     async def _request(
-        self, method: str, address: str, *, data: dict[str, str] | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        address: str,
+        *,
+        data: dict[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, dict[str, Any]]:
         all_headers = {"Accept": "application/json", **(headers or {})}
         try:
@@ -86,7 +91,9 @@ class IssuerClient:
                 self._http.stream(method, address, data=data, headers=all_headers) as response,
             ):
                 if response.is_server_error or response.is_redirect:
-                    raise IssuerUnavailable(f"{address} of the issuer answers with status {response.status_code}")
+                    raise IssuerUnavailable(
+                        f"{address} of the issuer answers with status {response.status_code}"
+                    )
                 content = bytearray()
                 async for chunk in response.aiter_bytes():
                     content += chunk
@@ -94,7 +101,9 @@ class IssuerClient:
                         raise IssuerUnavailable(f"{address} has more than {MAX_DOCUMENT_BYTES:,} bytes")
             document = json.loads(content)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError, RecursionError) as error:
-            raise IssuerUnavailable(f"{address} of the issuer cannot be read ({type(error).__name__})") from error
+            raise IssuerUnavailable(
+                f"{address} of the issuer cannot be read ({type(error).__name__})"
+            ) from error
         if not isinstance(document, dict):
             raise IssuerUnavailable(f"{address} is not a JSON object")
         return response.status_code, document
@@ -104,7 +113,9 @@ def secure_address(document: Mapping[str, Any], name: str) -> str:
     """Return an address that a discovery document has; raise `IssuerUnavailable` if it has none that is secure."""
     address = document.get(name)
     if not isinstance(address, str) or not _is_secure(address):
-        raise IssuerUnavailable(f"the discovery document of {document['issuer']} has no https address as {name}")
+        raise IssuerUnavailable(
+            f"the discovery document of {document['issuer']} has no https address as {name}"
+        )
     return address
 
 

@@ -1,7 +1,8 @@
 """The login of browsers at an OpenID Connect issuer: authorization code with PKCE, state and nonce.
 
-Nothing is kept here between the start and the end of a login. State, nonce and code verifier are in the ticket, a
-cookie that is encrypted with a key that all servers have: it binds the code to the browser that asked for it.
+Nothing is kept here between the start and the end of a login. State, nonce and code verifier are in the
+ticket, a cookie that is encrypted with a key that all servers have: it binds the code to the browser that
+asked for it.
 """
 
 from __future__ import annotations
@@ -40,14 +41,18 @@ _LOGGER = logging.getLogger("dagmaster.oidc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginConfig:
-    """A server as a client of the issuer. `public_url`: where browsers reach it, without a slash at the end."""
+    """A server as a client of the issuer.
+
+    `public_url`: where browsers reach it, without a slash at the end.
+    """
 
     client_id: str
     public_url: str
     provider: str
     client_secret: str | None = field(default=None, repr=False)
     ticket_secret: str | None = field(default=None, repr=False)
-    """What tickets are encrypted with. None: the client secret; without both, only this process can finish a login."""
+    """What tickets are encrypted with. None: the client secret; without both, only this process can finish a
+    login."""
     scopes: tuple[str, ...] = ("openid",)
 
 
@@ -62,7 +67,9 @@ class _Ticket:
 class OidcLogin:
     """Logs browsers in at the issuer of a verifier, with tokens that the verifier accepts."""
 
-    def __init__(self, config: LoginConfig, tokens: OidcVerifier, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, config: LoginConfig, tokens: OidcVerifier, *, clock: Callable[[], float] = time.time
+    ) -> None:
         self._config = config
         self._tokens = tokens
         self._issuer = tokens.issuer
@@ -121,8 +128,12 @@ class OidcLogin:
             endpoint = secure_address(await self._issuer.discovery(), "end_session_endpoint")
         except IssuerUnavailable:
             return None
-        # Without `id_token_hint`: the token is still valid here, and addresses are logged and kept in histories.
-        query = {"client_id": self._config.client_id, "post_logout_redirect_uri": f"{self.public_url}{AFTER_LOGOUT}"}
+        # Without `id_token_hint`: the token is still valid here, and addresses are logged and kept in
+        # histories.
+        query = {
+            "client_id": self._config.client_id,
+            "post_logout_redirect_uri": f"{self.public_url}{AFTER_LOGOUT}",
+        }
         return str(httpx.URL(endpoint).copy_merge_params(query))
 
     # ── The ticket ──
@@ -170,7 +181,9 @@ class OidcLogin:
         # Basic is the default of OpenID Connect Discovery; RFC 6749 2.3.1 encodes both parts as a form does.
         if secret is None:
             fields["client_id"] = client_id
-        elif "client_secret_basic" in discovery.get("token_endpoint_auth_methods_supported", ["client_secret_basic"]):
+        elif "client_secret_basic" in discovery.get(
+            "token_endpoint_auth_methods_supported", ["client_secret_basic"]
+        ):
             pair = f"{quote_plus(client_id)}:{quote_plus(secret)}"
             headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         else:
@@ -180,15 +193,20 @@ class OidcLogin:
             return answer
         _LOGGER.warning("%s gave no token for a code: %s", self._issuer.url, _reason(answer))
         if answer.get("error") == "invalid_grant":
-            raise LoginRejected("the code of this login was used already, has expired, or is of another: log in again")
+            raise LoginRejected(
+                "the code of this login was used already, has expired, or is of another: log in again"
+            )
         raise LoginRejected(
-            f"{self.provider} gave no token ({_reason(answer)}): an administrator checks the client id and secret"
+            f"{self.provider} gave no token ({_reason(answer)}): an administrator checks the client id and"
+            " secret"
         )
 
     async def _check_id_token(self, token: object, nonce: str) -> str:
         """Return the subject of the id token; raise `TokenRejected` unless it is of this login."""
         if not isinstance(token, str):
-            raise TokenRejected(f"{self.provider} sent no id token: the scopes of the login must contain openid")
+            raise TokenRejected(
+                f"{self.provider} sent no id token: the scopes of the login must contain openid"
+            )
         client_id = self._config.client_id
         claims = await self._tokens.read_claims(token, client_id)
         audience = claims["aud"]
@@ -223,7 +241,8 @@ class OidcLogin:
             raise TokenRejected("the access token is of another user than the id token")
         if not caller.scopes:
             raise ScopeMissing(
-                f"the token of {self.provider} allows {caller.name} nothing here: an administrator grants scopes"
+                f"the token of {self.provider} allows {caller.name} nothing here: an administrator grants"
+                " scopes"
             )
         return max(1, int(claims["exp"] - self._clock()))
 

@@ -74,12 +74,16 @@ async def list_keys(keys: ApiKeyStore, *, cursor: str | None = None, limit: int 
     """List keys, newest first. They are read as a whole: callers are few."""
     after = start_page(CursorKind.API_KEYS, cursor, limit)
     records = [
-        record for record in await keys.all() if after is None or _position(record) > (-float(after[0]), after[1])
+        record
+        for record in await keys.all()
+        if after is None or _position(record) > (-float(after[0]), after[1])
     ]
     page = records[:limit]
     return Page(
         items=tuple(map(_view, page)),
-        next_cursor=next_cursor(CursorKind.API_KEYS, page, limit, lambda record: (record.created_at, record.key_id)),
+        next_cursor=next_cursor(
+            CursorKind.API_KEYS, page, limit, lambda record: (record.created_at, record.key_id)
+        ),
     )
 
 
@@ -154,7 +158,9 @@ def _audited(record: ApiKeyRecord) -> dict[str, JsonValue]:
 
 
 def _new_view(record: ApiKeyRecord, key: str) -> NewApiKeyView:
-    return NewApiKeyView(**{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key)
+    return NewApiKeyView(
+        **{field.name: getattr(_view(record), field.name) for field in fields(ApiKeyView)}, key=key
+    )
 
 
 def _view(record: ApiKeyRecord) -> ApiKeyView:

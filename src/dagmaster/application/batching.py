@@ -16,8 +16,8 @@ R = TypeVar("R")
 class Batcher(Generic[T, R]):
     """Processes items in batches: those that arrive while a batch is processed are in the next one.
 
-    An item that arrives alone is processed at once. `process` returns a result for each item, in their order; an error
-    that it raises is raised to each caller of the batch.
+    An item that arrives alone is processed at once. `process` returns a result for each item, in their order;
+    an error that it raises is raised to each caller of the batch.
     """
 
     def __init__(self, process: Callable[[Sequence[T]], Awaitable[Sequence[R]]], *, max_size: int) -> None:
@@ -50,7 +50,9 @@ class Batcher(Generic[T, R]):
         except BaseException:
             # This task was cancelled, or the process ends: no caller may wait for ever.
             _fail(batch, RuntimeError("the batch was interrupted: whether it took effect is not known"))
-            _fail(self._pending, RuntimeError("the batch before was interrupted: this item was not processed"))
+            _fail(
+                self._pending, RuntimeError("the batch before was interrupted: this item was not processed")
+            )
             self._pending = []
             raise
         finally:

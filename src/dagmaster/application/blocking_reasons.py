@@ -44,7 +44,9 @@ def blocking_reasons(snapshot: JobSnapshot) -> list[BlockingReasonView]:
     more = len(reasons) - _MAX_REASONS
     shown = reasons if more <= 0 else [*reasons[:_MAX_REASONS], _plain(f"and {more} more")]
     redact = snapshot.redact
-    return [replace(reason, sentence=str(redact(reason.sentence)), data=redact(reason.data)) for reason in shown]
+    return [
+        replace(reason, sentence=str(redact(reason.sentence)), data=redact(reason.data)) for reason in shown
+    ]
 
 
 def command_reasons(
@@ -125,7 +127,9 @@ def _node_reason(snapshot: JobSnapshot, record: NodeRecord) -> Reason | None:
 
 
 def _of_reason(reason: Reason, sentence: str, node_id: str | None = None) -> BlockingReasonView:
-    return BlockingReasonView(sentence=sentence, code=reason.code, node_id=node_id, data=reason_data(reason.data))
+    return BlockingReasonView(
+        sentence=sentence, code=reason.code, node_id=node_id, data=reason_data(reason.data)
+    )
 
 
 def _plain(sentence: str) -> BlockingReasonView:

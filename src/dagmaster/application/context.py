@@ -41,7 +41,8 @@ class Application:
     graphs: GraphCache = field(init=False, compare=False, repr=False)
     """Compiled graphs. A stored graph never changes, so each is compiled once."""
     outlines: OutlineCache = field(init=False, compare=False, repr=False)
-    """Graphs without expressions, for all that only shows jobs or looks nodes up: to compile one takes longer."""
+    """Graphs without expressions, for all that only shows jobs or looks nodes up: to compile one takes
+    longer."""
     explained_outlines: OutlineCache = field(init=False, compare=False, repr=False)
     """The same with the conditions of branches, which explanations quote."""
 
@@ -49,7 +50,9 @@ class Application:
         read, added = self.read, self.read.added_nodes
         object.__setattr__(self, "graphs", GraphCache(read, added=added))
         object.__setattr__(self, "outlines", OutlineCache(read, self.limits, added))
-        object.__setattr__(self, "explained_outlines", OutlineCache(read, self.limits, added, with_conditions=True))
+        object.__setattr__(
+            self, "explained_outlines", OutlineCache(read, self.limits, added, with_conditions=True)
+        )
 
     def on_behalf_of(self, origin: ChangeOrigin) -> Application:
         """Return the same application, with its caches, for the changes of one caller."""

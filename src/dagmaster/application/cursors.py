@@ -1,8 +1,8 @@
 """Opaque cursors of keyset-paged lists.
 
-A cursor is URL-safe base64 of a small JSON document: a format version, the kind of list, and the position of the last
-item of the page. It holds no state on a server, and survives inserts: the next page starts after that position. A
-cursor that is damaged, of another list or of another format is a `CursorInvalid`.
+A cursor is URL-safe base64 of a small JSON document: a format version, the kind of list, and the position of
+the last item of the page. It holds no state on a server, and survives inserts: the next page starts after
+that position. A cursor that is damaged, of another list or of another format is a `CursorInvalid`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ def encode_cursor(kind: CursorKind, position: Sequence[int | float | str]) -> st
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def start_page(kind: CursorKind, cursor: str | None, limit: int, *, max_limit: int = MAX_LIMIT) -> Position | None:
+def start_page(
+    kind: CursorKind, cursor: str | None, limit: int, *, max_limit: int = MAX_LIMIT
+) -> Position | None:
     """Return the position that a page starts after; raise `QueryInvalid` if no page can have so many items."""
     if type(limit) is not int or not 1 <= limit <= max_limit:
         raise QueryInvalid(f"a page has 1 to {max_limit:,} items, not {limit!r:.100}", field="limit")
@@ -113,11 +115,17 @@ def decode_cursor(kind: CursorKind, cursor: str | None) -> Position | None:
         return None
     version, cursor_kind, position = _parse(cursor)
     if version != _VERSION:
-        raise CursorInvalid(f"the cursor has format {version!r}, not {_VERSION}: start again without a cursor")
+        raise CursorInvalid(
+            f"the cursor has format {version!r}, not {_VERSION}: start again without a cursor"
+        )
     if cursor_kind != kind:
         raise CursorInvalid(f"the cursor belongs to a list of {cursor_kind!r}, not of {kind.value!r}")
     shape = _SHAPES[kind]
-    if not isinstance(position, list) or len(position) != len(shape) or not all(map(_is_of_type, position, shape)):
+    if (
+        not isinstance(position, list)
+        or len(position) != len(shape)
+        or not all(map(_is_of_type, position, shape))
+    ):
         raise damaged_cursor()
     return tuple(float(part) if of is float else part for part, of in zip(position, shape, strict=True))
 
@@ -143,4 +151,6 @@ def _is_of_type(part: object, of: type) -> bool:
 
 def damaged_cursor() -> CursorInvalid:
     """Return the error for a cursor that no list has made."""
-    return CursorInvalid("the cursor is damaged: use `next_cursor` of the page before as it is, or start without one")
+    return CursorInvalid(
+        "the cursor is damaged: use `next_cursor` of the page before as it is, or start without one"
+    )

@@ -1,7 +1,7 @@
 """Administration of the database: its schema, its invariants, and its metrics counted again.
 
-What takes long comes in parts: a caller asks for the next one with the cursor of the part before, shows progress, and
-may stop at any time. Nothing about it is kept between two calls.
+What takes long comes in parts: a caller asks for the next one with the cursor of the part before, shows
+progress, and may stop at any time. Nothing about it is kept between two calls.
 """
 
 from __future__ import annotations
@@ -9,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.cursors import LARGEST_INT, CursorKind, damaged_cursor, decode_cursor, encode_cursor
+from dagmaster.application.cursors import (
+    LARGEST_INT,
+    CursorKind,
+    damaged_cursor,
+    decode_cursor,
+    encode_cursor,
+)
 from dagmaster.application.views.audit import AuditBatchView, AuditView, ViolationView
 from dagmaster.application.views.health import SchemaVersionView, SchemaView
 from dagmaster.application.views.metrics import MetricRebuildView
@@ -47,7 +53,9 @@ async def schema_state(admin: DatabaseAdmin) -> SchemaView:
 async def schema_history(admin: DatabaseAdmin) -> list[SchemaVersionView]:
     """Return all versions that this code knows, oldest first."""
     return [
-        SchemaVersionView(revision=version.revision, description=version.description, is_current=version.is_current)
+        SchemaVersionView(
+            revision=version.revision, description=version.description, is_current=version.is_current
+        )
         for version in await admin.schema.history()
     ]
 
@@ -76,11 +84,13 @@ async def _check_schema(admin: DatabaseAdmin) -> None:
 # ── Invariants ──
 
 
-async def audit_batch(admin: DatabaseAdmin, *, job_id: str | None = None, cursor: str | None = None) -> AuditBatchView:
+async def audit_batch(
+    admin: DatabaseAdmin, *, job_id: str | None = None, cursor: str | None = None
+) -> AuditBatchView:
     """Check the invariants of the next batch of jobs, or of one job.
 
-    A batch has at most a thousand jobs, and a bounded number of events unless it is one job. It is read in a snapshot
-    of its own; services may keep running.
+    A batch has at most a thousand jobs, and a bounded number of events unless it is one job. It is read in a
+    snapshot of its own; services may keep running.
     """
     if job_id is not None and not (job_id.isascii() and job_id.isdigit() and int(job_id) <= LARGEST_INT):
         raise JobNotFound(f"there is no job {job_id!r}")
@@ -108,7 +118,9 @@ async def audit_batch(admin: DatabaseAdmin, *, job_id: str | None = None, cursor
             )
             for violation in batch.violations
         ),
-        next_cursor=None if batch.next_position is None else encode_cursor(CursorKind.INVARIANTS, batch.next_position),
+        next_cursor=None
+        if batch.next_position is None
+        else encode_cursor(CursorKind.INVARIANTS, batch.next_position),
     )
 
 

@@ -44,7 +44,10 @@ _OF_THE_JOB: Final = frozenset({ReasonCode.JOB_FAILED, ReasonCode.JOB_CANCELLED,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A job and why it has its status. Nothing of it is secret: values are redacted before they are explained."""
+    """A job and why it has its status.
+
+    Nothing of it is secret: values are redacted before they are explained.
+    """
 
     record: JobRecord
     why: Why
@@ -105,7 +108,9 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
     if facts is None:
         raise JobNotFound(f"job {record.id} was removed while it was read")
     job, failed_with = _rebuild(graph, facts)
-    approvals = [node.id for node in job.nodes.values() if isinstance(node.spec, ApprovalSpec) and not node.is_terminal]
+    approvals = [
+        node.id for node in job.nodes.values() if isinstance(node.spec, ApprovalSpec) and not node.is_terminal
+    ]
     waits = await app.read.waits(record.id, approvals) if approvals else {}
     children = await app.read.child_jobs(record.id)
     quoted_nodes = list(nodes_to_quote(job))
@@ -128,7 +133,9 @@ async def _explain(app: Application, record: JobRecord) -> Explanation:
         tasks=facts.tasks,
         reports=facts.reports,
         attempts=facts.attempts,
-        child_jobs={node_id: ChildJob(id=child, status=status) for node_id, (child, status) in children.items()},
+        child_jobs={
+            node_id: ChildJob(id=child, status=status) for node_id, (child, status) in children.items()
+        },
         approval_messages={node_id: redact(wait.message) for node_id, wait in waits.items()},
         queues=facts.queues,
         inputs=redact.inputs(record.inputs),
@@ -162,7 +169,7 @@ async def _commands(app: Application, explanation: Explanation) -> tuple[Blockin
     return tuple(command_reasons(pending, context.orchestrators, context.draining_orchestrators))
 
 
-# ── Child jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Child jobs ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _first_chain(why: Why) -> list[Link]:
@@ -176,7 +183,10 @@ async def _child_jobs(app: Application, links: list[Link]) -> tuple[ChildJobWhyV
     views: list[ChildJobWhyView] = []
     while links and len(views) < _MAX_DEPTH:
         reason = links[-1].reason if links[-1].subject != THE_JOB or len(links) == 1 else links[-2].reason
-        if reason.code not in (ReasonCode.CHILD_JOB, ReasonCode.CHILD_JOB_FAILED) or "job_id" not in reason.data:
+        if (
+            reason.code not in (ReasonCode.CHILD_JOB, ReasonCode.CHILD_JOB_FAILED)
+            or "job_id" not in reason.data
+        ):
             break
         record = await app.read.job(str(reason.data["job_id"]))
         if record is None:
@@ -185,13 +195,15 @@ async def _child_jobs(app: Application, links: list[Link]) -> tuple[ChildJobWhyV
         links = _first_chain(explanation.why)
         views.append(
             ChildJobWhyView(
-                job_id=record.id, workflow_id=record.workflow_id, reason=_job_reason(explanation, default_subject="it")
+                job_id=record.id,
+                workflow_id=record.workflow_id,
+                reason=_job_reason(explanation, default_subject="it"),
             )
         )
     return tuple(views)
 
 
-# ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Views ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _job_reason(explanation: Explanation, default_subject: str = "the job") -> ReasonView:
@@ -243,7 +255,7 @@ def _displayed_status(explanation: Explanation, node_id: str) -> NodeStatus:
     return shown_status(node_id, status, explanation.begun_groups)
 
 
-# ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────────────
+# ── Kinds of reasons, for renderers ─────────────────────────────────────────────────────────────────────────
 
 _SUCCESS: Final = frozenset({ReasonCode.COMPLETED, ReasonCode.JOB_COMPLETED})
 _MINOR: Final = frozenset(

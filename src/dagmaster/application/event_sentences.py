@@ -27,7 +27,10 @@ def event_sentence(event: StoredEvent) -> str:
 
 
 def event_status(event: StoredEvent) -> str:
-    """Return whether an event is a success, a failure, a warning, or only info. The source systems have the same."""
+    """Return whether an event is a success, a failure, a warning, or only info.
+
+    The source systems have the same.
+    """
     if event.type in _ENDS_OF_JOBS:
         return _STATUSES_OF_JOBS.get(str(event.data.get("status")), "info")
     return _STATUSES.get(event.type, "info")
@@ -50,7 +53,9 @@ def _comment(event: StoredEvent) -> str:
 
 def _waiting(event: StoredEvent) -> str:
     signal = event.data.get("signal")
-    return f"{event.node} waits " + (f"until {event.data.get('until')}" if signal is None else f"for signal {signal}")
+    return f"{event.node} waits " + (
+        f"until {event.data.get('until')}" if signal is None else f"for signal {signal}"
+    )
 
 
 def _expanded(event: StoredEvent) -> str:
@@ -86,7 +91,10 @@ def _submitted(event: StoredEvent) -> str:
     return f"submitted by {event.by}" + (f", resumed from job {resumed}" if resumed else "")
 
 
-_ISOLATIONS: Final = {"process": ", to run in a child process of its own", "exclusive": ", to run alone on it"}
+_ISOLATIONS: Final = {
+    "process": ", to run in a child process of its own",
+    "exclusive": ", to run alone on it",
+}
 
 
 def _dispatched(event: StoredEvent) -> str:
@@ -143,7 +151,8 @@ def _attempt_lost(event: StoredEvent) -> str:
         else f"the worker of attempt {event.attempt} died"
     )
     if event.data.get("alone") is False:
-        # Events of earlier versions do not say whether the loss was charged: up to ten losses of a node were not.
+        # Events of earlier versions do not say whether the loss was charged: up to ten losses of a node were
+        # not.
         verb = "is" if event.data.get("charged") else "is not"
         lost += f", one of several tasks; the loss {verb} charged"
     return f"{event.node}: {lost}"
@@ -177,7 +186,9 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
     EventType.ATTEMPT_LOST: _attempt_lost,
     EventType.ATTEMPT_RELEASED: _attempt_released,
     EventType.NODE_FAILED: lambda e: f"{e.node} failed: {_error(e)}",
-    EventType.NODE_SKIPPED: lambda e: f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}",
+    EventType.NODE_SKIPPED: lambda e: (
+        f"{e.node} is skipped: {str(e.data.get('reason', '')).replace('_', ' ')}"
+    ),
     EventType.NODE_CANCELLED: lambda e: f"{e.node} was cancelled",
     EventType.NODE_WAITING: _waiting,
     EventType.NODE_EXPANDED: _expanded,
@@ -197,7 +208,11 @@ _SENTENCES: Final[dict[str, Callable[[StoredEvent], str]]] = {
 }
 
 _ENDS_OF_JOBS: Final = frozenset({EventType.JOB_FINISHED, EventType.CHILD_JOB_FINISHED})
-_STATUSES_OF_JOBS: Final[dict[str, str]] = {"COMPLETED": "success", "FAILED": "failure", "CANCELLED": "warning"}
+_STATUSES_OF_JOBS: Final[dict[str, str]] = {
+    "COMPLETED": "success",
+    "FAILED": "failure",
+    "CANCELLED": "warning",
+}
 _STATUSES: Final[dict[str, str]] = {
     EventType.NODE_COMPLETED: "success",
     EventType.CHECKPOINT_SAVED: "success",

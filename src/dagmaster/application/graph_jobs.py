@@ -77,7 +77,8 @@ async def submit_graph(app: Application, request: GraphJobRequest) -> SubmitResu
     accepted = await app.client.submit_graph(job, rows, audit=audit_entries([job], app.origin))
     if not accepted.same:
         raise IdempotencyConflict(
-            f"this idempotency key was used for another job, {accepted.job_id}, with another graph: use a new key"
+            f"this idempotency key was used for another job, {accepted.job_id}, with another graph: use a new"
+            " key"
         )
     result = accepted_result(job, accepted)
     return result if result.is_new else replace(result, task_ids=await _stored_ids(app, accepted.job_id))
@@ -97,12 +98,15 @@ async def add_nodes(
 ) -> AddedNodesView:
     """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them.
 
-    Raise `NodesRejected` if they cannot be added. The owner checks again: what changed in between is in the result.
+    Raise `NodesRejected` if they cannot be added. The owner checks again: what changed in between is in the
+    result.
     """
     check_sender(sent_by)
     job = await find_job(app, job_id)
     if job.is_finished:
-        raise JobFinished(f"job {job.id} is {job.status}: {_labels(part)} cannot be added to a job that has finished")
+        raise JobFinished(
+            f"job {job.id} is {job.status}: {_labels(part)} cannot be added to a job that has finished"
+        )
     graph = await _with_pending(app, job, await app.outlines.of_job(job))
     _check_known(graph, part.known.values())
     await app.graphs.run(check_part, part, await _without_superseded(app, job, graph, part), _NO_BATCH)
@@ -111,11 +115,16 @@ async def add_nodes(
         raise JobNotFound(f"there is no job {job.id!r}")
     rows = part.to_rows(number)
     command = OutgoingCommand(
-        kind=CommandKind.ADD_NODES, sent_by=sent_by, effects=frozenset({EventType.NODES_ADDED}), body={"batch": number}
+        kind=CommandKind.ADD_NODES,
+        sent_by=sent_by,
+        effects=frozenset({EventType.NODES_ADDED}),
+        body={"batch": number},
     )
 
     async def store() -> str | None:
-        return await app.client.add_batch(job.id, number, rows, sent_by, audit=_entries(app, job, rows, sent_by))
+        return await app.client.add_batch(
+            job.id, number, rows, sent_by, audit=_entries(app, job, rows, sent_by)
+        )
 
     result = await await_command(app, job, command, store, wait_seconds=wait_seconds)
     if not result.accepted:
@@ -157,7 +166,9 @@ async def _with_pending(app: Application, job: JobRecord, graph: Graph) -> Graph
     return await app.graphs.run(grow_graph, graph, read_batches(batches)) if batches else graph
 
 
-async def _without_superseded(app: Application, job: JobRecord, graph: Graph, part: GraphPart) -> Mapping[str, Spec]:
+async def _without_superseded(
+    app: Application, job: JobRecord, graph: Graph, part: GraphPart
+) -> Mapping[str, Spec]:
     """Return the specs of a graph without superseded nodes whose names are used again."""
     written = (*(task.name for task in part.tasks), *(group.name for group in part.groups))
     names = [name for name in written if name is not None and name in graph.specs]
@@ -189,7 +200,9 @@ def _without_code(definition: str) -> str:
     """Return a definition without the fingerprint of its function: the same graph stays the same after a release."""
     if '"code_fingerprint": ' not in definition:
         return definition
-    return json.dumps({key: value for key, value in json.loads(definition).items() if key != "code_fingerprint"})
+    return json.dumps(
+        {key: value for key, value in json.loads(definition).items() if key != "code_fingerprint"}
+    )
 
 
 def _hash_rows(body_hash: str, rows: BatchRows) -> str:

@@ -143,5 +143,11 @@ def _check_stale_tasks(stale: StaleTasks) -> _Part:
         tasks = format_count(stale.of_dead_workers, "task")
         sentences.append(f"{tasks} of dead workers not reclaimed: an orchestrator does that")
     if stale.overdue:
-        sentences.append(f"{format_count(stale.overdue, 'task')} past the timeout, and the worker has not stopped it")
-    return "stale_tasks", _BAD if sentences else _OK, "; ".join(sentences) or "every claimed task has a live worker"
+        sentences.append(
+            f"{format_count(stale.overdue, 'task')} past the timeout, and the worker has not stopped it"
+        )
+    return (
+        "stale_tasks",
+        _BAD if sentences else _OK,
+        "; ".join(sentences) or "every claimed task has a live worker",
+    )

@@ -103,7 +103,9 @@ class DeltaReader:
                 deltas[position] = Delta([end(EndReason.REMOVED, "the job was deleted", after)], after)
                 continue
             try:
-                snapshot = await self._partial_snapshot(contexts[position], job, nodes[job_id], children[job_id])
+                snapshot = await self._partial_snapshot(
+                    contexts[position], job, nodes[job_id], children[job_id]
+                )
                 deltas[position] = _delta(snapshot, page, contexts[position].workflow_nodes(page))
             except DatabaseUnavailable:
                 raise
@@ -132,14 +134,23 @@ class DeltaReader:
             if record.source_count is not None
         ]
         children: dict[str, dict[str, ChildCounts]] = {job_id: {} for job_id in nodes}
-        for (job_id, fan_out), counts in (await self._feed.child_counts(fan_outs) if fan_outs else {}).items():
+        for (job_id, fan_out), counts in (
+            await self._feed.child_counts(fan_outs) if fan_outs else {}
+        ).items():
             children[job_id][fan_out] = counts
         return children
 
     async def _partial_snapshot(
-        self, context: JobContext, job: JobRecord, nodes: Mapping[str, NodeRecord], children: Mapping[str, ChildCounts]
+        self,
+        context: JobContext,
+        job: JobRecord,
+        nodes: Mapping[str, NodeRecord],
+        children: Mapping[str, ChildCounts],
     ) -> JobSnapshot:
-        """Return a snapshot with some nodes. Few deltas have waits and child jobs: these are read for one job."""
+        """Return a snapshot with some nodes.
+
+        Few deltas have waits and child jobs: these are read for one job.
+        """
         read, specs = self._app.read, context.graph.specs
         waiting = [node_id for node_id, record in nodes.items() if record.status is NodeStatus.WAITING]
         has_child_jobs = any(node_id in specs and specs[node_id].kind is Kind.WORKFLOW for node_id in nodes)
@@ -165,7 +176,9 @@ def _delta(snapshot: JobSnapshot, events: list[StoredEvent], node_ids: set[str])
     data = {
         "job": job_view(job, redact).to_dict(),
         "events": [event_view(job.id, event, redact).to_dict() for event in events],
-        "nodes": {node_id: snapshot.node_view(snapshot.node(node_id)).to_dict() for node_id in sorted(node_ids)},
+        "nodes": {
+            node_id: snapshot.node_view(snapshot.node(node_id)).to_dict() for node_id in sorted(node_ids)
+        },
     }
     messages = [message(MessageType.DELTA, data, last)]
     if job.is_finished and last == job.event_seq:

@@ -60,7 +60,9 @@ def parse_status(text: str) -> JobStatus:
         return JobStatus(str(text).upper())
     except ValueError as error:
         names = ", ".join(status.lower() for status in JobStatus)
-        raise QueryInvalid(f"{str(text)[:100]!r} is not a status of a job: {names}", field="status") from error
+        raise QueryInvalid(
+            f"{str(text)[:100]!r} is not a status of a job: {names}", field="status"
+        ) from error
 
 
 def _parse_version(version: int | str | None) -> int | None:

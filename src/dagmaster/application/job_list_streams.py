@@ -1,7 +1,7 @@
 """Live streams of lists of jobs, for dashboards: a snapshot, then what changed in it, once a second.
 
-Readers of the same list share its reads and its messages. Events of different jobs have no common order, so there is
-no position to resume from: every stream begins with a snapshot.
+Readers of the same list share its reads and its messages. Events of different jobs have no common order, so
+there is no position to resume from: every stream begins with a snapshot.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class LiveList:
     last_delta: tuple[_Jobs, StreamMessage | None] | None = None
 
     def delta(self, seen: _Jobs) -> StreamMessage | None:
-        """Return what changed since a reader's jobs; None if nothing did. Readers that saw the same share it."""
+        """Return what changed since a reader's jobs; None if nothing did.
+
+        Readers that saw the same share it.
+        """
         if self.last_delta is None or self.last_delta[0] is not seen:
             self.last_delta = (seen, _delta(seen, self.jobs or {}))
         return self.last_delta[1]

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.read_store import JobRecord
 
 SHOWN_BYTES: Final = 4 * 1024 * 1024
-"""The largest value that a page or a stream of a job contains: reading one of 200 MB takes seconds and gigabytes."""
+"""The largest value that a page or a stream of a job contains: reading one of 200 MB takes seconds and
+gigabytes."""
 
 LAST: Final = "last"
 """Stands for the newest job that is not a child job."""
@@ -30,7 +31,9 @@ async def find_job(app: Application, job_id: str | None) -> JobRecord:
 
 
 async def load_value(app: Application, value: Any, ref: str | None, *, max_bytes: int | None = None) -> Any:
-    """Return a value that is stored in its row, or in a blob. An unreadable blob becomes an object that says so.
+    """Return a value that is stored in its row, or in a blob.
+
+    An unreadable blob becomes an object that says so.
 
     `max_bytes`: a larger blob is not read, and becomes such an object, too.
     """

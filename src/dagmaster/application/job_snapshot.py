@@ -110,7 +110,9 @@ class JobSnapshot:
         spec = spec_of(self.graph, record.node_id)
         wait, child_job = self.waits.get(record.node_id), self.child_jobs.get(record.node_id)
         is_reused = (
-            record.status is NodeStatus.COMPLETED and not record.attempt and isinstance(spec, TaskSpec | WorkflowSpec)
+            record.status is NodeStatus.COMPLETED
+            and not record.attempt
+            and isinstance(spec, TaskSpec | WorkflowSpec)
         )
         message = wait.message if wait is not None and isinstance(spec, ApprovalSpec) else None
         return replace(
@@ -195,7 +197,7 @@ def _is_settled(record: NodeRecord, before: NodeRecord | None) -> bool:
     return before is not None and record.status in TERMINAL_NODE and record.status is before.status
 
 
-# ── Records → views ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Records → views ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def node_view(record: NodeRecord, *, redact: JobRedactor, started_at: float | None) -> NodeView:
@@ -247,5 +249,7 @@ def progress_view(progress: Mapping[str, Any] | None) -> ProgressView | None:
     if progress is None or "current" not in progress:
         return None
     return ProgressView(
-        current=progress.get("current") or 0.0, total=progress.get("total"), message=str(progress.get("message") or "")
+        current=progress.get("current") or 0.0,
+        total=progress.get("total"),
+        message=str(progress.get("message") or ""),
     )

@@ -1,9 +1,9 @@
 """Live streams of jobs: one subscription and one loop for all readers of a process.
 
-The position of a reader is a number of its job's audit log, which has no gaps. So there is nothing to queue: a reader
-that is ready gets the events after its position, however many came since; for one that is not ready nothing is read.
-Readers that wake up together are read for together, one query for each kind of record, and readers at the same position
-get the same encoded message. Without readers nothing runs.
+The position of a reader is a number of its job's audit log, which has no gaps. So there is nothing to queue:
+a reader that is ready gets the events after its position, however many came since; for one that is not ready
+nothing is read. Readers that wake up together are read for together, one query for each kind of record, and
+readers at the same position get the same encoded message. Without readers nothing runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,14 @@ from dagmaster.application.job_deltas import DeltaReader, JobContext, finish
 from dagmaster.application.job_lookup import SHOWN_BYTES, find_job
 from dagmaster.application.job_snapshot import load_snapshot
 from dagmaster.application.queries.job_detail import detail_view
-from dagmaster.application.stream_messages import NO_TASKS, EndReason, MessageType, StreamMessage, end, message
+from dagmaster.application.stream_messages import (
+    NO_TASKS,
+    EndReason,
+    MessageType,
+    StreamMessage,
+    end,
+    message,
+)
 from dagmaster.clocks import wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import DatabaseUnavailable
@@ -40,7 +47,8 @@ UNNOTIFIED_POLL_SECONDS: Final = 0.25
 TASKS_SECONDS: Final = 1.0
 OUTAGE_SECONDS: Final = 60.0
 """How long an outage of the database is waited out."""
-# A delta counts the nodes of its job, and all streams wait for it: a job of 100,000 nodes has two deltas a second.
+# A delta counts the nodes of its job, and all streams wait for it: a job of 100,000 nodes has two deltas a
+# second.
 _PAUSE_PER_NODE_SECONDS: Final = 5e-6
 _TASKS_PAUSE_FACTOR: Final = 4.0
 _LOGGER = logging.getLogger("dagmaster.streams")

@@ -1,6 +1,7 @@
 """The levels of the lines of a log, as a worker writes them: `WARNING name: message`.
 
-The lines of a traceback have the level of the record above them. What a task prints has none. It knows text alone.
+The lines of a traceback have the level of the record above them. What a task prints has none. It knows text
+alone.
 """
 
 from __future__ import annotations

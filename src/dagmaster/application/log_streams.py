@@ -47,7 +47,10 @@ async def stream_with_logs(
 
 
 async def _chunks(app: Application, job_id: str, **selection: Any) -> AsyncGenerator[StreamMessage]:
-    """Yield chunks without an id: that of a job's stream is the number of an event. Their cursor is in the view."""
+    """Yield chunks without an id: that of a job's stream is the number of an event.
+
+    Their cursor is in the view.
+    """
     async with contextlib.aclosing(follow_log_range(app, job_id, **selection)) as views:
         async for view in views:
             yield message(MessageType.LOG, view.to_dict())

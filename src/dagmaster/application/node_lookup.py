@@ -28,7 +28,9 @@ async def find_node(app: Application, job: JobRecord, graph: Graph, node_id: str
     return (await find_nodes(app, job, graph, [node_id]))[0]
 
 
-async def find_nodes(app: Application, job: JobRecord, graph: Graph, node_ids: Sequence[str]) -> list[NodeRecord]:
+async def find_nodes(
+    app: Application, job: JobRecord, graph: Graph, node_ids: Sequence[str]
+) -> list[NodeRecord]:
     """Return the rows of nodes, in their order; raise `NodeNotFound` for the first one that does not exist."""
     parents = [parent[0] for node_id in node_ids if (parent := child_of(node_id)) is not None]
     rows = {row.node_id: row for row in await app.read.nodes(job.id, [*dict.fromkeys([*node_ids, *parents])])}
@@ -136,7 +138,9 @@ def unknown_child(node_id: str, fan_out: str, count: int) -> str:
     if not count:
         return f"there is no {node_id}: {fan_out} has no children, because its list is empty"
     last = f" to {fan_out}__{count - 1}" if count > 1 else ""
-    return f"there is no {node_id}: {fan_out} has {format_count(count, 'child', 'children')}, {fan_out}__0{last}"
+    return (
+        f"there is no {node_id}: {fan_out} has {format_count(count, 'child', 'children')}, {fan_out}__0{last}"
+    )
 
 
 def suggest_name(wrong: str, names: Collection[str]) -> str:

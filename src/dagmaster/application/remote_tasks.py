@@ -1,7 +1,8 @@
 """Tasks for workers that speak only HTTP: register, claim with a long poll, renew, report progress and results.
 
-A server keeps nothing of a worker: any of them may get its next request. Every report is fenced by the lease token of
-its task. What is redacted, stored as a blob or cut is what a worker with a connection redacts, stores and cuts.
+A server keeps nothing of a worker: any of them may get its next request. Every report is fenced by the lease
+token of its task. What is redacted, stored as a blob or cut is what a worker with a connection redacts,
+stores and cuts.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class ProgressReport:
 
 @dataclass(slots=True)
 class RemoteTasks:
-    """The tasks of workers that speak HTTP. `secrets`: from the environment of the server, which fills them in."""
+    """The tasks of workers that speak HTTP.
+
+    `secrets`: from the environment of the server, which fills them in.
+    """
 
     workers: RemoteWorkers
     blobs: OutputBlobs
@@ -128,7 +132,10 @@ class RemoteTasks:
     async def claim(
         self, request: ClaimRequest, caller: str, is_connected: Callable[[], Awaitable[bool]]
     ) -> ClaimedTasksView:
-        """Claim tasks; wait for some if there are none. A worker that waits is alive: its lease is renewed."""
+        """Claim tasks; wait for some if there are none.
+
+        A worker that waits is alive: its lease is renewed.
+        """
         worker = await self._find(request.worker_id, caller)
         deadline = loop_time() + request.wait_seconds
         answer = await self._renew(worker, request.task_ids)
@@ -141,7 +148,9 @@ class RemoteTasks:
                     worker, request, answer, wakeup, deadline=deadline, is_connected=is_connected
                 )
         if tasks and not await is_connected():
-            await worker.release([TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in tasks])
+            await worker.release(
+                [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in tasks]
+            )
             return self._claimed(request, answer, [])
         return self._claimed(request, answer, await self._start(worker, tasks))
 
@@ -164,7 +173,8 @@ class RemoteTasks:
             wakeup.clear()
             tasks = [] if is_draining else await _claim(worker, request, answer)
             if is_woken and not tasks and not is_draining:
-                # Another one claimed them, or this worker drains and never gets any: then they are for the next.
+                # Another one claimed them, or this worker drains and never gets any: then they are for the
+                # next.
                 answer, renewed_at = await self._renew_listed(worker, request), loop_time()
                 if answer.drain is not None:
                     wakeup.set()
@@ -309,7 +319,11 @@ class RemoteTasks:
         """
         if answer is None:
             raise _worker_expired(worker.id)
-        if answer.drain is not None and answer.drain.seconds_left is not None and answer.drain.seconds_left <= 0:
+        if (
+            answer.drain is not None
+            and answer.drain.seconds_left is not None
+            and answer.drain.seconds_left <= 0
+        ):
             held = await worker.overdue_tasks(task_ids, -inf)
             releases = [TaskReport(task.task_id, task.token, AttemptStatus.RELEASED) for task in held]
             return answer._replace(stops=answer.stops | await worker.report(releases)) if releases else answer
@@ -349,14 +363,16 @@ def _result(task: HeldTask, status: AttemptStatus) -> TaskResultView:
 
 def _worker_expired(worker_id: str) -> WorkerExpired:
     return WorkerExpired(
-        f"worker {worker_id} is not registered by this key, or was silent for longer than its lease: its tasks run"
+        f"worker {worker_id} is not registered by this key, or was silent for longer than its lease: its"
+        " tasks run"
         " elsewhere. Stop them, and register again"
     )
 
 
 def _lease_lost(task_id: str) -> LeaseLost:
     return LeaseLost(
-        f"task {task_id} is not held by this worker under this lease token: it finished, was stopped, or was lost and"
+        f"task {task_id} is not held by this worker under this lease token: it finished, was stopped, or was"
+        " lost and"
         " given to another worker. Drop the result"
     )
 

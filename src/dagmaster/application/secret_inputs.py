@@ -1,7 +1,7 @@
 """Redact secret inputs before anything leaves `application`.
 
-Errors and messages are redacted when they are written, too. Here it is done again for everything that is returned, so
-that a value which a later version stores unredacted does not get out.
+Errors and messages are redacted when they are written, too. Here it is done again for everything that is
+returned, so that a value which a later version stores unredacted does not get out.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ async def job_redactor(app: Application, job: JobRecord) -> JobRedactor:
 
 
 class RedactorCache:
-    """Redactors of several jobs, for lists across jobs. A job without secret inputs costs one read of its graph."""
+    """Redactors of several jobs, for lists across jobs.
+
+    A job without secret inputs costs one read of its graph.
+    """
 
     def __init__(self, app: Application) -> None:
         self._app = app

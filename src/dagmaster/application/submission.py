@@ -16,7 +16,13 @@ from dagmaster.application.batching import Batcher
 from dagmaster.application.views.results import SubmitOutcome, SubmitResult
 from dagmaster.application.workflow_lookup import find_published_graph
 from dagmaster.authoring.inputs import accept_inputs, parse_input
-from dagmaster.errors import Category, DagmasterError, IdempotencyConflict, StatementFailed, SubmissionRejected
+from dagmaster.errors import (
+    Category,
+    DagmasterError,
+    IdempotencyConflict,
+    StatementFailed,
+    SubmissionRejected,
+)
 from dagmaster.ports.job_records import NewJob
 from dagmaster.telemetry import traces
 
@@ -38,7 +44,9 @@ MAX_SUBMITTER: Final = 64
 MAX_CORRELATION_ID: Final = 64
 PRIORITIES: Final = range(11)
 # Neither id is all zeros; version ff is not allowed, later ones may have more fields.
-_TRACE_PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_TRACE_PARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 # The caller can do nothing about these: they end a batch of one caller, before any of it is stored.
 _FATAL: Final = frozenset({Category.UNAVAILABLE, Category.INTERNAL})
 
@@ -78,9 +86,9 @@ async def submit_job(app: Application, request: JobRequest) -> SubmitResult:
 class SubmissionQueue:
     """Stores the jobs of many callers: those that arrive while others are stored share the next statement.
 
-    Each caller still waits until its job is on disk. With a commit for each job, on one connection, 32 callers of a
-    server completed 0.18 of the jobs of 32 direct clients; in this way, and without threads for the dependencies of
-    routes, 0.85 (bench/http.py, 2026-11).
+    Each caller still waits until its job is on disk. With a commit for each job, on one connection, 32
+    callers of a server completed 0.18 of the jobs of 32 direct clients; in this way, and without threads for
+    the dependencies of routes, 0.85 (bench/http.py, 2026-11).
     """
 
     def __init__(self, app: Application) -> None:
@@ -148,7 +156,10 @@ class _Prepared(NamedTuple):
 
 
 async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared | Exception]:
-    """Make the jobs of orders. An error of one is its answer; that the database is unavailable concerns them all."""
+    """Make the jobs of orders.
+
+    An error of one is its answer; that the database is unavailable concerns them all.
+    """
     submitter = JobSubmitter(app.client, await app.client.lease_ids())
     published = _PublishedGraphs(app)
     prepared: list[_Prepared | Exception] = []
@@ -166,7 +177,9 @@ async def _prepare(app: Application, orders: Sequence[_Order]) -> list[_Prepared
     return prepared
 
 
-async def _store(app: Application, prepared: Sequence[_Prepared | Exception]) -> list[SubmitResult | Exception]:
+async def _store(
+    app: Application, prepared: Sequence[_Prepared | Exception]
+) -> list[SubmitResult | Exception]:
     """Store the jobs in one statement; return an answer for each."""
     valid = [one for one in prepared if isinstance(one, _Prepared)]
     entries = [entry for one in valid for entry in one.entries]
@@ -259,7 +272,7 @@ def _to_result(request: JobRequest, answer: SubmitResult | Exception) -> SubmitR
     )
 
 
-# ── Jobs from graphs ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Jobs from graphs ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +392,9 @@ def _audited(job: NewJob) -> dict[str, JsonValue]:
 def check_fields(submission: Submission) -> None:
     """Raise `SubmissionRejected` about the first field that is not valid."""
     if submission.priority not in PRIORITIES:
-        raise SubmissionRejected(f"priority must be between 0 and 10 (most urgent), not {submission.priority}")
+        raise SubmissionRejected(
+            f"priority must be between 0 and 10 (most urgent), not {submission.priority}"
+        )
     _check_text("idempotency_key", submission.idempotency_key, MAX_KEY, min_length=1)
     _check_text("correlation_id", submission.correlation_id, MAX_CORRELATION_ID)
     _check_text("submitted_by", submission.submitted_by, MAX_SUBMITTER)

@@ -49,7 +49,9 @@ async def plan_submission(app: Application, request: JobRequest) -> SubmissionPl
         inputs=shown,
         nodes=tuple(_steps(job, graph)),
         queues=await _queues(app, graph),
-        missing_blobs=None if app.storage is None else await asyncio.to_thread(_missing_blobs, app.storage, shown),
+        missing_blobs=None
+        if app.storage is None
+        else await asyncio.to_thread(_missing_blobs, app.storage, shown),
     )
 
 
@@ -72,7 +74,9 @@ def _steps(job: Job, graph: Graph) -> Iterator[PlannedStepView]:
 
 async def _queues(app: Application, graph: Graph) -> tuple[PlannedQueueView, ...]:
     names = sorted({task.queue for spec in graph.specs.values() if (task := _task_of(spec)) is not None})
-    workers = [worker for worker in (await app.read.fleet()).workers if worker.is_alive and not worker.is_draining]
+    workers = [
+        worker for worker in (await app.read.fleet()).workers if worker.is_alive and not worker.is_draining
+    ]
     return tuple(
         PlannedQueueView(
             queue=name, workers=sum(is_served(name, worker.queues, is_orphaned=False) for worker in workers)
@@ -82,7 +86,10 @@ async def _queues(app: Application, graph: Graph) -> tuple[PlannedQueueView, ...
 
 
 def _missing_blobs(storage: Storage, inputs: JsonValue) -> tuple[str, ...]:
-    """Return the blobs that the inputs name and that do not exist. Those that are not ours to read are left out."""
+    """Return the blobs that the inputs name and that do not exist.
+
+    Those that are not ours to read are left out.
+    """
     uris = sorted(set(_blob_uris(inputs)))
     return tuple(uri for uri in uris[:MAX_BLOBS] if not _exists(storage, uri))
 

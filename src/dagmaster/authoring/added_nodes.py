@@ -1,8 +1,8 @@
 """Definitions of nodes that are added to the graph of one job, and the batches that they make.
 
 A definition is JSON with the keys of a node in a workflow file, but for its params: they are values and never
-templates, and `references` has the places in them where the output of another node stands. So a text with braces needs
-no escape, and 100,000 of them are read without parsing one expression.
+templates, and `references` has the places in them where the output of another node stands. So a text with
+braces needs no escape, and 100,000 of them are read without parsing one expression.
 """
 
 from __future__ import annotations
@@ -79,7 +79,9 @@ def outline_batch(rows: BatchRows) -> NodeBatch:
     )
 
 
-def read_batch(rows: BatchRows, numbers: tuple[int, ...] = (), limits: DefaultLimits | None = None) -> NodeBatch:
+def read_batch(
+    rows: BatchRows, numbers: tuple[int, ...] = (), limits: DefaultLimits | None = None
+) -> NodeBatch:
     """Return the rows of a batch as the engine adds them."""
     known = limits or _NO_LIMITS
     # A tuple: it is part of a key that is looked up for every node.
@@ -175,7 +177,9 @@ def _make_like(options: TaskSpec) -> _TaskMaker:
     The constructor of a frozen class takes 2.8 µs, this 0.9 (2026-11): a task may add 100,000 nodes.
     """
     rest = [(write, getattr(options, name)) for name, write in _WRITE.items() if name not in _OWN_FIELDS]
-    write_id, write_requires, write_group, write_params, write_added_by = (_WRITE[name] for name in _OWN_FIELDS)
+    write_id, write_requires, write_group, write_params, write_added_by = (
+        _WRITE[name] for name in _OWN_FIELDS
+    )
 
     def make(
         node_id: str, requires: Gate | None, group: str | None, params: Template, added_by: str | None
@@ -208,10 +212,12 @@ def _options(definition: Mapping[str, Any], defaults: _Defaults) -> dict[str, An
 def _read_retry(written: Mapping[str, Any] | None, max_attempts: int) -> RetryPolicy:
     if written is None:
         return RetryPolicy(max_attempts=max_attempts)
-    return RetryPolicy(**{**written, "backoff": Backoff(written["backoff"])} if "backoff" in written else written)
+    return RetryPolicy(
+        **{**written, "backoff": Backoff(written["backoff"])} if "backoff" in written else written
+    )
 
 
-# ── Params ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Params ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def params_template(params: JsonObject, references: Sequence[Sequence[Any]] = ()) -> Template:
@@ -240,7 +246,9 @@ def _fill_references(
 def _read_output(node: Mapping[str, Any], node_id: str, within: Sequence[str | int] = ()) -> Any:
     """Return the output of a node, or a part of it; raise `EvaluationFailed` if there is none."""
     if "output" not in node:
-        raise EvaluationFailed(f"there is no result of {node_id}: it has not completed", path=f"nodes.{node_id}.output")
+        raise EvaluationFailed(
+            f"there is no result of {node_id}: it has not completed", path=f"nodes.{node_id}.output"
+        )
     value = node["output"]
     for depth, key in enumerate(within):
         item = pick(value, key)
@@ -252,7 +260,9 @@ def _read_output(node: Mapping[str, Any], node_id: str, within: Sequence[str | i
 
 
 def fill_place(into: Any, path: Sequence[str | int], value: Any, depth: int = 0) -> Any:
-    """Return a copy with this value at a path; what is beside the path is shared. Raise `EvaluationFailed` if not.
+    """Return a copy with this value at a path; what is beside the path is shared.
+
+    Raise `EvaluationFailed` if not.
 
     The last key of a mapping may be a new one.
     """

@@ -1,7 +1,8 @@
 """The blobs of handlers under the names of the source systems, for handlers that were written for those.
 
-Every method names a blob by container and path. A container is a zone (bronze, silver, gold), or one that the operator
-allows. New handlers use `ctx.blobs`, whose `publish` never replaces what another attempt has published.
+Every method names a blob by container and path. A container is a zone (bronze, silver, gold), or one that the
+operator allows. New handlers use `ctx.blobs`, whose `publish` never replaces what another attempt has
+published.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ class BlobRepository:
     def write_blob(
         self, container: str, blob_path: str, data: bytes | BinaryIO, *, overwrite: bool = True
     ) -> dict[str, Any]:
-        """Write a small blob; return its properties. Without `overwrite`, raise FileExistsError if there is one."""
+        """Write a small blob; return its properties.
+
+        Without `overwrite`, raise FileExistsError if there is one.
+        """
         uri = self._uri(container, blob_path)
         if not overwrite and self._blobs.find(uri) is not None:
             raise FileExistsError(f"{uri} exists")
@@ -60,7 +64,10 @@ class BlobRepository:
         folder = f"{root}{prefix.rpartition('/')[0]}".rstrip("/")
         blobs = self._blobs.list_blobs(BlobUri(probe.scheme, probe.container, folder))
         named = ((info.uri.name.removeprefix(root), info) for info in blobs)
-        return [_properties(info, name) for name, info in islice((p for p in named if p[0].startswith(prefix)), limit)]
+        return [
+            _properties(info, name)
+            for name, info in islice((p for p in named if p[0].startswith(prefix)), limit)
+        ]
 
     def delete_blob(self, container: str, blob_path: str) -> bool:
         """Delete a blob; return whether it existed."""
@@ -76,7 +83,10 @@ class BlobRepository:
     def stream_mount_to_blob(
         self, container: str, blob_path: str, mount_path: str, *, overwrite_existing: bool = True
     ) -> dict[str, Any]:
-        """Copy a local file of any size to a blob, in chunks. Without `overwrite_existing`, an existing one stays."""
+        """Copy a local file of any size to a blob, in chunks.
+
+        Without `overwrite_existing`, an existing one stays.
+        """
         store = self._blobs.replace if overwrite_existing else self._blobs.publish
         info = store(Path(mount_path), self._uri(container, blob_path))
         return _transfer(info, source=mount_path, destination=str(info.uri))
@@ -87,7 +97,13 @@ class BlobRepository:
 
 def _properties(info: BlobInfo, name: str) -> dict[str, Any]:
     modified = None if info.modified is None else format_rfc3339(info.modified)
-    return {"name": name, "size": info.size, "etag": info.etag, "last_modified": modified, "uri": str(info.uri)}
+    return {
+        "name": name,
+        "size": info.size,
+        "etag": info.etag,
+        "last_modified": modified,
+        "uri": str(info.uri),
+    }
 
 
 def _transfer(info: BlobInfo, *, source: str, destination: str) -> dict[str, Any]:

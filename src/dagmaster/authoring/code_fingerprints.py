@@ -1,7 +1,7 @@
 """Fingerprints of the source of functions: a worker compares its own with that of the submitter.
 
-A fingerprint covers the function alone, not what it calls. It is made of the source text and not of the bytecode, which
-differs between versions of Python.
+A fingerprint covers the function alone, not what it calls. It is made of the source text and not of the
+bytecode, which differs between versions of Python.
 """
 
 from __future__ import annotations

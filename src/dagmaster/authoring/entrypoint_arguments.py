@@ -1,7 +1,7 @@
 """What the function of a task takes, as far as the process that makes the task can see it.
 
-A wrong keyword is reported where the task is made, not by a worker. If it is not certain what the function takes,
-nothing is reported: the worker checks every call.
+A wrong keyword is reported where the task is made, not by a worker. If it is not certain what the function
+takes, nothing is reported: the worker checks every call.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_signatures import Signature
 
-_PLAIN: Final = frozenset({"Any", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"})
+_PLAIN: Final = frozenset(
+    {"Any", "bool", "bytes", "dict", "float", "int", "list", "object", "set", "str", "tuple"}
+)
 
 
 class Parameters(NamedTuple):
@@ -121,7 +123,9 @@ def _is_context(annotation: ast.expr) -> bool:
 
 def _is_plain(annotation: ast.expr | None) -> bool:
     """Return whether an annotation has only names that mean the same in every module."""
-    names = () if annotation is None else [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
+    names = (
+        () if annotation is None else [node.id for node in ast.walk(annotation) if isinstance(node, ast.Name)]
+    )
     is_text = annotation is not None and any(
         isinstance(node, ast.Attribute) or (isinstance(node, ast.Constant) and node.value is not None)
         for node in ast.walk(annotation)

@@ -1,7 +1,7 @@
 """The source of functions by their entrypoints, without importing a module: a submitter need not have what it imports.
 
-Files are found as an import would find them. A function is taken only if its source certainly is the one that a worker
-sees: defined once, and decorated by nothing but `dagmaster`.
+Files are found as an import would find them. A function is taken only if its source certainly is the one that
+a worker sees: defined once, and decorated by nothing but `dagmaster`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Entrypoints: functions that are tasks by their name `module.function`, without a decorator.
 
-Only functions of modules that the operator allowed, and of submodules of allowed packages, which are imported when a
-task first names them. A name is a path of modules and one function: no attributes are followed.
+Only functions of modules that the operator allowed, and of submodules of allowed packages, which are imported
+when a task first names them. A name is a path of modules and one function: no attributes are followed.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _ENTRYPOINT: Final = re.compile(r"[A-Za-z]\w*(?:\.[A-Za-z]\w*)+", re.ASCII)
 def entrypoint_of(function: Callable[..., Any] | str) -> str:
     """Return the entrypoint of a function: `module.function`. A text is checked and returned.
 
-    A script, a notebook file and a file that was named by its path count as the module of their stem. A decorated
-    function has the name of its handler. Raise `HandlerInvalid` if it cannot be one.
+    A script, a notebook file and a file that was named by its path count as the module of their stem. A
+    decorated function has the name of its handler. Raise `HandlerInvalid` if it cannot be one.
     """
     if isinstance(function, str):
         _check_form(function)
@@ -99,7 +99,9 @@ class Entrypoints:
 
     def packages(self) -> list[str]:
         """Return those of them that are packages."""
-        return [name for name in self.modules() if any(hasattr(one, "__path__") for one in self._modules[name])]
+        return [
+            name for name in self.modules() if any(hasattr(one, "__path__") for one in self._modules[name])
+        ]
 
     def functions(self) -> dict[str, FunctionType]:
         """Return the functions of the allowed modules, without submodules, by their entrypoints."""
@@ -114,7 +116,9 @@ class Entrypoints:
     def covers(self, name: str) -> bool:
         """Return whether a name is one of an allowed module or of a package, whether or not the function exists."""
         module = name.rpartition(".")[0]
-        return _ENTRYPOINT.fullmatch(name) is not None and (module in self._modules or self._is_submodule(module))
+        return _ENTRYPOINT.fullmatch(name) is not None and (
+            module in self._modules or self._is_submodule(module)
+        )
 
     def needs_import(self, name: str) -> bool:
         """Return whether a submodule has to be imported to find this entrypoint."""
@@ -130,7 +134,9 @@ class Entrypoints:
         values = [vars(module)[key] for module in modules if key in vars(module)]
         if not values:
             hint = did_you_mean(key, [one for one in vars(modules[0]) if not one.startswith("_")])
-            raise HandlerNotFound(f"the module {module_name!r} has no function {key!r}{f': {hint}' if hint else ''}")
+            raise HandlerNotFound(
+                f"the module {module_name!r} has no function {key!r}{f': {hint}' if hint else ''}"
+            )
         if any(one is not values[0] for one in values):
             files = format_list([str(module.__file__) for module in modules])
             raise HandlerNotFound(f"{name!r} is ambiguous: {files} have the same name; rename one of them")
@@ -141,11 +147,18 @@ class Entrypoints:
         if mark is not None and mark.name != name:
             raise HandlerNotFound(f"{name!r} is the handler {mark.name!r}: use that name")
         if mark is None and not inspect.isfunction(value):
-            kind = "class" if inspect.isclass(value) else "module" if inspect.ismodule(value) else type(value).__name__
+            kind = (
+                "class"
+                if inspect.isclass(value)
+                else "module"
+                if inspect.ismodule(value)
+                else type(value).__name__
+            )
             raise HandlerNotFound(f"{name!r} is not a function: it is a {kind}")
         if mark is None and not self._is_own(value):
             raise HandlerNotFound(
-                f"{name!r} is a function of the module {value.__module__!r}, which is not allowed here: it is only"
+                f"{name!r} is a function of the module {value.__module__!r}, which is not allowed here: it is"
+                " only"
                 " imported there"
             )
         function: Callable[..., Any] = value

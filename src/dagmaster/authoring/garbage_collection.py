@@ -23,7 +23,8 @@ def without_gc() -> Iterator[None]:
     finally:
         if was_on:
             if gc.get_freeze_count() == 0:
-                # Move new objects to the oldest generation: else the first collection scans them for another 0.2 s.
+                # Move new objects to the oldest generation: else the first collection scans them for another
+                # 0.2 s.
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()

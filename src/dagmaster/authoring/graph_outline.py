@@ -1,9 +1,9 @@
 """The outline of a stored graph: its nodes, what they run and what they wait for, without their expressions.
 
-For readers, which show and explain jobs and evaluate nothing. To compile a definition takes 0.4 s in a new process,
-most of it for imports (2026-11); an outline takes none of them. Only the conditions of branches are compiled, if a
-reader asks for them: explanations name the values that a condition reads. A test compares outlines with compiled
-graphs.
+For readers, which show and explain jobs and evaluate nothing. To compile a definition takes 0.4 s in a new
+process, most of it for imports (2026-11); an outline takes none of them. Only the conditions of branches are
+compiled, if a reader asks for them: explanations name the values that a condition reads. A test compares
+outlines with compiled graphs.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def _names(value: Any) -> list[str]:
 def _branches(node: _Node) -> tuple[Branch, ...]:
     """Return the branches of a conditional without their conditions, the default one last."""
     branches = [
-        (bool(branch.get("default")), Branch(_branch_name(branch, index), None, tuple(_names(branch.get("next")))))
+        (
+            bool(branch.get("default")),
+            Branch(_branch_name(branch, index), None, tuple(_names(branch.get("next")))),
+        )
         for index, branch in enumerate(node.get("branches", ()))
     ]
     return tuple(branch for _, branch in sorted(branches, key=lambda item: item[0]))

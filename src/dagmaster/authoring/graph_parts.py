@@ -1,7 +1,7 @@
 """Parts of graphs that are built in code: tasks, groups and dependencies, by ids that were made without a database.
 
-A part becomes the rows of one batch once the number of the batch is known: tasks without a name are called after their
-function, with numbers that no other batch has.
+A part becomes the rows of one batch once the number of the batch is known: tasks without a name are called
+after their function, with numbers that no other batch has.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ encode_json: Final = _make_encoder()
 
 @dataclass(slots=True)
 class TaskPart:
-    """A task. `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path].
+    """A task.
 
-    A node that collects results (`sources` of its definition) waits for them without a dependency for each. `params`:
-    those of the task as JSON, if they are not part of the definition, which many tasks may share.
+    `definition` has the keys of a node but its dependencies; `references` are [path, id of a task, path].
+
+    A node that collects results (`sources` of its definition) waits for them without a dependency for each.
+    `params`: those of the task as JSON, if they are not part of the definition, which many tasks may share.
     """
 
     id: int
@@ -74,7 +76,9 @@ class TaskPart:
 
     def with_params(self) -> JsonObject:
         """Return the definition with the params."""
-        return self.definition if self.params is None else {**self.definition, "params": json.loads(self.params)}
+        return (
+            self.definition if self.params is None else {**self.definition, "params": json.loads(self.params)}
+        )
 
 
 @dataclass(slots=True)
@@ -106,7 +110,9 @@ class GraphPart:
 
     def to_json(self) -> JsonObject:
         """Return the part as JSON."""
-        tasks: list[Any] = [[t.id, t.label, t.with_params(), t.name, t.group, t.references] for t in self.tasks]
+        tasks: list[Any] = [
+            [t.id, t.label, t.with_params(), t.name, t.group, t.references] for t in self.tasks
+        ]
         return {
             "tasks": tasks,
             "groups": [[group.id, group.name, group.parent] for group in self.groups],
@@ -141,7 +147,9 @@ class GraphPart:
             definition: dict[str, Any] = dict(task.with_params())
             sources = [places[source] for source in definition.pop("sources", ())]
             references = [[path, places[source], *inner] for path, source, *inner in task.references]
-            tasks.append([task.label, definition, sources, task.name, places.get(task.group or 0), references])
+            tasks.append(
+                [task.label, definition, sources, task.name, places.get(task.group or 0), references]
+            )
         groups = [[group.name, places.get(group.parent or 0)] for group in self.groups]
         edges = [[kind, places[source], to, places[target]] for kind, source, to, target in self.dependencies]
         body = json.dumps([tasks, groups, edges, list(self.known.values())], sort_keys=True)
@@ -189,7 +197,11 @@ class GraphPart:
 
     def _is_flat(self) -> bool:
         """Return whether this is tasks that wait for nothing, and others that wait for them: there is no cycle."""
-        if self.groups or self.known or any(task.name is not None or task.group is not None for task in self.tasks):
+        if (
+            self.groups
+            or self.known
+            or any(task.name is not None or task.group is not None for task in self.tasks)
+        ):
             return False
         waiting = {target for _, _, _, target in self.dependencies}
         sources = {source for _, source, _, _ in self.dependencies}
@@ -221,7 +233,8 @@ class GraphPart:
         stems = {label: _stem(label, number) for label in {task.label for task in unnamed}}
         counters: dict[str, Iterator[int]] = {}
         if number > 1 and not taken:
-            # Each name is a stem and a number, and nothing else has a name: two are equal only if both parts are.
+            # Each name is a stem and a number, and nothing else has a name: two are equal only if both parts
+            # are.
             counters = {stem: count(1) for stem in stems.values()}
             return {task.id: f"{(stem := stems[task.label])}_{next(counters[stem])}" for task in unnamed}
         for task in unnamed:
@@ -272,7 +285,8 @@ def _next_name(stem: str, counters: dict[str, Any], taken: set[str], *, is_first
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name) or len(name) > MAX_NAME or "__" in name:
         raise NodesRejected(
-            f"{name[:120]!r} cannot be the name of a node: letters, digits and single _, at most {MAX_NAME}, starting"
+            f"{name[:120]!r} cannot be the name of a node: letters, digits and single _, at most {MAX_NAME},"
+            " starting"
             " with a letter or _",
             [name],
         )
@@ -281,7 +295,9 @@ def _check_name(name: str) -> None:
 def _known(names: Mapping[int, str], number: int) -> str:
     name = names.get(number)
     if name is None:
-        raise NodesRejected(f"task or group {number} is not part of this graph: add it, too, or remove the dependency")
+        raise NodesRejected(
+            f"task or group {number} is not part of this graph: add it, too, or remove the dependency"
+        )
     return name
 
 

@@ -57,12 +57,14 @@ class HandlerContext:
     workflow: str = ""
     """The workflow and its version, as `raster_tiled v2`; empty outside a job."""
     fencing_token: int = 1
-    """Greater for every later execution of this node. Pass it on with a write, and refuse a write with a smaller one:
-    then an execution that was paused and taken for dead cannot overwrite the work of its successor."""
+    """Greater for every later execution of this node. Pass it on with a write, and refuse a write with a
+    smaller one: then an execution that was paused and taken for dead cannot overwrite the work of its
+    successor."""
     trace_parent: str | None = None
     """The W3C trace context of the submit, if traces are on where the job was submitted."""
     about: str | None = None
-    """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with it."""
+    """What the task works on, mostly a file: a failure of kind `invalid_input` that names no place ends with
+    it."""
     node_adder: NodeAdder | None = field(default=None, repr=False)
     """Adds nodes to the job at once: set by the worker."""
     added: GraphPart | None = field(default=None, init=False, repr=False)
@@ -72,7 +74,8 @@ class HandlerContext:
     queue: str = ""
     """The queue that the task came from."""
     loop: AbstractEventLoop | None = field(default=None, init=False, repr=False)
-    """The event loop that an async handler runs on: other tasks share it, and in a run in one process all services."""
+    """The event loop that an async handler runs on: other tasks share it, and in a run in one process all
+    services."""
     _calls: int = field(default=0, init=False, repr=False)
     _scratch: Path | None = field(default=None, init=False, repr=False)
     _logger: TaskLogger | None = field(default=None, init=False, repr=False)
@@ -92,8 +95,8 @@ class HandlerContext:
     def idempotency_key(self) -> str:
         """Return a key that is the same in every execution of this node of this job, and of no other.
 
-        A child of a fan-out has its own: its index is part of its node id. Attempts, repeated executions and new runs
-        of the job keep the key; a new job, also one that resumes another, has new ones.
+        A child of a fan-out has its own: its index is part of its node id. Attempts, repeated executions and
+        new runs of the job keep the key; a new job, also one that resumes another, has new ones.
         """
         return f"{self.job_id}:{self.node_id}"
 
@@ -171,7 +174,8 @@ class HandlerContext:
     def _require_services(self) -> Services:
         if self.services is None:
             raise ServicesNotFound(
-                "this handler needs storage, a catalog or tables, but has no services: run it on a worker, or create"
+                "this handler needs storage, a catalog or tables, but has no services: run it on a worker, or"
+                " create"
                 " its context with HandlerContext(services=…)",
                 kind="services_missing",
             )
@@ -183,7 +187,9 @@ class HandlerContext:
         if reporter is not None:
             reporter.progress(Progress(current, total, message))
 
-    def checkpoint(self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[Artifact] = ()) -> None:
+    def checkpoint(
+        self, phase: str, data: dict[str, Any] | None = None, artifacts: Sequence[Artifact] = ()
+    ) -> None:
         """Save a checkpoint from which a later attempt resumes; thread-safe.
 
         `artifacts` names everything written so far that it relies on: URIs, paths, or what `ctx.blobs.publish`

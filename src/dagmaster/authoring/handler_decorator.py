@@ -1,7 +1,7 @@
 """The `@handler` decorator. A decorated function stays an ordinary function.
 
-The decorator only marks the function; nothing is registered. `spec_of` reads the mark and the signature. How a handler
-is executed is not known here.
+The decorator only marks the function; nothing is registered. `spec_of` reads the mark and the signature. How
+a handler is executed is not known here.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ def handler(
     isolation: str | None = None,
     aliases: Iterable[str] = (),
 ) -> Callable[[F], F]:
-    """Make a function a handler. `retry` is a policy, its keys as in YAML, a number of attempts, or "none"."""
+    """Make a function a handler.
+
+    `retry` is a policy, its keys as in YAML, a number of attempts, or "none".
+    """
     if callable(name):
         raise HandlerInvalid("write `@handler()` with parentheses: they may contain a name")
     label = name or "the handler"
@@ -164,7 +167,9 @@ def handler(
         _check_name(own_name)
         earlier = mark_of(function)
         if earlier is not None:
-            raise HandlerInvalid(f"{own_name}: the function is the handler {earlier.name!r} already: use aliases")
+            raise HandlerInvalid(
+                f"{own_name}: the function is the handler {earlier.name!r} already: use aliases"
+            )
         left = _Mark(
             name=own_name,
             queue=queue,
@@ -178,7 +183,9 @@ def handler(
         try:
             setattr(function, _MARK, left)
         except (AttributeError, TypeError) as error:
-            raise HandlerInvalid(f"{own_name}: a handler is a function or a class, not {function!r}") from error
+            raise HandlerInvalid(
+                f"{own_name}: a handler is a function or a class, not {function!r}"
+            ) from error
         return function
 
     return mark
@@ -203,7 +210,10 @@ def spec_of(function: Any) -> HandlerSpec:
 
 
 def entrypoint_spec(function: Callable[..., Any], name: str) -> HandlerSpec:
-    """Read a function as a task of this name; a decorated one keeps its options. Raise HandlerInvalid as `spec_of`."""
+    """Read a function as a task of this name; a decorated one keeps its options.
+
+    Raise HandlerInvalid as `spec_of`.
+    """
     _check_name(name)
     mark = mark_of(function)
     if mark is not None:
@@ -246,7 +256,10 @@ def _read_spec(function: Any, mark: _Mark) -> HandlerSpec:
 
 
 def mark_of(thing: Any) -> _Mark | None:
-    """Return the mark on a function or a class. A subclass does not inherit it: that would duplicate the handler."""
+    """Return the mark on a function or a class.
+
+    A subclass does not inherit it: that would duplicate the handler.
+    """
     try:
         mark = vars(thing).get(_MARK)
     except (TypeError, RuntimeError, AttributeError):
@@ -270,7 +283,8 @@ def _style(function: Any) -> HandlerStyle:
 def _check_name(name: Any) -> None:
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise HandlerInvalid(
-            f"{name!r} is not a name for a handler: letters, digits and _, with dots between, as in raster.validate"
+            f"{name!r} is not a name for a handler: letters, digits and _, with dots between, as in"
+            " raster.validate"
         )
 
 
@@ -284,8 +298,14 @@ def check_timeout(seconds: Any, label: str) -> None:
     """Raise HandlerInvalid if it is not a timeout of a task."""
     if seconds is None:
         return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= MAX_TIMEOUT_SECONDS:
-        raise HandlerInvalid(f"{label}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}")
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 1 <= seconds <= MAX_TIMEOUT_SECONDS
+    ):
+        raise HandlerInvalid(
+            f"{label}: timeout_seconds is from 1 to {MAX_TIMEOUT_SECONDS:,}, not {seconds!r}"
+        )
 
 
 def _policy(retry: Any, label: str) -> RetryPolicy | None:
@@ -330,7 +350,8 @@ def check_entrypoint(name: Any) -> None:
     """Raise HandlerInvalid if it cannot be the name of a function or a handler."""
     if not isinstance(name, str) or len(name) > MAX_NAME or not _NAME.fullmatch(name):
         raise HandlerInvalid(
-            f"{name!r} is not an entrypoint: give a function, or its name as 'module.function', at most {MAX_NAME}"
+            f"{name!r} is not an entrypoint: give a function, or its name as 'module.function', at most"
+            f" {MAX_NAME}"
             " characters"
         )
 

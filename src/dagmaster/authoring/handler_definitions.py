@@ -1,7 +1,7 @@
 """Published definitions of handlers: written by workers, read where the code of the handlers is not.
 
-A definition has the JSON Schemas of params and output, and the defaults of tasks. Rules that a handler checks in code
-are not part of it: they are checked when a task runs.
+A definition has the JSON Schemas of params and output, and the defaults of tasks. Rules that a handler checks
+in code are not part of it: they are checked when a task runs.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ class KnownHandlers:
     """Handlers of this machine, and those that workers have published where it has none of that name."""
 
     missing_hint = (
-        "no worker has published it, and --handlers names no module or file that has it. Functions without a decorator"
+        "no worker has published it, and --handlers names no module or file that has it. Functions without a"
+        " decorator"
         " are not published, even if workers have them: name their module or file"
     )
 

@@ -1,6 +1,7 @@
 """Handlers that a test replaced by name, in the runs of this process.
 
-A worker of a fleet never looks here: only registries that `with_mocks` returns do, those of runs in one process.
+A worker of a fleet never looks here: only registries that `with_mocks` returns do, those of runs in one
+process.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class mock_handler:  # noqa: N801 - it is used like a function
     that is given as `calls=` is used for them. The params are checked as those of the handler that is replaced; the
     result may be a part of its output. The last of several mocks of one handler is in effect.
 
-    The name may be that of a handler that is not installed here. One that no run asked for, and that nothing here has,
-    is probably misspelt: a `UserWarning` says so at the end.
+    The name may be that of a handler that is not installed here. One that no run asked for, and that nothing
+    here has, is probably misspelt: a `UserWarning` says so at the end.
     """
 
     def __init__(
@@ -63,7 +64,8 @@ class mock_handler:  # noqa: N801 - it is used like a function
         if callable(returns) and _is_coroutine_function(returns):
             label = getattr(returns, "__qualname__", None) or repr(returns)[:100]
             raise TypeError(
-                f"mock_handler({self.name!r}): returns= is a value or a plain function, not the coroutine function"
+                f"mock_handler({self.name!r}): returns= is a value or a plain function, not the coroutine"
+                " function"
                 f" {label}: write `def` instead of `async def`"
             )
         self.returns = returns

@@ -1,7 +1,7 @@
 """The registry of handlers by name, and their discovery.
 
-There is no global registry. `discover` imports the modules that the operator names and the entry points of packages,
-and returns a new registry.
+There is no global registry. `discover` imports the modules that the operator names and the entry points of
+packages, and returns a new registry.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ MAX_REJECTED = 1_000
 class LazyHandler(NamedTuple):
     """A handler whose module is imported on first use.
 
-    A module declares them in `__handlers__`, by name, and may name a file with their definitions in `__definitions__`.
-    They are plain functions, executed in a child process.
+    A module declares them in `__handlers__`, by name, and may name a file with their definitions in
+    `__definitions__`. They are plain functions, executed in a child process.
     """
 
     module: str
@@ -106,16 +106,23 @@ class Registry:
         for name in (spec.name, *spec.aliases):
             other = self._all_names.get(name)
             if other is not None and other.function is not spec.function:
-                raise HandlerInvalid(f"two handlers have the name {name!r}: {other.place()} and {spec.place()}")
+                raise HandlerInvalid(
+                    f"two handlers have the name {name!r}: {other.place()} and {spec.place()}"
+                )
             if name in self._later:
                 module = self._announced[self._later[name]].module
-                raise HandlerInvalid(f"two handlers have the name {name!r}: one of {module} and {spec.place()}")
+                raise HandlerInvalid(
+                    f"two handlers have the name {name!r}: one of {module} and {spec.place()}"
+                )
         self._specs[spec.name] = spec
         self._all_names.update(dict.fromkeys((spec.name, *spec.aliases), spec))
         return spec
 
     def register_lazy(self, announced: Mapping[str, LazyHandler], definitions: Path | None = None) -> None:
-        """Add handlers whose modules are imported on first use. `definitions`: a file with their definitions."""
+        """Add handlers whose modules are imported on first use.
+
+        `definitions`: a file with their definitions.
+        """
         self._definition_files += [] if definitions is None else [definitions]
         for name, one in announced.items():
             for alias in (name, *one.aliases):
@@ -166,7 +173,9 @@ class Registry:
         """Return whether `find` has to import a submodule of an allowed package for this name."""
         if name in self._all_names or name in self._rejected:
             return False
-        return self.entrypoints.needs_import(name) or (self._others is not None and self._others.needs_import(name))
+        return self.entrypoints.needs_import(name) or (
+            self._others is not None and self._others.needs_import(name)
+        )
 
     def allows(self, name: str) -> bool:
         """Return whether a name is one of a module whose functions tasks may name, even if it has no such function."""
@@ -220,16 +229,25 @@ class Registry:
 
     def names_matching(self, matches: Callable[[HandlerSpec], bool]) -> frozenset[str]:
         """Return all names of matching handlers; lazy ones and plain functions of allowed modules always match."""
-        others = frozenset() if self._others is None else self._others.names_matching(matches) - self._all_names.keys()
+        others = (
+            frozenset()
+            if self._others is None
+            else self._others.names_matching(matches) - self._all_names.keys()
+        )
         plain = (
             name
             for name, one in self.entrypoints.functions().items()
-            if name not in self._all_names and not (inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
+            if name not in self._all_names
+            and not (inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one))
         )
-        return others.union((name for name, spec in self._all_names.items() if matches(spec)), self._later, plain)
+        return others.union(
+            (name for name, spec in self._all_names.items() if matches(spec)), self._later, plain
+        )
 
     def definitions(self) -> list[HandlerDefinition]:
-        """Return the definitions of all handlers. Those that are not imported are read from the file of their module.
+        """Return the definitions of all handlers.
+
+        Those that are not imported are read from the file of their module.
 
         A lazy handler without such a file has none until it is imported.
         """
@@ -280,8 +298,8 @@ def discover(
 ) -> Registry:
     """Import modules (`my_package.handlers`) and files (`./my_handlers.py`), and register their handlers.
 
-    Modules below the working directory can be imported, as with `python -m`. Other functions of these modules are
-    entrypoints (`entrypoints.py`); those of packages that are only installed are not.
+    Modules below the working directory can be imported, as with `python -m`. Other functions of these modules
+    are entrypoints (`entrypoints.py`); those of packages that are only installed are not.
     """
     append_working_directory()
     registry = Registry(default_queue=default_queue, python_queue=python_queue)
@@ -298,7 +316,10 @@ def discover(
 
 
 def registry_for(
-    functions: Mapping[str, Callable[..., Any]], modules: Iterable[str] = (), *, default_queue: str | None = None
+    functions: Mapping[str, Callable[..., Any]],
+    modules: Iterable[str] = (),
+    *,
+    default_queue: str | None = None,
 ) -> Registry:
     """Return a registry that has these functions under these names, and what `discover` finds in the modules.
 

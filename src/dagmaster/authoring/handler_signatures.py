@@ -10,7 +10,16 @@ import types
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, RootModel, ValidationError, create_model
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    ConfigDict,
+    Field,
+    RootModel,
+    ValidationError,
+    create_model,
+)
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic_core.core_schema import ErrorType
 
@@ -18,7 +27,13 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.source_map import format_path
 from dagmaster.authoring.suggestions import did_you_mean
-from dagmaster.authoring.type_hints import Unresolved, alternatives, is_model, output_type, resolve_annotations
+from dagmaster.authoring.type_hints import (
+    Unresolved,
+    alternatives,
+    is_model,
+    output_type,
+    resolve_annotations,
+)
 from dagmaster.errors import HandlerInvalid, PermanentError
 
 if TYPE_CHECKING:
@@ -125,7 +140,9 @@ class Signature:
             return ""
         return ""
 
-    def _first_certain(self, error: ValidationError, params: dict[str, Any], unresolved: Collection[str]) -> str:
+    def _first_certain(
+        self, error: ValidationError, params: dict[str, Any], unresolved: Collection[str]
+    ) -> str:
         by_name: dict[int | str, list[ErrorDetails]] = {}
         for one in error.errors(include_url=False, include_context=False):
             by_name.setdefault(one["loc"][0] if one["loc"] else "", []).append(one)
@@ -151,7 +168,8 @@ class Signature:
 
     def _check(self, model: type[BaseModel], params: dict[str, Any], arguments: dict[str, Any]) -> None:
         try:
-            # The validator itself, once a task: 1.0 µs for a small model, where `model_validate` takes 1.5 (2026-11).
+            # The validator itself, once a task: 1.0 µs for a small model, where `model_validate` takes 1.5
+            # (2026-11).
             checked: Any = model.__pydantic_validator__.validate_python(params)
         except ValidationError as error:
             raise self._params_error(error) from None
@@ -167,7 +185,9 @@ class Signature:
     def _params_error(self, error: ValidationError) -> PermanentError:
         """Return an error naming every invalid param, without the values: they may be secret."""
         errors = error.errors(include_url=False, include_input=False, include_context=False)
-        fields = [self._field_problem(one["loc"], one["type"], one["msg"]) for one in errors[:MAX_FIELDS_SHOWN]]
+        fields = [
+            self._field_problem(one["loc"], one["type"], one["msg"]) for one in errors[:MAX_FIELDS_SHOWN]
+        ]
         summary = "; ".join(" ".join(filter(None, (one["path"], one["message"]))) for one in fields)
         more = f"; and {len(errors) - len(fields)} more" if len(errors) > len(fields) else ""
         return PermanentError(f"the params do not fit: {summary}{more}", kind="invalid_params", fields=fields)
@@ -196,7 +216,9 @@ def _existing_place(params: Any, path: Sequence[int | str]) -> list[Any]:
     return values
 
 
-def read_function(function: Callable[..., Any], local_names: Mapping[str, Any], *, by_name: bool = False) -> Signature:
+def read_function(
+    function: Callable[..., Any], local_names: Mapping[str, Any], *, by_name: bool = False
+) -> Signature:
     """Read a function: context parameters, then one model for all params, or params by name.
 
     `by_name`: a model is the type of one param, as of any other.
@@ -205,7 +227,9 @@ def read_function(function: Callable[..., Any], local_names: Mapping[str, Any], 
     contexts, others = _split_parameters(list(inspect.signature(function).parameters.values()), hints)
     output_model, output_keys = output_type(hints.get("return"))
     models = [
-        one for one in others if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD and not by_name
+        one
+        for one in others
+        if is_model(hints.get(one.name)) and one.kind is not one.VAR_KEYWORD and not by_name
     ]
     if models and len(others) > 1:
         raise HandlerInvalid(
@@ -256,7 +280,9 @@ def read_execute(execute: Callable[..., Any], local_names: Mapping[str, Any]) ->
 
 def _operator_params(model: type[BaseModel] | None) -> tuple[tuple[str, str], ...]:
     """Return the params whose field names a setting (`json_schema_extra={"setting": …}`), with that setting."""
-    extras = {} if model is None else {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    extras = (
+        {} if model is None else {name: field.json_schema_extra for name, field in model.model_fields.items()}
+    )
     return tuple(
         (name, str(extra["setting"]))
         for name, extra in extras.items()
@@ -285,7 +311,9 @@ def _split_parameters(
     """Return the names of the context parameters, and the other parameters."""
     for one in parameters:
         if one.kind in (one.VAR_POSITIONAL, one.POSITIONAL_ONLY):
-            raise HandlerInvalid(f"parameter {one.name!r} cannot be given by name, and params have only names")
+            raise HandlerInvalid(
+                f"parameter {one.name!r} cannot be given by name, and params have only names"
+            )
     contexts = tuple(one.name for one in parameters if _is_context(one.name, hints))
     return contexts, [one for one in parameters if one.name not in contexts]
 
@@ -300,7 +328,9 @@ def _is_context(name: str, hints: Mapping[str, Any]) -> bool:
     return HandlerContext in alternatives(annotation)
 
 
-def _fields(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -> dict[str, tuple[str, Any, Any]]:
+def _fields(
+    parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]
+) -> dict[str, tuple[str, Any, Any]]:
     """Return the field name, type and default of each parameter."""
     fields: dict[str, tuple[str, Any, Any]] = {}
     for number, one in enumerate(parameters):
@@ -309,7 +339,8 @@ def _fields(parameters: Sequence[inspect.Parameter], hints: Mapping[str, Any]) -
         annotation = hints.get(one.name, Any)
         if isinstance(annotation, Unresolved):
             raise HandlerInvalid(
-                f"the annotation `{annotation.text}` of parameter {one.name!r} cannot be read ({annotation.reason}): "
+                f"the annotation `{annotation.text}` of parameter {one.name!r} cannot be read"
+                f" ({annotation.reason}): "
                 "import its names at the top of the module, outside of `if TYPE_CHECKING`"
             )
         field = one.name
@@ -327,7 +358,9 @@ def _build_model(
     """Return a model with a field for each parameter."""
     config = ConfigDict(extra="allow" if takes_rest else "forbid", protected_namespaces=())
     title = "".join(part.capitalize() for part in getattr(function, "__name__", "handler").split("_"))
-    definitions: dict[str, Any] = {field: (annotation, default) for field, annotation, default in fields.values()}
+    definitions: dict[str, Any] = {
+        field: (annotation, default) for field, annotation, default in fields.values()
+    }
     try:
         return create_model(f"{title}Params", __config__=config, **definitions)
     except (PydanticUserError, TypeError) as error:

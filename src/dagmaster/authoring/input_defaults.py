@@ -30,7 +30,8 @@ def has_defaults(schema: Any) -> bool:
 def fill_defaults(value: Any, schema: Any, fits: Callable[[Any, Any], bool]) -> JsonValue:
     """Return a value with the defaults of its schema for the keys that it leaves out; the value is not changed.
 
-    A default that does not fit its own schema (`fits(default, schema)`) stays out: pydantic does not check it, either.
+    A default that does not fit its own schema (`fits(default, schema)`) stays out: pydantic does not check
+    it, either.
     """
     if not isinstance(schema, dict):
         return value  # type: ignore[no-any-return]
@@ -51,7 +52,12 @@ def _fill_object(
     others = schema.get("additionalProperties")
     filled = {key: fill_defaults(item, properties.get(key, others), fits) for key, item in value.items()}
     for key, inner in properties.items():
-        if key not in value and isinstance(inner, dict) and "default" in inner and fits(inner["default"], inner):
+        if (
+            key not in value
+            and isinstance(inner, dict)
+            and "default" in inner
+            and fits(inner["default"], inner)
+        ):
             filled[key] = fill_defaults(copy.deepcopy(inner["default"]), inner, fits)
     return filled
 

@@ -36,7 +36,9 @@ def inputs_schema(inputs: Mapping[str, Mapping[str, JsonValue]]) -> JsonObject:
         "type": "object",
         "properties": {name: input_schema(definition) for name, definition in inputs.items()},
         "required": [
-            name for name, definition in inputs.items() if definition.get("required") and "default" not in definition
+            name
+            for name, definition in inputs.items()
+            if definition.get("required") and "default" not in definition
         ],
         "additionalProperties": False,
     }

@@ -21,7 +21,13 @@ from jsonschema.validators import extend
 from pydantic import TypeAdapter
 
 from dagmaster.authoring.input_defaults import fill_defaults, has_defaults
-from dagmaster.authoring.input_schema import CONSTRAINT_FORMATS, CONSTRAINTS, TEXT_FORMATS, input_schema, inputs_schema
+from dagmaster.authoring.input_schema import (
+    CONSTRAINT_FORMATS,
+    CONSTRAINTS,
+    TEXT_FORMATS,
+    input_schema,
+    inputs_schema,
+)
 from dagmaster.authoring.regex_safety import MAX_PATTERN_TEXT, longest_text
 from dagmaster.authoring.source_document import document_from_data
 from dagmaster.authoring.source_map import format_path, truncate
@@ -111,7 +117,9 @@ for _name in CONSTRAINT_FORMATS:
     _FORMATS.checks(_name, raises=ValueError)(partial(_is_readable, name=_name))
 
 
-def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonValue) -> Iterator[ValidationError]:
+def _matches(
+    _validator: object, pattern: str, value: JsonValue, _schema: JsonValue
+) -> Iterator[ValidationError]:
     """Match a pattern against a text of bounded length."""
     if not isinstance(value, str):
         return
@@ -122,7 +130,9 @@ def _matches(_validator: object, pattern: str, value: JsonValue, _schema: JsonVa
         yield ValidationError("the text does not match its pattern")
 
 
-def _is_multiple(_validator: object, step: float, value: JsonValue, _schema: JsonValue) -> Iterator[ValidationError]:
+def _is_multiple(
+    _validator: object, step: float, value: JsonValue, _schema: JsonValue
+) -> Iterator[ValidationError]:
     """Compare floats as pydantic does, with a tolerance: 0.3 is a multiple of 0.1."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
@@ -163,7 +173,9 @@ def input_problems(
         for name in values
         if name not in definitions
     ]
-    known = _with_defaults({name: value for name, value in values.items() if name in definitions}, definitions)
+    known = _with_defaults(
+        {name: value for name, value in values.items() if name in definitions}, definitions
+    )
     for error in _validator(json.dumps(inputs_schema(definitions))).iter_errors(known):
         problems += _describe_errors(error, definitions)
     return list(dict.fromkeys(problems))
@@ -172,7 +184,9 @@ def input_problems(
 def _with_defaults(
     values: Mapping[str, JsonValue], definitions: Mapping[str, Mapping[str, JsonValue]]
 ) -> dict[str, JsonValue]:
-    defaults = {name: definition["default"] for name, definition in definitions.items() if "default" in definition}
+    defaults = {
+        name: definition["default"] for name, definition in definitions.items() if "default" in definition
+    }
     return {**defaults, **values}
 
 
@@ -191,7 +205,10 @@ def parse_input(graph: Graph, name: str, text: str) -> Any:
 
 
 def parse_input_text(kind: str, text: str) -> Any:
-    """Parse the text of an input of a type: JSON unless it is text. What is not JSON stays text, and does not fit."""
+    """Parse the text of an input of a type: JSON unless it is text.
+
+    What is not JSON stays text, and does not fit.
+    """
     if kind == "string" or kind in TEXT_FORMATS:
         return text
     try:
@@ -251,7 +268,9 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
                 re.compile(pattern)
                 problems += _check_pattern(document, pattern, (*path, key, *place), longest)
         problems += [
-            document.problem(f"{format_path((key, *place))}: references are not allowed in this schema", (*path, key))
+            document.problem(
+                f"{format_path((key, *place))}: references are not allowed in this schema", (*path, key)
+            )
             for place in _references_in(getattr(model, key))
         ]
     # Only these contain user-written JSON Schema; checking every input took a third of the compile time.
@@ -264,7 +283,9 @@ def _check_keys(document: Document, model: InputModel, path: Path) -> list[Probl
         # The best match of many errors is deep inside; its path locates it in the file.
         inside = tuple(error.absolute_path)
         inside = ("constraints", *inside) if inside and inside[0] in CONSTRAINTS else inside
-        problems.append(document.problem(f"not a JSON Schema: {truncate(error.message, 200)}", (*path, *inside)))
+        problems.append(
+            document.problem(f"not a JSON Schema: {truncate(error.message, 200)}", (*path, *inside))
+        )
     return problems
 
 
@@ -276,13 +297,17 @@ def _check_constraints(document: Document, model: InputModel, path: Path) -> lis
         if kinds is None:
             hint = did_you_mean(key, CONSTRAINTS)
             problems.append(
-                document.problem(f"{key!r} is not a constraint of inputs", (*path, key), at_key=True, hint=hint)
+                document.problem(
+                    f"{key!r} is not a constraint of inputs", (*path, key), at_key=True, hint=hint
+                )
             )
         elif model.type not in kinds:
             message = f"{key} goes with type {' or '.join(sorted(kinds))}, not with {model.type}"
             problems.append(document.problem(message, (*path, key), at_key=True))
         elif key == "format" and value not in sorted(CONSTRAINT_FORMATS):
-            message = f"format is one of {', '.join(sorted(CONSTRAINT_FORMATS))}; uri, date and date-time are types"
+            message = (
+                f"format is one of {', '.join(sorted(CONSTRAINT_FORMATS))}; uri, date and date-time are types"
+            )
             problems.append(document.problem(message, (*path, key)))
     return problems
 
@@ -302,7 +327,9 @@ def _check_pattern(document: Document, pattern: str, path: Path, longest: int = 
 def _patterns_in(schema: JsonValue, place: Path = ()) -> list[tuple[Path, str, int]]:
     """Return the patterns in a schema, and the text length that each must handle: keys are unbounded."""
     patterns: list[tuple[Path, str, int]] = []
-    inside = schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    inside = (
+        schema.items() if isinstance(schema, dict) else enumerate(schema) if isinstance(schema, list) else ()
+    )
     for key, inner in inside:
         if key == "pattern" and isinstance(inner, str):
             patterns.append(((*place, key), inner, 1))
@@ -324,9 +351,12 @@ def _check_values(document: Document, model: InputModel, path: Path) -> list[Pro
     if "default" in model.model_fields_set:
         validator = _Validator(input_schema(definition), format_checker=_FORMATS)
         reasons = [_describe_mismatch(error) for error in validator.iter_errors(model.default)]
-        hint = "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
+        hint = (
+            "leave it out, and write `| default(…)` where the input is used" if model.default is None else ""
+        )
         problems += [
-            document.problem(f"the default does not fit: {reason}", (*path, "default"), hint=hint) for reason in reasons
+            document.problem(f"the default does not fit: {reason}", (*path, "default"), hint=hint)
+            for reason in reasons
         ]
     return problems
 
@@ -355,14 +385,18 @@ def _describe_errors(error: Any, definitions: Mapping[str, Mapping[str, Any]]) -
         return [_missing(name, place, definitions) for name in missing]
     if place and definitions[place[0]].get("secret"):
         return [Problem(message=f"the value does not fit ({error.validator})", path=format_path(place))]
-    return [Problem(message=_describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))]
+    return [
+        Problem(message=_describe_mismatch(error), path=format_path(place), text=_text_of(error.instance))
+    ]
 
 
 def _missing(name: str, place: Path, definitions: Mapping[str, Mapping[str, Any]]) -> Problem:
     if place:
         return Problem(message=f"missing key {name!r}", path=format_path(place))
     description = definitions[name].get("description", "")
-    return Problem(message=f"missing input {name!r}" + (f" ({description})" if description else ""), path=name)
+    return Problem(
+        message=f"missing input {name!r}" + (f" ({description})" if description else ""), path=name
+    )
 
 
 def _describe_mismatch(error: Any) -> str:
@@ -377,7 +411,9 @@ def _describe_mismatch(error: Any) -> str:
     if error.validator == "format":
         return f"{value} is not {_TYPES.get(str(expected), str(expected))}"
     if error.validator == "enum":
-        return f"{value} is not one of {truncate(', '.join(_text_of(name) or '{…}' for name in expected), 200)}"
+        return (
+            f"{value} is not one of {truncate(', '.join(_text_of(name) or '{…}' for name in expected), 200)}"
+        )
     if error.validator == "pattern" and len(error.instance) <= longest_text(expected):
         return f"{value} does not match the pattern {expected}"
     if error.validator in ("minimum", "maximum"):

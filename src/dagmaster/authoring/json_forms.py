@@ -1,8 +1,8 @@
 """The values of Python that JSON lacks and that have one obvious form in it: one rule for arguments and for results.
 
-Text for a date, a time, a duration, a UUID, a path or a decimal; the value of an enum; what a pydantic model or a
-dataclass has in its fields. A set has no order, bytes have no characters, a generator can be read once: these, and all
-other types, are refused.
+Text for a date, a time, a duration, a UUID, a path or a decimal; the value of an enum; what a pydantic model
+or a dataclass has in its fields. A set has no order, bytes have no characters, a generator can be read once:
+these, and all other types, are refused.
 """
 
 from __future__ import annotations

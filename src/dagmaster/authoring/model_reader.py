@@ -1,7 +1,7 @@
 """Read one part of the file with its model, and report every mistake once.
 
-Obvious mistakes are corrected (`hanlder` is `handler`), so that the rest can be checked too and a mistake in one place
-causes no problems elsewhere. What could not be read is UNREADABLE.
+Obvious mistakes are corrected (`hanlder` is `handler`), so that the rest can be checked too and a mistake in
+one place causes no problems elsewhere. What could not be read is UNREADABLE.
 """
 
 from __future__ import annotations
@@ -132,7 +132,9 @@ def _empty_keys(document: Document, model: BaseModel, path: Path) -> list[Proble
         where = (*path, name)
         if value is None and not (name == "default" and isinstance(model, schema.InputModel)):
             problems.append(document.problem(f"{name} is empty", where, hint=messages.FILL_OR_REMOVE))
-        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        parts = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        )
         for key, part in parts:
             if isinstance(part, BaseModel):
                 problems += _empty_keys(document, part, (*where, key))

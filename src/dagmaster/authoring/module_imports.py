@@ -36,7 +36,10 @@ def is_file(name: str) -> bool:
 
 
 def _import_file(path: Path, subject: str) -> ModuleType:
-    """Import a file once, under a unique module name. What is in its folder can be imported, as by a script."""
+    """Import a file once, under a unique module name.
+
+    What is in its folder can be imported, as by a script.
+    """
     full = path.expanduser().resolve()
     if not full.is_file():
         raise HandlerInvalid(f"there is no file {full}")

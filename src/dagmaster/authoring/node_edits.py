@@ -1,7 +1,8 @@
 """Edit the nodes of a workflow file as text: add, change, connect, rename and remove them.
 
-The text is changed where the node is, and nowhere else. It is read again after each step, and must contain what the
-edit says, else the edit is rejected. An invalid text raises `WorkflowInvalid`; problems of a workflow do not matter.
+The text is changed where the node is, and nowhere else. It is read again after each step, and must contain
+what the edit says, else the edit is rejected. An invalid text raises `WorkflowInvalid`; problems of a
+workflow do not matter.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ def rename_node(text: str, node_id: str, new_id: str) -> str:
 
 
 def connect_nodes(text: str, source: str, target_id: str) -> str:
-    """Let a node come after another one, or after a branch: `node.branch`. It is written as its other edges are.
+    """Let a node come after another one, or after a branch: `node.branch`.
 
-    A node with `depends_on` gets it there, one that others lead to by `next` at the source, and else `depends_on`.
+    It is written as its other edges are.
+
+    A node with `depends_on` gets it there, one that others lead to by `next` at the source, and else
+    `depends_on`.
     """
     edit = _Edit(text)
     source_id, _, branch = source.partition(".")
@@ -156,10 +160,14 @@ class _Edit:
     def __init__(self, text: str) -> None:
         self._source = YamlText(text)
         if not isinstance(self._source.data, dict):
-            raise WorkflowEditRejected("the file is not a mapping: write `name: my_workflow` and below it `nodes:`")
+            raise WorkflowEditRejected(
+                "the file is not a mapping: write `name: my_workflow` and below it `nodes:`"
+            )
         self._data: dict[str, Any] = copy.deepcopy(self._source.data)
         if not isinstance(self._data.get("nodes") or {}, dict):
-            raise WorkflowEditRejected("`nodes` is not a mapping: write each node as `id:` and its keys below it")
+            raise WorkflowEditRejected(
+                "`nodes` is not a mapping: write each node as `id:` and its keys below it"
+            )
 
     def finish(self) -> str:
         """Return the text; raise `WorkflowEditRejected` if it does not contain what it should."""
@@ -186,7 +194,8 @@ class _Edit:
         """Raise `WorkflowEditRejected` if a node cannot have this name."""
         if not _ID.match(node_id) or len(node_id) > MAX_ID:
             raise WorkflowEditRejected(
-                f"{truncate(node_id)!r} is no name of a node: up to {MAX_ID} letters, digits and _, no digit first"
+                f"{truncate(node_id)!r} is no name of a node: up to {MAX_ID} letters, digits and _, no digit"
+                " first"
             )
         if node_id in self.nodes:
             raise WorkflowEditRejected(f"there is a node {node_id!r} already: choose another name")
@@ -272,12 +281,16 @@ class _Edit:
                 _Reference(at, owner, "depends_on", name)
                 for at, name in _names(node.get("depends_on"), (*path, "depends_on"))
             )
-            yield from (_Reference(at, owner, "next", name) for at, name in _names(node.get("next"), (*path, "next")))
+            yield from (
+                _Reference(at, owner, "next", name) for at, name in _names(node.get("next"), (*path, "next"))
+            )
             if isinstance(node.get("group"), str):
                 yield _Reference((*path, "group"), owner, "group", node["group"])
             for index, branch in enumerate(_branches(node)):
                 names = _names(branch.get("next"), (*path, "branches", index, "next"))
-                yield from (_Reference(at, owner, "next", name, _branch_name(branch, index)) for at, name in names)
+                yield from (
+                    _Reference(at, owner, "next", name, _branch_name(branch, index)) for at, name in names
+                )
 
     def path_of_next(self, node_id: str, branch: str) -> Path:
         """Return where the targets of a node, or of its branch, are."""
@@ -298,7 +311,9 @@ class _Edit:
         if not isinstance(group, dict):
             return path
         if list(group) != ["all_of"]:
-            raise WorkflowEditRejected(f"{node_id} comes after any of several nodes: edit its `depends_on` in the text")
+            raise WorkflowEditRejected(
+                f"{node_id} comes after any of several nodes: edit its `depends_on` in the text"
+            )
         return (*path, "all_of")
 
 
@@ -316,7 +331,11 @@ def _names(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 def _branches(node: dict[str, Any]) -> list[dict[str, Any]]:
     branches = node.get("branches")
-    return branches if isinstance(branches, list) and all(isinstance(branch, dict) for branch in branches) else []
+    return (
+        branches
+        if isinstance(branches, list) and all(isinstance(branch, dict) for branch in branches)
+        else []
+    )
 
 
 def _branch_name(branch: dict[str, Any], index: int) -> str:
@@ -331,11 +350,17 @@ def _substitute(value: Any, expression: re.Pattern[str], replacement: str, path:
     if isinstance(value, dict):
         return {key: _substitute(item, expression, replacement, (*path, key)) for key, item in value.items()}
     if isinstance(value, list):
-        return [_substitute(item, expression, replacement, (*path, index)) for index, item in enumerate(value)]
+        return [
+            _substitute(item, expression, replacement, (*path, index)) for index, item in enumerate(value)
+        ]
     return (
-        expression.sub(replacement, value) if isinstance(value, str) and _is_expression(path or ("",), value) else value
+        expression.sub(replacement, value)
+        if isinstance(value, str) and _is_expression(path or ("",), value)
+        else value
     )
 
 
 def _not_editable() -> WorkflowEditRejected:
-    return WorkflowEditRejected("the file is written in a way in which this cannot be edited here: edit the text")
+    return WorkflowEditRejected(
+        "the file is written in a way in which this cannot be edited here: edit the text"
+    )

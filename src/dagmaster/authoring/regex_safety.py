@@ -1,7 +1,7 @@
 """Bound the matching time of untrusted regular expressions.
 
-Python's matcher backtracks. The number of ways to match a part is bounded from above by `factor * n ** degree`
-for a text of n characters. A repetition of something ambiguous has no such bound, and is rejected.
+Python's matcher backtracks. The number of ways to match a part is bounded from above by `factor * n **
+degree` for a text of n characters. A repetition of something ambiguous has no such bound, and is rejected.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class _UnboundedError(Exception):
 
 @lru_cache(maxsize=1024)
 def longest_text(pattern: str) -> int:
-    """Return the longest text that matches in bounded time; 0 if unbounded. Raise `re.error` for an invalid pattern."""
+    """Return the longest text that matches in bounded time; 0 if unbounded.
+
+    Raise `re.error` for an invalid pattern.
+    """
     re.compile(pattern)
     items = _flatten(_parser.parse(pattern))
     is_anchored = bool(items) and str(items[0][0]) == "AT" and "BEGINNING" in str(items[0][1])
@@ -85,7 +88,9 @@ def _bound_of(kind: str, value: Any, following: tuple[Any, Any] | None) -> _Matc
     return _bound(_flatten(value), following) if kind == "ATOMIC_GROUP" else _ONE
 
 
-def _bound_of_repeat(minimum: int, maximum: Any, parsed: Any, following: tuple[Any, Any] | None) -> _MatchBound:
+def _bound_of_repeat(
+    minimum: int, maximum: Any, parsed: Any, following: tuple[Any, Any] | None
+) -> _MatchBound:
     body = _flatten(parsed)
     count = _MatchBound(int(maximum) - minimum + 1, 0) if int(maximum) - minimum < _FEW else _MatchBound(1, 1)
     if len(body) == 1 and str(body[0][0]) in _SINGLE:
@@ -105,7 +110,10 @@ def _bound_of_repeat(minimum: int, maximum: Any, parsed: Any, following: tuple[A
 
 
 def _bound_of_choice(choices: list[_Items], following: tuple[Any, Any] | None) -> _MatchBound:
-    """Bound the ways to match an alternation. If alternatives start with different letters, at most one is explored."""
+    """Bound the ways to match an alternation.
+
+    If alternatives start with different letters, at most one is explored.
+    """
     every = [_bound(choice, following) for choice in choices]
     begins = {chr(choice[0][1]).casefold() for choice in choices if choice and str(choice[0][0]) == "LITERAL"}
     factors = [bound.factor for bound in every]

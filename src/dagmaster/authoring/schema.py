@@ -26,7 +26,8 @@ _TARGETS_SCHEMA: Final[dict[str, Any]] = {
 # pydantic looks a `$ref` up at once, so what is defined elsewhere is named here and put in by `json_schema`.
 _DEPENDS_SCHEMA: Final[dict[str, Any]] = {"x-defined-as": "DependsOn"}
 _DEPENDS: Final = (
-    "The nodes and groups that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`, also one"
+    "The nodes and groups that it comes after: one, a list (all of them), `all_of: [...]` or `any_of: [...]`,"
+    " also one"
     " inside the other. `node.branch` is a conditional that chose this branch."
 )
 _RETRY: Final = RetryPolicy()
@@ -53,7 +54,8 @@ Seconds = Annotated[float, Field(gt=0, le=366 * 86_400)]
 class FileModel(BaseModel):
     """The base of all parts of the file: unknown keys and loose types are errors."""
 
-    # Built when the first of its kind is read: 45 of 95 ms of this import, and a workflow has few kinds (2026-11).
+    # Built when the first of its kind is read: 45 of 95 ms of this import, and a workflow has few kinds
+    # (2026-11).
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
@@ -63,9 +65,14 @@ class RetryModel(FileModel):
     max_attempts: int = Field(
         default=_RETRY.max_attempts, ge=1, le=1000, description="Attempts in total, including the first."
     )
-    backoff: Literal["exponential", "linear", "fixed"] = Field(_RETRY.backoff.value, description="How the delay grows.")
+    backoff: Literal["exponential", "linear", "fixed"] = Field(
+        _RETRY.backoff.value, description="How the delay grows."
+    )
     initial_delay_seconds: float = Field(
-        default=_RETRY.initial_delay_seconds, ge=0, le=86_400, description="The delay after the first failure."
+        default=_RETRY.initial_delay_seconds,
+        ge=0,
+        le=86_400,
+        description="The delay after the first failure.",
     )
     max_delay_seconds: float = Field(
         default=_RETRY.max_delay_seconds, ge=0, le=86_400, description="The longest delay."
@@ -134,10 +141,14 @@ class TaskModel(NextModel):
         le=86_400,
         description="From the handler's start. Default: the handler's own, else the operator's (3600).",
     )
-    dispatch_timeout_seconds: Seconds | None = Field(default=None, description="How long it may wait in its queue.")
+    dispatch_timeout_seconds: Seconds | None = Field(
+        default=None, description="How long it may wait in its queue."
+    )
     retry: Retry = Field(default=None, description="Default: the handler's own, else 3 attempts.")
     allow_failure: bool = Field(default=False, description="A failure does not fail the job; dependents run.")
-    pool: str | None = Field(default=None, min_length=1, max_length=128, description="Not implemented yet: rejected.")
+    pool: str | None = Field(
+        default=None, min_length=1, max_length=128, description="Not implemented yet: rejected."
+    )
     code_fingerprint: str | None = Field(
         default=None,
         min_length=1,
@@ -150,7 +161,9 @@ class TaskModel(NextModel):
 class BranchModel(FileModel):
     """One way out of a conditional."""
 
-    name: str | None = Field(default=None, pattern=ID_PATTERN, max_length=64, description="Default: its position.")
+    name: str | None = Field(
+        default=None, pattern=ID_PATTERN, max_length=64, description="Default: its position."
+    )
     condition: Expression | None = Field(default=None, description="`< 100`, or an expression with `value`.")
     default: bool = Field(default=False, description="Taken when no condition holds.")
     next: Targets = Field(default=None, description="The node or nodes that follow this branch.")
@@ -167,7 +180,9 @@ class ConditionalModel(NodeModel):
 
     type: Literal["conditional"]
     condition_field: Expression | None = Field(default=None, description="What `value` is in the conditions.")
-    branches: list[BranchModel] = Field(min_length=1, max_length=1000, description="Evaluated in order, default last.")
+    branches: list[BranchModel] = Field(
+        min_length=1, max_length=1000, description="Evaluated in order, default last."
+    )
 
 
 class WorkflowNodeModel(NextModel):
@@ -186,8 +201,12 @@ class FanOutModel(NextModel):
 
     type: Literal["fan_out"]
     source: Source = Field(description="A list, or an expression that evaluates to a list.")
-    task: dict[str, JsonValue] = Field(description="What runs for each item: a task, a fan_out or a workflow.")
-    max_parallel: int | None = Field(default=None, ge=1, le=1_000_000, description="How many run concurrently.")
+    task: dict[str, JsonValue] = Field(
+        description="What runs for each item: a task, a fan_out or a workflow."
+    )
+    max_parallel: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="How many run concurrently."
+    )
     tolerate_failures: Tolerance = Field(
         default=0, description="How many children may fail: a count, or a share such as '2%'."
     )
@@ -206,7 +225,8 @@ class FanInModel(NextModel):
     aggregation: Literal["collect", "collect_all", "concat", "sum", "first", "last"] = Field(
         "collect",
         description="`collect`: `results`, the outputs of what completed, in order, `count` and `failed`."
-        " `collect_all`: the same with null for what did not complete. `concat`: `results`, the items of the lists in"
+        " `collect_all`: the same with null for what did not complete. `concat`: `results`, the items of the"
+        " lists in"
         " the outputs. `sum`: `total` of the numbers in the outputs. `first`, `last`: `result`, one output.",
     )
 
@@ -215,7 +235,9 @@ class ApprovalModel(NextModel):
     """Pauses for a person."""
 
     type: Literal["approval"]
-    approvers: list[str] = Field(default_factory=list, max_length=1000, description="Who may answer. Empty: anyone.")
+    approvers: list[str] = Field(
+        default_factory=list, max_length=1000, description="Who may answer. Empty: anyone."
+    )
     message: str = Field(default="", max_length=4096, description="The question to the approvers.")
     timeout_seconds: Seconds | None = Field(default=None, description="How long to wait for an answer.")
     on_timeout: Literal["approve", "reject"] = Field("reject", description="What happens without an answer.")
@@ -227,7 +249,9 @@ class WaitModel(NextModel):
     type: Literal["wait"]
     seconds: WaitSeconds = Field(default=None, description="How long: a number, or an expression.")
     until: Expression | None = Field(default=None, description="When it ends: a date-time, or an expression.")
-    signal: str | None = Field(default=None, min_length=1, max_length=128, description="The signal it waits for.")
+    signal: str | None = Field(
+        default=None, min_length=1, max_length=128, description="The signal it waits for."
+    )
     timeout_seconds: Seconds | None = Field(default=None, description="How long it waits for the signal.")
     on_timeout: Literal["go_on", "fail"] = Field("fail", description="What happens when no signal comes.")
 
@@ -242,7 +266,10 @@ class WaitModel(NextModel):
 
 
 class GroupModel(NextModel):
-    """Completes when all nodes in it are finished, at any depth. What it waits for, each of them waits for."""
+    """Completes when all nodes in it are finished, at any depth.
+
+    What it waits for, each of them waits for.
+    """
 
     type: Literal["group"]
 
@@ -250,20 +277,25 @@ class GroupModel(NextModel):
 class InputModel(FileModel):
     """One input of a workflow."""
 
-    type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date", "date-time"] = "string"
+    type: Literal["string", "integer", "number", "boolean", "array", "object", "uri", "date", "date-time"] = (
+        "string"
+    )
     required: bool = Field(default=False, description="It must be provided, unless it has a default.")
     default: JsonValue = Field(default=None, description="Used when it is not provided.")
     enum: list[JsonValue] | None = Field(default=None, min_length=1, description="The allowed values.")
     pattern: str | None = Field(default=None, max_length=1024, description="A regular expression for text.")
     minimum: float | None = Field(default=None, description="The smallest number.")
     maximum: float | None = Field(default=None, description="The largest number.")
-    items: dict[str, JsonValue] | None = Field(default=None, description="A JSON Schema for the items of an array.")
+    items: dict[str, JsonValue] | None = Field(
+        default=None, description="A JSON Schema for the items of an array."
+    )
     properties: dict[str, JsonValue] | None = Field(
         default=None,
         description="JSON Schemas for an object's keys. A key that is left out has its `default`, at any depth.",
     )
     constraints: dict[str, JsonValue] | None = Field(
-        default=None, description="More of JSON Schema that the value must fit: minLength, minItems, required …"
+        default=None,
+        description="More of JSON Schema that the value must fit: minLength, minItems, required …",
     )
     description: str = Field(default="", max_length=4096, description="For people.")
     secret: bool = Field(default=False, description="Redacted wherever it is shown.")
@@ -275,7 +307,9 @@ class WorkflowModel(FileModel):
     workflow_id: str | None = Field(
         default=None, pattern=WORKFLOW_ID_PATTERN, max_length=MAX_WORKFLOW_ID, description="Its id."
     )
-    name: str | None = Field(default=None, min_length=1, max_length=256, description="For people; the id if alone.")
+    name: str | None = Field(
+        default=None, min_length=1, max_length=256, description="For people; the id if alone."
+    )
     version: int = Field(default=1, ge=1, le=MAX_COUNT, description="Raised when the graph changes.")
     description: str = Field(default="", max_length=16_384, description="For people.")
     inputs: dict[str, InputModel] = Field(default_factory=dict, description="The inputs of a job.")
@@ -285,9 +319,12 @@ class WorkflowModel(FileModel):
         "finish_running", description="What the other nodes do when a node fails permanently."
     )
     deadline_seconds: Seconds | None = Field(
-        default=None, description="How long the job may take in total. Default: the operator's, else no limit."
+        default=None,
+        description="How long the job may take in total. Default: the operator's, else no limit.",
     )
-    max_active_jobs: int | None = Field(default=None, ge=1, le=MAX_COUNT, description="Not implemented yet: rejected.")
+    max_active_jobs: int | None = Field(
+        default=None, ge=1, le=MAX_COUNT, description="Not implemented yet: rejected."
+    )
     tags: list[str] = Field(default_factory=list, max_length=100, description="For `workflows list --tag`.")
 
 

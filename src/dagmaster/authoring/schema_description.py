@@ -19,7 +19,10 @@ REQUIRED: Final = "required"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldDescription:
-    """One field. `kind` is its type or its allowed values; `limits` its range; `default` may be `required`."""
+    """One field.
+
+    `kind` is its type or its allowed values; `limits` its range; `default` may be `required`.
+    """
 
     name: str
     kind: str
@@ -35,7 +38,9 @@ def describe_fields(schema: Mapping[str, Any]) -> list[FieldDescription]:
         FieldDescription(
             name=name,
             kind=" or ".join(dict.fromkeys(_kind(one, schema) for one in _choices(field, schema))),
-            limits=", ".join(dict.fromkeys(filter(None, (_limits(one) for one in (field, *_choices(field, schema)))))),
+            limits=", ".join(
+                dict.fromkeys(filter(None, (_limits(one) for one in (field, *_choices(field, schema)))))
+            ),
             default=REQUIRED if name in required else _default(field),
             description=_description(field),
         )

@@ -67,7 +67,9 @@ class _Reader:
         if not isinstance(schema, dict) or depth > MAX_DEPTH or self._parts > MAX_PARTS:
             return Any
         if "$ref" in schema:
-            return self.type_of(self._definitions.get(str(schema["$ref"]).removeprefix("#/$defs/")), depth + 1)
+            return self.type_of(
+                self._definitions.get(str(schema["$ref"]).removeprefix("#/$defs/")), depth + 1
+            )
         if "const" in schema or "enum" in schema:
             return _literal(schema["enum"] if "enum" in schema else [schema["const"]])
         if "allOf" in schema:
@@ -99,12 +101,16 @@ class _Reader:
         if model is not None:
             return model
         values = schema.get("additionalProperties")
-        return dict.__class_getitem__((str, self.type_of(values, depth + 1) if isinstance(values, dict) else Any))
+        return dict.__class_getitem__(
+            (str, self.type_of(values, depth + 1) if isinstance(values, dict) else Any)
+        )
 
 
 def _literal(values: Any) -> Any:
     is_plain = (
-        isinstance(values, list) and values and all(type(value) in (str, int, bool, type(None)) for value in values)
+        isinstance(values, list)
+        and values
+        and all(type(value) in (str, int, bool, type(None)) for value in values)
     )
     return Literal[tuple(values)] if is_plain else Any
 

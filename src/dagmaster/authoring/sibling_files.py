@@ -22,12 +22,17 @@ class SiblingFiles:
 
     def newest(self, workflow_id: str, version: int | None) -> pathlib.Path | None:
         """Return the file of the newest version of a workflow, or of this version."""
-        files = [(number, file) for number, file in self._files.get(workflow_id, ()) if version in (None, number)]
+        files = [
+            (number, file) for number, file in self._files.get(workflow_id, ()) if version in (None, number)
+        ]
         return max(files, key=lambda one: one[0], default=(0, None))[1]
 
     @functools.cached_property
     def _files(self) -> dict[str, list[tuple[int, pathlib.Path]]]:
-        """Return files by the id of their workflow, with its version. Those that cannot be read are left out."""
+        """Return files by the id of their workflow, with its version.
+
+        Those that cannot be read are left out.
+        """
         files: dict[str, list[tuple[int, pathlib.Path]]] = {}
         for file in sorted([*self._directory.glob("*.yaml"), *self._directory.glob("*.yml")]):
             with contextlib.suppress(WorkflowInvalid):

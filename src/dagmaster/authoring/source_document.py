@@ -62,7 +62,9 @@ class Document:
         `offset` is the number of characters into a text value where the mistake is.
         """
         if self._marks is None:
-            return Problem(message=message, file=self.file, path=format_path(path), hint=hint, severity=severity)
+            return Problem(
+                message=message, file=self.file, path=format_path(path), hint=hint, severity=severity
+            )
         key, value, is_scalar = self._find(path)
         index = key if at_key else value
         if offset and is_scalar and not at_key:
@@ -138,7 +140,9 @@ def document_from_data(data: Any, file: str = "<definition>") -> Document:
     while left and len(problems) < MAX_PROBLEMS:
         value, path = left.pop()
         seen += 1
-        wrong = json_problem(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
+        wrong = (
+            json_problem(value, path) if seen <= MAX_VALUES else f"there are more than {MAX_VALUES:,} values"
+        )
         if wrong:
             problems.append(Problem(message=wrong, file=file, path=format_path(path)))
         elif type(value) is dict:
@@ -193,13 +197,18 @@ def _decode(content: bytes, file: str) -> str:
         line_end = content.find(b"\n", error.start)
         bad = content[error.start : line_end if line_end >= 0 else None].decode("utf-8", "replace")
         problem = Source(before + bad, file).problem(
-            f"the text is not UTF-8: byte 0x{content[error.start]:02x}", len(before), hint="save the file as UTF-8"
+            f"the text is not UTF-8: byte 0x{content[error.start]:02x}",
+            len(before),
+            hint="save the file as UTF-8",
         )
         raise WorkflowInvalid([problem]) from error
 
 
 def json_problem(value: Any, path: Path) -> str:
-    """Return why a value is not allowed in a document, or an empty text. Containers are checked item by item."""
+    """Return why a value is not allowed in a document, or an empty text.
+
+    Containers are checked item by item.
+    """
     kind = type(value)
     if kind is dict or kind is list:
         if len(path) >= MAX_DEPTH:

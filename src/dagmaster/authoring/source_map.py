@@ -38,7 +38,10 @@ class Source:
         return self._lines
 
     def place(self, index: int) -> tuple[int, int]:
-        """Return the line and column, from 1, of the character at `index`. The end of the text is on its last line."""
+        """Return the line and column, from 1, of the character at `index`.
+
+        The end of the text is on its last line.
+        """
         self._split_to(index)
         line = bisect_right(self._starts, index)
         return (line, index - self._starts[line - 1] + 1) if line else (1, index + 1)
@@ -61,7 +64,9 @@ class Source:
             self._lines.append(line.rstrip("\r\n"))
             start += len(line)
 
-    def problem(self, message: str, index: int, path: Path = (), *, hint: str = "", severity: str = "error") -> Problem:
+    def problem(
+        self, message: str, index: int, path: Path = (), *, hint: str = "", severity: str = "error"
+    ) -> Problem:
         """Return a problem at the character at `index`."""
         line, column = self.place(index)
         return Problem(

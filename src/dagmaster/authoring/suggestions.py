@@ -47,7 +47,11 @@ def similar_handlers(wrong: str, names: Iterable[str]) -> list[str]:
     if not module:
         return list(names)
     parts = [(name, *name.rpartition(".")[::2]) for name in names]
-    return [name for name, *other in parts if other[0] == module or all(map(_are_similar, (module, function), other))]
+    return [
+        name
+        for name, *other in parts
+        if other[0] == module or all(map(_are_similar, (module, function), other))
+    ]
 
 
 def _are_similar(wrong: str, right: str) -> bool:
@@ -63,6 +67,7 @@ def _abbreviated(key: str, folded: dict[str, str]) -> str | None:
     begins = [
         name
         for spelled, name in folded.items()
-        if min(len(key), len(spelled)) >= SHORTEST_PREFIX and (spelled.startswith(key) or key.startswith(spelled))
+        if min(len(key), len(spelled)) >= SHORTEST_PREFIX
+        and (spelled.startswith(key) or key.startswith(spelled))
     ]
     return begins[0] if len(begins) == 1 else None

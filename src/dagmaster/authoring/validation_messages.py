@@ -65,7 +65,9 @@ _TRUTHS: Final = {"yes": "true", "on": "true", "y": "true", "no": "false", "off"
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
 
 
-def problems_from(document: Document, error: ValidationError, model: type[BaseModel], path: Path) -> list[Problem]:
+def problems_from(
+    document: Document, error: ValidationError, model: type[BaseModel], path: Path
+) -> list[Problem]:
     """Return a problem for each error, at its position, up to a limit."""
     items = error.errors(include_url=False)[: MAX_PROBLEMS + 1]
     unknown = [str(item["loc"][-1]) for item in items if item["type"] == "extra_forbidden"]
@@ -81,7 +83,9 @@ def problems_from(document: Document, error: ValidationError, model: type[BaseMo
             problems.append(document.problem(message, loc, hint=hint))
         elif not any(nearest(key, [name]) or (name == "nodes" and key in _STEPS) for key in unknown):
             hint = _MISSING.get(name, "")
-            problems.append(document.problem(f"missing key {name!r}", loc[:-1], at_key=bool(loc[:-1]), hint=hint))
+            problems.append(
+                document.problem(f"missing key {name!r}", loc[:-1], at_key=bool(loc[:-1]), hint=hint)
+            )
     return problems
 
 
@@ -138,7 +142,9 @@ def _hint_at_key(name: str, model: type[BaseModel], loc: Path, value: Any) -> st
     if kind is not None and not loc:
         if name == "next":
             return (
-                "the next of a conditional belongs in its branches" if kind == "conditional" else "nothing follows it"
+                "the next of a conditional belongs in its branches"
+                if kind == "conditional"
+                else "nothing follows it"
             )
         if name == "depends_on":
             return "a start node has no dependencies"
@@ -167,7 +173,10 @@ def describe_error(item: ErrorDetails) -> tuple[str, str]:
     if kind == "string_pattern_mismatch" and context["pattern"] in _SPELLINGS:
         words, others = _SPELLINGS[context["pattern"]]
         like = re.sub(others, "_", value)
-        return f"{name} {words}", f"for example: {truncate(like if re.match('[A-Za-z_]', like) else '_' + like)}"
+        return (
+            f"{name} {words}",
+            f"for example: {truncate(like if re.match('[A-Za-z_]', like) else '_' + like)}",
+        )
     if kind == "literal_error":
         choices = re.findall(r"'([^']*)'", context["expected"])
         near = nearest(str(value), choices)

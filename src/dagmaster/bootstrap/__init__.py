@@ -54,7 +54,9 @@ def handler_modules(modules: tuple[str, ...], settings: Settings) -> tuple[str, 
 
 
 @contextlib.contextmanager
-def database(settings: ClientSettings | Settings | None = None, data_dir: pathlib.Path | None = None) -> Iterator[str]:
+def database(
+    settings: ClientSettings | Settings | None = None, data_dir: pathlib.Path | None = None
+) -> Iterator[str]:
     """Yield the URL of the database: the operator's server, or the embedded one while in use."""
     from dagmaster.bootstrap.client_settings import load_client_settings
 
@@ -133,7 +135,8 @@ async def open_application(
 ) -> AsyncIterator[Application]:
     """Open the application layer on a database whose schema is current; with `migrate`, migrate it first.
 
-    Its stores connect when they are first used; the reader does to check the schema, and one connection serves both.
+    Its stores connect when they are first used; the reader does to check the schema, and one connection
+    serves both.
     """
     from dagmaster.store.postgres.client_store import PostgresClientStore
 
@@ -182,7 +185,9 @@ async def wire_application(
         yield Application(
             read=read,
             client=client,
-            results=PostgresReusableResults(connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease),
+            results=PostgresReusableResults(
+                connection, blobs, lease_seconds=lease, worker_lease_seconds=worker_lease
+            ),
             blobs=blobs,
             env=allowed_env(settings),
             default_queue=default_queue,
@@ -205,7 +210,9 @@ def make_orchestrator(
     from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStore
 
     lease, worker_lease = settings.orchestrator_lease_seconds, settings.worker_lease_seconds
-    store = PostgresOrchestratorStore(config, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease)
+    store = PostgresOrchestratorStore(
+        config, blobs=blobs, lease_seconds=lease, worker_lease_seconds=worker_lease
+    )
     timing = Timing(
         poll_seconds=settings.poll_seconds,
         heartbeat_seconds=settings.orchestrator_heartbeat_seconds or lease / 3,
@@ -248,7 +255,10 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
     blob_dir: pathlib.Path | None = None,
     in_process: bool = False,
 ) -> Worker:
-    """Wire a worker. No queues: it serves every queue. `in_process`: plain functions run on threads of this process."""
+    """Wire a worker. No queues: it serves every queue.
+
+    `in_process`: plain functions run on threads of this process.
+    """
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
@@ -285,7 +295,12 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
 
 
 def handler_processes(
-    settings: Settings, modules: tuple[str, ...], *, concurrency: int, blob_dir: pathlib.Path | None, is_alone: bool
+    settings: Settings,
+    modules: tuple[str, ...],
+    *,
+    concurrency: int,
+    blob_dir: pathlib.Path | None,
+    is_alone: bool,
 ) -> tuple[HandlerProcesses, ServicesConfig]:
     """Wire the child processes of a worker, and the services that handlers get in them."""
     from dagmaster.worker.process_pool import HandlerProcesses
@@ -293,7 +308,10 @@ def handler_processes(
     limit = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
     services = handler_services_config(settings, blob_dir, processes=limit, is_alone=is_alone)
     pool = HandlerProcesses(
-        handler_modules(modules, settings), limit=limit, memory_limit_mb=settings.task_memory_mb, services=services
+        handler_modules(modules, settings),
+        limit=limit,
+        memory_limit_mb=settings.task_memory_mb,
+        services=services,
     )
     return pool, services
 
@@ -318,11 +336,15 @@ async def stored_services(
         client = PostgresClientStore(config, "dagmaster run")
         await client.open()
         stack.push_async_callback(client.close)
-        application = await stack.enter_async_context(wire_application(config, settings, blob_dir, client=client))
+        application = await stack.enter_async_context(
+            wire_application(config, settings, blob_dir, client=client)
+        )
         yield LocalServices(
             application=application,
             ids=client.identity.ids,
-            make_orchestrator=lambda queue: make_orchestrator(config, application.blobs, settings, queue=queue),
+            make_orchestrator=lambda queue: make_orchestrator(
+                config, application.blobs, settings, queue=queue
+            ),
             make_worker=lambda queue: make_worker(
                 config,
                 application.blobs,
@@ -345,7 +367,10 @@ def ephemeral_services(
     concurrency: int | None,
     blob_dir: pathlib.Path,
 ) -> LocalServices:
-    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes, too."""
+    """Wire the services of a local run whose job is kept in memory.
+
+    Plain functions run in child processes, too.
+    """
     from dagmaster.local.memory_services import memory_services
     from dagmaster.worker.lazy_services import LazyServices
 
@@ -399,7 +424,9 @@ def handler_services_config(
             "roots": [str(root.absolute()) for root in (*roots, scratch / "mount")],
             "containers": list(settings.storage_containers),
             "closed": [settings.outputs_url] if settings.outputs_url else [],
-            "catalog": str(blob_dir.absolute() / "catalog") if catalog is None else catalog.get_secret_value(),
+            "catalog": str(blob_dir.absolute() / "catalog")
+            if catalog is None
+            else catalog.get_secret_value(),
             "tables": str(blob_dir.absolute() / "tables") if tables is None else tables.get_secret_value(),
             "pool_url": None if pool is None else pool.get_secret_value(),
             "pool_size": settings.handler_pool_size,

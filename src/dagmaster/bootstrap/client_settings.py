@@ -1,6 +1,7 @@
 """The settings of a command on a database, read without pydantic while none of them needs validation.
 
-To import pydantic and the model of all settings takes as long as the rest of `jobs list`: 0.35 of 0.75 s (2026-11).
+To import pydantic and the model of all settings takes as long as the rest of `jobs list`: 0.35 of 0.75 s
+(2026-11).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 _PREFIX: Final = "DAGMASTER_"
 _SECRET_PREFIX: Final = "DAGMASTER_SECRET_"  # noqa: S105 - the beginning of a name
-_LOCATIONS: Final = frozenset({"DAGMASTER_DATABASE_URL", "DAGMASTER_DATA_DIR", "DAGMASTER_KEY", "DAGMASTER_URL"})
+_LOCATIONS: Final = frozenset(
+    {"DAGMASTER_DATABASE_URL", "DAGMASTER_DATA_DIR", "DAGMASTER_KEY", "DAGMASTER_URL"}
+)
 # Any other address is checked by the model: a password may have characters that must be quoted.
 _PLAIN_URL: Final = re.compile(
     r"postgresql://([\w.~-]+(:[\w.~-]*)?@)?[\w.-]*(:[0-9]+)?/[\w-]*(\?[\w./&=-]*)?", re.ASCII
@@ -60,8 +63,8 @@ class ClientSettings:
 def load_client_settings() -> ClientSettings | Settings:
     """Read the settings; raise `SettingsInvalid` as `load_settings` does.
 
-    The location of the database or server alone needs no model; any other variable of ours does, even if it has no
-    effect here.
+    The location of the database or server alone needs no model; any other variable of ours does, even if it
+    has no effect here.
     """
     variables = {name.upper(): value for name, value in os.environ.items() if value}
     ours = {name for name in variables if name.startswith(_PREFIX) and not name.startswith(_SECRET_PREFIX)}

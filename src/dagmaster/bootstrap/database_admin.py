@@ -39,7 +39,9 @@ async def open_database_admin(
         metrics = PostgresMetricRebuilder(config)
         for store in (trail, auditor, metrics):
             stack.push_async_callback(store.close)
-        yield DatabaseAdmin(schema=PostgresSchemaAdmin(config), auditor=auditor, metrics=metrics, changes=trail)
+        yield DatabaseAdmin(
+            schema=PostgresSchemaAdmin(config), auditor=auditor, metrics=metrics, changes=trail
+        )
 
 
 def upgrade_schema(dsn: str, revision: str) -> None:

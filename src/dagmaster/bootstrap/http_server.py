@@ -48,7 +48,9 @@ async def open_keys(config: DatabaseConfig, *, migrate: bool = False) -> AsyncIt
 
 
 @contextlib.asynccontextmanager
-async def open_audit_trail(config: DatabaseConfig, settings: ClientSettings | Settings) -> AsyncIterator[AuditTrail]:
+async def open_audit_trail(
+    config: DatabaseConfig, settings: ClientSettings | Settings
+) -> AsyncIterator[AuditTrail]:
     """Open the audit trail of a database whose schema is current."""
     from dagmaster.store.postgres.audit_trail import PostgresAuditTrail
 
@@ -81,11 +83,16 @@ async def ensure_local_key(
 
 
 def make_token_verifier(settings: Settings) -> OidcVerifier | None:
-    """Return the check of bearer tokens; None if no issuer is set. Raise `SettingsInvalid` if it cannot work."""
+    """Return the check of bearer tokens; None if no issuer is set.
+
+    Raise `SettingsInvalid` if it cannot work.
+    """
     if settings.oidc_issuer is None:
         return None
     if not settings.oidc_audience:
-        raise SettingsInvalid("DAGMASTER_OIDC_ISSUER needs DAGMASTER_OIDC_AUDIENCE: tokens for others are not for us")
+        raise SettingsInvalid(
+            "DAGMASTER_OIDC_ISSUER needs DAGMASTER_OIDC_AUDIENCE: tokens for others are not for us"
+        )
     try:
         from dagmaster.adapters.oidc import OidcConfig, OidcVerifier
     except ImportError as error:
@@ -110,9 +117,13 @@ def make_browser_login(settings: Settings, tokens: OidcVerifier | None) -> OidcL
     if settings.oidc_client_id is None:
         return None
     if tokens is None:
-        raise SettingsInvalid("DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_OIDC_ISSUER: the client is one of an issuer")
+        raise SettingsInvalid(
+            "DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_OIDC_ISSUER: the client is one of an issuer"
+        )
     if settings.public_url is None:
-        raise SettingsInvalid("DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_PUBLIC_URL: a login leads back to this address")
+        raise SettingsInvalid(
+            "DAGMASTER_OIDC_CLIENT_ID needs DAGMASTER_PUBLIC_URL: a login leads back to this address"
+        )
     from dagmaster.adapters.oidc_login import LoginConfig, OidcLogin
 
     client_secret, ticket_secret = settings.oidc_client_secret, settings.oidc_ticket_secret
@@ -138,7 +149,9 @@ def make_storage(settings: Settings) -> ObjectStorage | None:
     if not zones:
         return None
     closed = [settings.outputs_url] if settings.outputs_url else []
-    return ObjectStorage(zones, roots=settings.file_roots, containers=settings.storage_containers, closed=closed)
+    return ObjectStorage(
+        zones, roots=settings.file_roots, containers=settings.storage_containers, closed=closed
+    )
 
 
 def make_rate_limiter(settings: Settings) -> RateLimiter | None:
@@ -151,7 +164,9 @@ def make_rate_limiter(settings: Settings) -> RateLimiter | None:
 
 
 class ServerService:
-    """The HTTP API and the web page on one database, as a service. Its stores connect when they are first used.
+    """The HTTP API and the web page on one database, as a service.
+
+    Its stores connect when they are first used.
 
     `is_dev`: it is part of `dagmaster dev`.
     """
@@ -219,14 +234,18 @@ class ServerService:
                 application=application,
                 keys=keys,
                 admin=admin,
-                remote_tasks=RemoteTasks(workers, application.blobs, secret, self._settings.worker_lease_seconds),
+                remote_tasks=RemoteTasks(
+                    workers, application.blobs, secret, self._settings.worker_lease_seconds
+                ),
                 tokens=tokens,
                 rate_limiter=make_rate_limiter(self._settings),
                 streams_per_key=self._settings.streams_per_key,
                 metrics=self._metrics or ProcessMetrics(),
                 admin_key=None if admin_key is None else admin_key.get_secret_value(),
             )
-            site = Site(Mode.DEV if self._is_dev else Mode.SERVER, login=make_browser_login(self._settings, tokens))
+            site = Site(
+                Mode.DEV if self._is_dev else Mode.SERVER, login=make_browser_login(self._settings, tokens)
+            )
             app = create_app(services, site)
             instrument_server(app)
             stack.push_async_callback(app.state.keys.mark_used)

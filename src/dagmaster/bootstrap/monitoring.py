@@ -71,14 +71,20 @@ def start_traces(settings: ClientSettings | Settings, service: str) -> None:
         return
     from dagmaster.telemetry.traces import TraceConfig, start_tracing
 
-    config = TraceConfig(service, settings.otlp_endpoint, None if insights is None else insights.get_secret_value())
+    config = TraceConfig(
+        service, settings.otlp_endpoint, None if insights is None else insights.get_secret_value()
+    )
     try:
         start_tracing(config)
     except ImportError as error:
         setting, extra = ("DAGMASTER_OTLP_ENDPOINT", "otel")
         if str(error.name).startswith("azure"):
             setting, extra = ("DAGMASTER_APPLICATION_INSIGHTS", "azure-monitor")
-        raise SettingsInvalid(f"{setting} needs the package {error.name}: install dagmaster[{extra}]") from error
+        raise SettingsInvalid(
+            f"{setting} needs the package {error.name}: install dagmaster[{extra}]"
+        ) from error
     except ValueError as error:
         # The exporter's words may show the connection string.
-        raise SettingsInvalid("DAGMASTER_APPLICATION_INSIGHTS is not a connection string of Azure Monitor") from error
+        raise SettingsInvalid(
+            "DAGMASTER_APPLICATION_INSIGHTS is not a connection string of Azure Monitor"
+        ) from error

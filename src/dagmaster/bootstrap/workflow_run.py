@@ -1,4 +1,7 @@
-"""Run a workflow of Python code in this process: for scripts, notebooks and tests. No server, nothing is stored."""
+"""Run a workflow of Python code in this process: for scripts, notebooks and tests.
+
+No server, nothing is stored.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +34,10 @@ _MISSING_HINT: Final = (
 def run(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     """Run a workflow in this process until its job has finished, and return the result of its function.
 
-    Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not complete;
-    its note is the traceback of the task that failed.
-    Coroutines run on an event loop, plain functions on threads of this process, so functions of a script or a notebook
-    work, too. It may be called where a loop is running.
+    Raise `InputsInvalid` before anything starts if the inputs do not fit, and `JobFailed` if the job did not
+    complete; its note is the traceback of the task that failed. Coroutines run on an event loop, plain
+    functions on threads of this process, so functions of a script or a notebook work, too. It may be called
+    where a loop is running.
     """
     return run_blocking(run_async(workflow, **inputs))
 
@@ -60,7 +63,8 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
     settings = load_settings()
     registry = _registry(workflow, settings)
     graph, *children = [member.compile(registry).graph for member in workflow.family()]
-    # A running task may add tasks of any function of this process; the nodes of the workflow are checked above.
+    # A running task may add tasks of any function of this process; the nodes of the workflow are checked
+    # above.
     added = ProcessRegistry(functools.partial(find_handlers, settings=settings))
     services = memory_services(
         registry.overlay(added),

@@ -2,8 +2,8 @@
 
     python -m dagmaster.cli.dev_publication '{"files": […], "modules": […], "data_dir": null}'
 
-Prints what was published, and the problems of what was not. The last lines have the published workflows, and the
-modules of tasks by Python file.
+Prints what was published, and the problems of what was not. The last lines have the published workflows, and
+the modules of tasks by Python file.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def _publish(files: list[Path], modules: list[str], data_dir: Path | None) -> in
     workflows = compile_files(workflow_files, registry, with_warnings=True)
     if workflows:
         with database_session(data_dir) as session:
-            results = session.run(lambda system: system.call(publish_workflows, workflows, replace=True), migrate=True)
+            results = session.run(
+                lambda system: system.call(publish_workflows, workflows, replace=True), migrate=True
+            )
         for source, result in zip(workflows, results, strict=True):
             click.echo(f"{result.outcome.value} {result.workflow_id} v{result.version} (from {source.file})")
         click.echo(f"{WORKFLOWS_LINE}{json.dumps([result.workflow_id for result in results])}")
@@ -90,7 +92,9 @@ def _read_python(files: list[Path]) -> tuple[list[Path], dict[str, list[str]] | 
     return workflow_files, sources if is_loadable else None
 
 
-def compile_files(files: Iterable[Path], registry: Registry, *, with_warnings: bool = False) -> list[WorkflowSource]:
+def compile_files(
+    files: Iterable[Path], registry: Registry, *, with_warnings: bool = False
+) -> list[WorkflowSource]:
     """Compile workflow files; print the problems of invalid ones, and leave them out."""
     results = validate_files(files, registry, allow_missing_handlers=True)
     sources: dict[tuple[str, int], WorkflowSource] = {}

@@ -62,7 +62,10 @@ class WorkflowReloader:
         return not files or await self._publish(files)
 
     async def run(self, supervisor: ServiceSupervisor, worker: Sequence[str]) -> None:
-        """Publish what changes, until this is cancelled. `worker`: the command of a worker without its handlers."""
+        """Publish what changes, until this is cancelled.
+
+        `worker`: the command of a worker without its handlers.
+        """
         paths = [*self._paths, *([self._folder] if self._folder.is_dir() else [])]
         watch = FileWatch([*paths, *_module_files(self._watched_modules)], _packages(self._watched_modules))
         names = format_list([*(_shown(path) for path in paths), *self._watched_modules])
@@ -75,7 +78,9 @@ class WorkflowReloader:
             if changed:
                 await self._reload(changed, supervisor, worker)
 
-    async def _reload(self, changed: list[Path], supervisor: ServiceSupervisor, worker: Sequence[str]) -> None:
+    async def _reload(
+        self, changed: list[Path], supervisor: ServiceSupervisor, worker: Sequence[str]
+    ) -> None:
         print_status("reload", f"{format_list([_shown(file) for file in changed])} changed")
         has_code = any(file.suffix == ".py" for file in changed)
         # The graph of a Python workflow may depend on any other module.

@@ -58,7 +58,9 @@ def check_tls_files(certificate: str | None, key_file: str | None) -> None:
 
     try:
         # A key with a password would ask for it at the terminal.
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key_file, password="")
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            certificate, key_file, password=""
+        )
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
         raise click.ClickException(

@@ -50,7 +50,9 @@ class _Source(NamedTuple):
 class JobTreeLogs:
     """Reads the logs of a job and of its child jobs. `node_id`: only of this node and its child job."""
 
-    def __init__(self, system: System, job_id: str, *, node_id: str | None = None, attempt: int | None = None) -> None:
+    def __init__(
+        self, system: System, job_id: str, *, node_id: str | None = None, attempt: int | None = None
+    ) -> None:
         self._system = system
         self._root = _Source(job_id, "")
         self._node_id = node_id
@@ -105,7 +107,9 @@ class JobTreeLogs:
         is_root = source is self._root
         # Nodes of child jobs have attempts of their own.
         node_id, attempt = (self._node_id, self._attempt) if is_root else (None, None)
-        chunks = self._system.call(follow_logs, source.job_id, node_id=node_id, attempt=attempt, follow=follow)
+        chunks = self._system.call(
+            follow_logs, source.job_id, node_id=node_id, attempt=attempt, follow=follow
+        )
         # A child job may have been removed meanwhile.
         with contextlib.nullcontext() if is_root else contextlib.suppress(JobNotFound):
             async with contextlib.aclosing(chunks):
@@ -178,7 +182,9 @@ class _Streams:
 
     async def next_items(self, timeout_seconds: float | None) -> list[PathLog | _Source] | None:
         """Return what came from any of them; None if nothing came in this time."""
-        done, _ = await asyncio.wait(self._upcoming, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(
+            self._upcoming, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
         items: list[PathLog | _Source] = []
         for task in done:
             item = task.result()

@@ -1,7 +1,7 @@
 """The job of `dagmaster run`: its services, its display, and Ctrl-C.
 
-The tasks of the job go to a private queue, which only this process serves while it is alive: other workers may not
-have its handlers. When this process dies, a stored job waits; `dagmaster dev` picks it up.
+The tasks of the job go to a private queue, which only this process serves while it is alive: other workers
+may not have its handlers. When this process dies, a stored job waits; `dagmaster dev` picks it up.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ class LocalRun:
             self._runner.cancel()
 
     async def run_stored(
-        self, config: DatabaseConfig, blob_dir: pathlib.Path, inputs: Mapping[str, Any], signals: Mapping[str, Any]
+        self,
+        config: DatabaseConfig,
+        blob_dir: pathlib.Path,
+        inputs: Mapping[str, Any],
+        signals: Mapping[str, Any],
     ) -> JobDetailView:
         """Run the job in PostgreSQL and return its view."""
         from dagmaster.bootstrap import stored_services
@@ -112,7 +116,9 @@ class LocalRun:
         for name, payload in signals.items():
             runner.signal(name, payload)
         with self._handling_interrupts(), self.display:
-            job_id = await runner.run(self.graph, inputs, children=self.children, env=allowed_env(self.settings))
+            job_id = await runner.run(
+                self.graph, inputs, children=self.children, env=allowed_env(self.settings)
+            )
         return await job_detail(services.application, job_id)
 
     @property
@@ -169,7 +175,8 @@ class LocalRun:
             self.display.pause()
             job_id = "" if self._runner is None else self._runner.job_id
             after = (
-                f"job {job_id} is stored and will be cancelled by `dagmaster dev`; completed nodes keep their results"
+                f"job {job_id} is stored and will be cancelled by `dagmaster dev`; completed nodes keep their"
+                " results"
                 if self._is_stored
                 else "the job is lost"
             )

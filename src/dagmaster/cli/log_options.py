@@ -49,7 +49,9 @@ class LogOptions:
         secrets = secret_values()
         log_format = self.log_format or settings.log_format
         configure_logs(
-            log_format, self.log_level or settings.log_level, redact=lambda text: str(redact_value(text, secrets))
+            log_format,
+            self.log_level or settings.log_level,
+            redact=lambda text: str(redact_value(text, secrets)),
         )
         return log_format
 

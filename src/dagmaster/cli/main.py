@@ -29,7 +29,9 @@ BAD_INPUT: Final = OUTCOMES[Category.INVALID].exit_code
 UNAVAILABLE: Final = OUTCOMES[Category.UNAVAILABLE].exit_code
 INTERRUPTED: Final = 130
 
-REMOTE: Final = frozenset({"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"})
+REMOTE: Final = frozenset(
+    {"changes", "fleet", "handlers", "jobs", "keys", "metrics", "migrate", "submit", "workflows"}
+)
 """The commands that can ask a server instead of a database."""
 LOCAL_REASONS: Final = {
     "blobs": "It reads and writes storage itself, and no data passes through a server. Set DAGMASTER_BRONZE_URL,"
@@ -39,7 +41,9 @@ LOCAL_REASONS: Final = {
     "doctor": "It checks this machine: its packages, its database, its disks. The state of a server is at /health",
     "run": "It runs a workflow in this process. `dagmaster submit` runs it on the workers of a server",
     "storm": "It simulates a workflow in this process, and asks no database either",
-    **dict.fromkeys(("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"),
+    **dict.fromkeys(
+        ("dev", "orchestrator", "serve", "server", "worker"), "It starts services of this machine"
+    ),
 }
 """Why a command asks no server."""
 
@@ -140,7 +144,10 @@ class LazyGroup(click.Group):
         ),
         "orchestrator": ("dagmaster.cli.commands.services:orchestrator", "Run an orchestrator."),
         "worker": ("dagmaster.cli.commands.services:worker", "Run a worker."),
-        "serve": ("dagmaster.cli.commands.services:serve_mode", "Run the service that DAGMASTER_RUN_MODE names."),
+        "serve": (
+            "dagmaster.cli.commands.services:serve_mode",
+            "Run the service that DAGMASTER_RUN_MODE names.",
+        ),
         "server": ("dagmaster.cli.commands.server:server", "Run the HTTP API."),
         "keys": (
             "dagmaster.cli.commands.keys:keys",
@@ -159,21 +166,24 @@ class LazyGroup(click.Group):
 )
 @click.option("--url", metavar="URL", help="Ask this server instead of a database.  [default: DAGMASTER_URL]")
 @click.option(
-    "--key", metavar="KEY", help="The key for the server. Others on this machine may see it here: use DAGMASTER_KEY."
+    "--key",
+    metavar="KEY",
+    help="The key for the server. Others on this machine may see it here: use DAGMASTER_KEY.",
 )
 @click.version_option(package_name="dagmaster", prog_name="dagmaster")
 @click.pass_context
 def cli(context: click.Context, url: str | None, key: str | None) -> None:
     """Run durable workflows.
 
-    A workflow is a YAML file: nodes that run handlers, and the dependencies between them. The whole file is validated
-    before anything runs, and every problem is reported with its line.
+    A workflow is a YAML file: nodes that run handlers, and the dependencies between them. The whole file is
+    validated before anything runs, and every problem is reported with its line.
     """
     command = context.invoked_subcommand
     if (url is not None or key is not None) and command not in REMOTE:
         reason = LOCAL_REASONS[command or ""]
         raise click.UsageError(
-            f"`dagmaster {command}` works on this machine, and takes no --url and no --key. {reason}. A server is asked"
+            f"`dagmaster {command}` works on this machine, and takes no --url and no --key. {reason}. A"
+            " server is asked"
             f" by: {', '.join(sorted(REMOTE))}"
         )
     if url is not None or key is not None:

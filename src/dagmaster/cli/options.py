@@ -78,7 +78,9 @@ def page_options(*, default_limit: int) -> Callable[[F], F]:
 
 def inputs_options(command: F) -> F:
     """Add the options for the inputs of a job."""
-    one = click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable.")
+    one = click.option(
+        "-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="One input. Repeatable."
+    )
     many = click.option(
         "-I",
         "--inputs",
@@ -165,7 +167,9 @@ def print_rejection(error: WorkflowInvalid | InputsInvalid, sentence: str, json_
 def inputs_remedy(error: InputsInvalid) -> str:
     """Return what to do about rejected inputs."""
     is_missing = any(problem.message.startswith("missing input") for problem in error.problems)
-    return "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs are not valid"
+    return (
+        "give inputs as -i name=value, or from a file with -I" if is_missing else "the inputs are not valid"
+    )
 
 
 def read_pairs(pairs: Iterable[str], parse: Callable[[str, str], T], noun: str) -> dict[str, T]:

@@ -163,7 +163,8 @@ def print_status(name: str, message: str) -> None:
 
 
 async def _spawn(arguments: Sequence[str]) -> asyncio.subprocess.Process:
-    # In its own session: this process passes on a Ctrl-C at the terminal. It exits when its standard input is closed.
+    # In its own session: this process passes on a Ctrl-C at the terminal. It exits when its standard input is
+    # closed.
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",

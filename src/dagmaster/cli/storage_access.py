@@ -52,7 +52,12 @@ def show_progress(description: str, total_bytes: int) -> Iterator[Callable[[int]
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(description, total=total_bytes)
         yield lambda done: progress.update(task, completed=done)
@@ -71,4 +76,8 @@ def format_blob(info: BlobInfo) -> str:
 
 def format_modified(info: BlobInfo) -> str:
     """Format the time of the last change; empty if it is unknown."""
-    return "" if info.modified is None else datetime.fromtimestamp(info.modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return (
+        ""
+        if info.modified is None
+        else datetime.fromtimestamp(info.modified, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    )

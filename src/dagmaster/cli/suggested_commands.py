@@ -45,7 +45,9 @@ def format_blocking_reasons(job: JobDetailView) -> list[str]:
 
 def format_blocking_reason(job_id: str, reason: BlockingReasonView) -> str:
     """Return what a job waits for, with the command to type if there is one."""
-    command = None if reason.code is None else suggest_command(job_id, reason.code, reason.data, reason.node_id)
+    command = (
+        None if reason.code is None else suggest_command(job_id, reason.code, reason.data, reason.node_id)
+    )
     return reason.sentence if command is None else f"{reason.sentence} → {command}"
 
 

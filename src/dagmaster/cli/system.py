@@ -1,7 +1,7 @@
 """Where the questions of a command go: to the application layer on a database, or, with `--url`, to a server.
 
-A command names a function of `application` and its arguments. Locally the function is called; a server is asked by the
-method of the client that has the same name and arguments, and answers with the same views.
+A command names a function of `application` and its arguments. Locally the function is called; a server is
+asked by the method of the client that has the same name and arguments, and answers with the same views.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class DatabaseSession:
             async with self._opened(part, migrate=migrate and self.config.is_embedded) as first:
                 results.append(await work(LocalSystem(first)))
 
-        # Not returned by the task: asyncio.run formats its result when it resets the signal handler, for a second if
-        # that is a view of 100,000 nodes (CPython 3.11).
+        # Not returned by the task: asyncio.run formats its result when it resets the signal handler, for a
+        # second if that is a view of 100,000 nodes (CPython 3.11).
         try:
             asyncio.run(run())
         except SchemaVersionMismatch:
@@ -153,7 +153,9 @@ class DatabaseSession:
 
         match part:
             case Part.APPLICATION:
-                async with open_application(self.config, self.settings, self.data_dir, migrate=migrate) as app:
+                async with open_application(
+                    self.config, self.settings, self.data_dir, migrate=migrate
+                ) as app:
                     yield app.on_behalf_of(ChangeOrigin(actor=current_user()))
             case Part.KEYS:
                 from dagmaster.bootstrap.http_server import open_keys
@@ -204,7 +206,10 @@ def remember_server(context: click.Context, url: str | None, key: str | None) ->
 
 
 def find_server(data_dir: pathlib.Path | None, *, modules: Sequence[str] = ()) -> Server | None:
-    """Return the server to ask. An option wins over the environment; None: the database, or code of this machine."""
+    """Return the server to ask.
+
+    An option wins over the environment; None: the database, or code of this machine.
+    """
     context = click.get_current_context(silent=True)
     url, key = (None, None) if context is None else context.meta.get(_OPTIONS, (None, None))
     if url is not None and data_dir is not None:
@@ -213,7 +218,8 @@ def find_server(data_dir: pathlib.Path | None, *, modules: Sequence[str] = ()) -
         )
     if url is not None and modules:
         raise click.UsageError(
-            "--url asks for the handlers of the server's workers, --handlers names code of this machine: leave one of"
+            "--url asks for the handlers of the server's workers, --handlers names code of this machine:"
+            " leave one of"
             " them out"
         )
     if data_dir is not None or modules:

@@ -1,7 +1,7 @@
 """`AsyncClient`: everything that can be asked of dagmaster, over HTTP.
 
-A method has the name, the arguments and the answer of the function of `application` that its route calls, without the
-application and without the sender, who is the owner of the key. A test compares them.
+A method has the name, the arguments and the answer of the function of `application` that its route calls,
+without the application and without the sender, who is the owner of the key. A test compares them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 class AsyncClient(JobMethods, SystemMethods):
     """A client of a server. The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default.
 
-    Requests that may be repeated (reads, and whatever carries an idempotency key, as every submission does) are
-    repeated if the server is unreachable, overloaded or unavailable. Errors are those of `dagmaster.errors`.
+    Requests that may be repeated (reads, and whatever carries an idempotency key, as every submission does)
+    are repeated if the server is unreachable, overloaded or unavailable. Errors are those of
+    `dagmaster.errors`.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class AsyncClient(JobMethods, SystemMethods):
         timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        self.connection = Connection(url, key, retries=retries, timeout_seconds=timeout_seconds, transport=transport)
+        self.connection = Connection(
+            url, key, retries=retries, timeout_seconds=timeout_seconds, transport=transport
+        )
 
     def __repr__(self) -> str:
         """Return the address, without the key."""
@@ -113,9 +116,13 @@ class AsyncClient(JobMethods, SystemMethods):
 
     async def release_hold(self, job_id: str, signal: str) -> ReleasedHoldView:
         """Let a job complete that the code which made it kept open."""
-        return view_of(ReleasedHoldView, await self.connection.post("jobs", job_id, "holds", signal, "release"))
+        return view_of(
+            ReleasedHoldView, await self.connection.post("jobs", job_id, "holds", signal, "release")
+        )
 
-    async def add_nodes(self, job_id: str, part: GraphPart, *, wait_seconds: float = WAIT_SECONDS) -> AddedNodesView:
+    async def add_nodes(
+        self, job_id: str, part: GraphPart, *, wait_seconds: float = WAIT_SECONDS
+    ) -> AddedNodesView:
         """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them."""
         answer = await self._post_lines(
             job_id, "tasks", content=graph_lines(part), is_repeatable=False, wait_seconds=wait_seconds
@@ -145,7 +152,9 @@ class AsyncClient(JobMethods, SystemMethods):
 
     async def renew_worker(self, worker_id: str) -> None:
         """Renew the lease of a registered worker."""
-        await self.connection.post("callbacks", "task-heartbeat", body={"worker_id": worker_id}, is_repeatable=True)
+        await self.connection.post(
+            "callbacks", "task-heartbeat", body={"worker_id": worker_id}, is_repeatable=True
+        )
 
     async def deregister_worker(self, worker_id: str) -> None:
         """Deregister a worker."""

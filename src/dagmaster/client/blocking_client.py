@@ -1,7 +1,7 @@
 """`Client`: the methods of `AsyncClient` for programs without an event loop.
 
-The requests run on a loop in a thread of its own: a `Client` works in a notebook, too, which has a loop already. A
-program that does not close its client ends nevertheless.
+The requests run on a loop in a thread of its own: a `Client` works in a notebook, too, which has a loop
+already. A program that does not close its client ends nevertheless.
 """
 
 from __future__ import annotations
@@ -114,7 +114,10 @@ class _Iterating(Generic[P, T]):
 
 
 class Client:
-    """A client of a server. The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default."""
+    """A client of a server.
+
+    The address and the key are those of DAGMASTER_URL and DAGMASTER_KEY by default.
+    """
 
     def __init__(
         self,

@@ -55,7 +55,9 @@ class Connection:
         self._timeout_seconds = timeout_seconds
         key = key or os.environ.get("DAGMASTER_KEY")
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise SettingsInvalid("the key has characters that no key has: is it complete, and nothing but the key?")
+            raise SettingsInvalid(
+                "the key has characters that no key has: is it complete, and nothing but the key?"
+            )
         headers = {"User-Agent": f"dagmaster/{version('dagmaster')}"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
@@ -89,7 +91,9 @@ class Connection:
         **params: Any,
     ) -> Answer:
         """Change something. `is_repeatable`: the same request again has no other effect."""
-        return await self.request("POST", path, params=params, body=body, headers=headers, is_repeatable=is_repeatable)
+        return await self.request(
+            "POST", path, params=params, body=body, headers=headers, is_repeatable=is_repeatable
+        )
 
     async def request(
         self,
@@ -115,7 +119,13 @@ class Connection:
             response = None
             try:
                 response = await self.http.request(
-                    method, address, params=query, json=body, content=content, headers=headers, timeout=timeout
+                    method,
+                    address,
+                    params=query,
+                    json=body,
+                    content=content,
+                    headers=headers,
+                    timeout=timeout,
                 )
             except httpx.TransportError as error:
                 if is_last or not (is_repeatable or isinstance(error, _NOT_SENT)):
@@ -128,7 +138,10 @@ class Connection:
             await asyncio.sleep(self._retries.pause_after(attempt, response))
 
     async def check_health(self) -> Answer:
-        """Return the health of the server. One that is not healthy says so in the same form, with status 503."""
+        """Return the health of the server.
+
+        One that is not healthy says so in the same form, with status 503.
+        """
         try:
             response = await self.http.get("/health")
         except httpx.TransportError as error:
@@ -139,7 +152,12 @@ class Connection:
 
     @contextlib.asynccontextmanager
     async def stream(
-        self, path: tuple[str, ...], *, params: Mapping[str, Any], headers: Mapping[str, str], silent_seconds: float
+        self,
+        path: tuple[str, ...],
+        *,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        silent_seconds: float,
     ) -> AsyncIterator[httpx.Response]:
         """Open an answer that is read as it comes. `silent_seconds`: how long nothing may come."""
         query = {name: value for name, value in params.items() if value is not None}
@@ -154,7 +172,8 @@ class Connection:
         if isinstance(error, httpx.TimeoutException) and not isinstance(error, _NOT_SENT):
             return ServerUnavailable(f"the server at {self.url} did not answer in time")
         return ServerUnavailable(
-            f"cannot reach the server at {self.url}: {_reason(error)}. Is it running, and is this its address?"
+            f"cannot reach the server at {self.url}: {_reason(error)}. Is it running, and is this its"
+            " address?"
             " `dagmaster dev` and `dagmaster server` print it"
         )
 
@@ -174,7 +193,9 @@ def check_url(url: str) -> str:
     parts = urlsplit(url)
     if parts.username is not None or parts.password is not None:
         # The address is not repeated: it may contain the key.
-        raise SettingsInvalid("the address of a server has no user or password: the key goes into DAGMASTER_KEY")
+        raise SettingsInvalid(
+            "the address of a server has no user or password: the key goes into DAGMASTER_KEY"
+        )
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise SettingsInvalid(f"{url[:100]!r} is not the address of a server: write it as https://host:port")
     return url.rstrip("/").removesuffix(API)
@@ -193,7 +214,9 @@ def _answer(response: httpx.Response) -> Answer:
         document = response.json()
     except ValueError as error:
         address = response.request.url.copy_with(query=None)
-        raise ServerAnswerInvalid(f"the answer of {address} is not JSON: is it a dagmaster server?") from error
+        raise ServerAnswerInvalid(
+            f"the answer of {address} is not JSON: is it a dagmaster server?"
+        ) from error
     now = time.time()
     made_at = response.headers.get(TIME_HEADER)
     return Answer(document, now if made_at is None else parse_time(made_at, now))

@@ -40,8 +40,8 @@ async def read_stream(
 ) -> AsyncGenerator[Message, None]:
     """Yield the messages of a stream until what it follows has ended.
 
-    A stream that breaks off is opened again after the last message: an outage is waited out. What fails at the first
-    time, and what a retry cannot change, is raised.
+    A stream that breaks off is opened again after the last message: an outage is waited out. What fails at
+    the first time, and what a retry cannot change, is raised.
     """
     backoff = ConnectionBackoff(logging.getLogger("dagmaster"), remote="server")
     is_first = True
@@ -74,7 +74,9 @@ async def _read_once(
 ) -> AsyncGenerator[Message, None]:
     headers = {"Accept": "text/event-stream"} | ({} if last_id is None else {"Last-Event-ID": last_id})
     try:
-        async with connection.stream(path, params=params, headers=headers, silent_seconds=SILENT_SECONDS) as response:
+        async with connection.stream(
+            path, params=params, headers=headers, silent_seconds=SILENT_SECONDS
+        ) as response:
             if response.status_code == _NO_CONTENT:
                 yield Message("end", {"reason": "finished", "detail": "there is nothing new"})
                 return

@@ -104,7 +104,9 @@ async def watch_job(client: JobMethods, job_id: str | None) -> AsyncGenerator[Jo
                 continue
             backoff.on_success()
             yield view
-            pause = min(max(_MIN_PAUSE_SECONDS, (time.monotonic() - began) * _PAUSE_FACTOR), _MAX_PAUSE_SECONDS)
+            pause = min(
+                max(_MIN_PAUSE_SECONDS, (time.monotonic() - began) * _PAUSE_FACTOR), _MAX_PAUSE_SECONDS
+            )
 
 
 async def watch_jobs(
@@ -117,16 +119,25 @@ async def watch_jobs(
         async for message in messages:
             if message.type not in ("snapshot", "delta"):
                 continue
-            changed = [parse_view(JobView, document, read_at=time.time()) for document in message.data["jobs"]]
+            changed = [
+                parse_view(JobView, document, read_at=time.time()) for document in message.data["jobs"]
+            ]
             removed = set(message.data.get("removed", ()))
-            kept = {} if message.type == "snapshot" else {id_: job for id_, job in jobs.items() if id_ not in removed}
+            kept = (
+                {}
+                if message.type == "snapshot"
+                else {id_: job for id_, job in jobs.items() if id_ not in removed}
+            )
             jobs = kept | {job.job_id: job for job in changed}
             # An id begins with its time: the newest has the greatest number.
             yield tuple(sorted(jobs.values(), key=lambda job: -int(job.job_id)))
 
 
 class JobChanges:
-    """Wakes a reader when a job may have changed. Without a stream, it does so as often as a job is polled."""
+    """Wakes a reader when a job may have changed.
+
+    Without a stream, it does so as often as a job is polled.
+    """
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -194,7 +205,9 @@ async def follow_logs(
     """Yield chunks of a job's logs as they are written."""
     job_id = (await client.job_progress(job_id)).job_id
     if not follow:
-        async for log in _all_items(partial(client.list_logs, job_id, node_id=node_id, attempt=attempt, limit=_PAGE)):
+        async for log in _all_items(
+            partial(client.list_logs, job_id, node_id=node_id, attempt=attempt, limit=_PAGE)
+        ):
             yield log
         return
     params = {"follow": True, "node_id": node_id, "attempt": attempt}

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.views.events_and_logs import EventView, LogLineView, LogView
 from dagmaster.application.views.footprints import FootprintsView
-from dagmaster.application.views.jobs import CountsView, JobDetailView, JobProgressReportView, JobProgressView, JobView
+from dagmaster.application.views.jobs import (
+    CountsView,
+    JobDetailView,
+    JobProgressReportView,
+    JobProgressView,
+    JobView,
+)
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
 from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
@@ -59,7 +65,10 @@ class JobMethods:
         return view_of(CountsView, await self.connection.get("stats", **job_query(job_filter)))
 
     async def job_detail(self, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
-        """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too."""
+        """Return one job with its values and nodes; `last` is the newest.
+
+        `with_children`: those of fan-outs, too.
+        """
         query = {"children": True} if with_children else {}
         return view_of(JobDetailView, await self.connection.get("jobs", job_id or LAST, **query))
 
@@ -92,7 +101,10 @@ class JobMethods:
         node_ids: Collection[str] | None = None,
         with_children: bool = True,
     ) -> Page[EventView]:
-        """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure."""
+        """List the events of a job after a number, oldest first.
+
+        With nodes: the job's, theirs, and every failure.
+        """
         answer = await self.connection.get(
             "jobs",
             job_id or LAST,
@@ -171,13 +183,19 @@ class JobMethods:
         return await following.wait(self, job_id, timeout_seconds)
 
     def watch_job(self, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
-        """Yield a job's view whenever it has changed. The last one has its result, unless the job was removed."""
+        """Yield a job's view whenever it has changed.
+
+        The last one has its result, unless the job was removed.
+        """
         return following.watch_job(self, job_id)
 
     def watch_jobs(
         self, job_filter: JobFilter | None = None, *, limit: int = 100
     ) -> AsyncGenerator[tuple[JobView, ...], None]:
-        """Yield the newest jobs that match a filter, newest first, whenever one of them has changed. It has no end."""
+        """Yield the newest jobs that match a filter, newest first, whenever one of them has changed.
+
+        It has no end.
+        """
         return following.watch_jobs(self, job_filter, limit)
 
     def follow_events(
@@ -187,7 +205,12 @@ class JobMethods:
         return following.follow_events(self, job_id, after=after, node_id=node_id, follow=follow)
 
     def follow_logs(
-        self, job_id: str | None, *, node_id: str | None = None, attempt: int | None = None, follow: bool = True
+        self,
+        job_id: str | None,
+        *,
+        node_id: str | None = None,
+        attempt: int | None = None,
+        follow: bool = True,
     ) -> AsyncGenerator[LogView, None]:
         """Yield chunks of a job's logs as they are written; with `follow`, until the job has finished."""
         return following.follow_logs(self, job_id, node_id=node_id, attempt=attempt, follow=follow)
@@ -200,7 +223,9 @@ class JobMethods:
 
     async def why_node(self, job_id: str | None, node_id: str) -> NodeWhyView:
         """Explain a node, link by link to the root cause."""
-        return view_of(NodeWhyView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id, "why"))
+        return view_of(
+            NodeWhyView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id, "why")
+        )
 
     async def list_children(
         self,
@@ -263,7 +288,9 @@ class JobMethods:
     ) -> CommandResult:
         """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
         body = {"comment": comment} if comment else None
-        answer = await self.connection.post("jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds)
+        answer = await self.connection.post(
+            "jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds
+        )
         return view_of(CommandResult, answer)
 
     async def cancel_node(
@@ -324,7 +351,9 @@ class JobMethods:
     async def plan_retry_nodes(self, job_id: str | None, node_ids: Sequence[str]) -> ResumePlanView:
         """Return what a retry of nodes would do, and change nothing."""
         path, body = ("jobs", job_id or LAST, "nodes", "retry"), {"nodes": list(node_ids)}
-        return view_of(ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True))
+        return view_of(
+            ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True)
+        )
 
     async def plan_retry(self, job_id: str | None, node_id: str) -> ResumePlanView:
         """Return what a retry of a node would do, and change nothing."""
@@ -344,4 +373,6 @@ class JobMethods:
     async def plan_resume(self, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
         """Return what a resume would do, and change nothing."""
         path, body = ("jobs", job_id or LAST, "resume"), resume_body(request)
-        return view_of(ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True))
+        return view_of(
+            ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True)
+        )

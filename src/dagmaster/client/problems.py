@@ -21,12 +21,17 @@ def error_of_response(response: httpx.Response) -> DagmasterError:
     """Return the exception for an answer that is not a success."""
     document = _json_object(response)
     if "code" in document:
-        return error_of_code(str(document["code"]), str(document.get("detail", "")), document.get("errors") or ())
+        return error_of_code(
+            str(document["code"]), str(document.get("detail", "")), document.get("errors") or ()
+        )
     address = response.request.url.copy_with(path="/", query=None)
     if response.is_server_error:
-        return ServerUnavailable(f"the server at {address} answered {response.status_code} {response.reason_phrase}")
+        return ServerUnavailable(
+            f"the server at {address} answered {response.status_code} {response.reason_phrase}"
+        )
     return ServerAnswerInvalid(
-        f"{address} answered {response.status_code} {response.reason_phrase} and no problem document: is it the address"
+        f"{address} answered {response.status_code} {response.reason_phrase} and no problem document: is it"
+        " the address"
         " of a dagmaster server?"
     )
 

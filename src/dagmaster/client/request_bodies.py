@@ -41,7 +41,10 @@ def run_body(request: JobRequest) -> dict[str, Any]:
 
 
 def definition_body(requests: Sequence[JobRequest]) -> dict[str, Any]:
-    """Return the body of a submission of a workflow that is not published. All requests have the same graph."""
+    """Return the body of a submission of a workflow that is not published.
+
+    All requests have the same graph.
+    """
     first = requests[0]
     return {
         "definition": None if first.graph is None else first.graph.definition,
@@ -56,7 +59,10 @@ def graph_lines(part: GraphPart, job: Mapping[str, Any] | None = None) -> bytes:
         [] if job is None else [{"job": {name: value for name, value in job.items() if value is not None}}]
     )
     lines += [{"known": [str(number), name]} for number, name in part.known.items()]
-    lines += [{"group": _without_none(id=str(one.id), name=one.name, parent=_text(one.parent))} for one in part.groups]
+    lines += [
+        {"group": _without_none(id=str(one.id), name=one.name, parent=_text(one.parent))}
+        for one in part.groups
+    ]
     lines += [{"task": _task_line(task)} for task in part.tasks]
     for kind, source, to, target in part.dependencies:
         ends = {"previous_type": kind, "previous_id": str(source), "next_type": to, "next_id": str(target)}

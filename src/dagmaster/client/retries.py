@@ -33,8 +33,8 @@ class Retries:
 def may_retry(response: httpx.Response, *, is_repeatable: bool) -> bool:
     """Return whether a request may be sent again after this answer.
 
-    429 means that nothing was done. After 503, 502 or 504 something may have been done: only a request that has the
-    same effect twice (a read, or one with an idempotency key) is sent again.
+    429 means that nothing was done. After 503, 502 or 504 something may have been done: only a request that
+    has the same effect twice (a read, or one with an idempotency key) is sent again.
     """
     status = response.status_code
     return status == TOO_MANY or (is_repeatable and (status == UNAVAILABLE or status in _GATEWAY_ERRORS))

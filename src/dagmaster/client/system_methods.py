@@ -48,7 +48,9 @@ class SystemMethods:
         self, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Page[WorkflowView]:
         """List the published workflows by id; with `tag`, those that have it."""
-        return page_of(WorkflowView, await self.connection.get("workflows", tag=tag, cursor=cursor, limit=limit))
+        return page_of(
+            WorkflowView, await self.connection.get("workflows", tag=tag, cursor=cursor, limit=limit)
+        )
 
     async def list_versions(
         self, workflow_id: str, *, cursor: str | None = None, limit: int = 100
@@ -59,7 +61,9 @@ class SystemMethods:
 
     async def workflow_detail(self, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
         """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
-        return view_of(WorkflowDetailView, await self.connection.get("workflows", workflow_id, version=version))
+        return view_of(
+            WorkflowDetailView, await self.connection.get("workflows", workflow_id, version=version)
+        )
 
     async def publish_workflows(
         self, sources: Sequence[WorkflowSource], *, replace: bool = False, activate: bool = True
@@ -117,11 +121,17 @@ class SystemMethods:
 
     async def undrain_service(self, service: str) -> DrainResult:
         """Let a service that drains claim again."""
-        return view_of(DrainResult, await self.connection.post("fleet", service, "undrain", is_repeatable=True))
+        return view_of(
+            DrainResult, await self.connection.post("fleet", service, "undrain", is_repeatable=True)
+        )
 
-    async def list_orchestrators(self, *, cursor: str | None = None, limit: int = 100) -> Page[OrchestratorView]:
+    async def list_orchestrators(
+        self, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[OrchestratorView]:
         """List the orchestrators that are alive or stopped within the last hour, by id."""
-        return page_of(OrchestratorView, await self.connection.get("orchestrators", cursor=cursor, limit=limit))
+        return page_of(
+            OrchestratorView, await self.connection.get("orchestrators", cursor=cursor, limit=limit)
+        )
 
     async def list_workers(self, *, cursor: str | None = None, limit: int = 100) -> Page[WorkerView]:
         """List the workers that are alive or stopped within the last hour, by id."""
@@ -133,7 +143,9 @@ class SystemMethods:
 
     # ── Metrics ──
 
-    async def workflow_metrics(self, *, workflow_id: str | None = None, days: int = 7) -> WorkflowMetricsReport:
+    async def workflow_metrics(
+        self, *, workflow_id: str | None = None, days: int = 7
+    ) -> WorkflowMetricsReport:
         """Return how many jobs of each workflow completed and failed, how long they took, and why they failed."""
         answer = await self.connection.get("metrics", "workflows", workflow_id=workflow_id, days=days)
         return view_of(WorkflowMetricsReport, answer)
@@ -143,7 +155,9 @@ class SystemMethods:
         path = ("metrics", "workflows", workflow_id, "nodes")
         return view_of(NodeMetricsReport, await self.connection.get(*path, days=days))
 
-    async def failure_metrics(self, *, workflow_id: str | None = None, days: int = 7, limit: int = 20) -> FailureReport:
+    async def failure_metrics(
+        self, *, workflow_id: str | None = None, days: int = 7, limit: int = 20
+    ) -> FailureReport:
         """Return the most frequent failures, grouped by their message."""
         query = {"workflow_id": workflow_id, "days": days, "limit": limit}
         return view_of(FailureReport, await self.connection.get("metrics", "failures", **query))
@@ -155,7 +169,9 @@ class SystemMethods:
 
     # ── Keys ──
 
-    async def create_key(self, name: str, scopes: Collection[Scope], *, days: float | None = None) -> NewApiKeyView:
+    async def create_key(
+        self, name: str, scopes: Collection[Scope], *, days: float | None = None
+    ) -> NewApiKeyView:
         """Create a key for a caller; `days`: how long it is valid."""
         body = {"name": name, "scopes": [str(scope) for scope in scopes], "days": days}
         return view_of(NewApiKeyView, await self.connection.post("keys", body=body))
@@ -166,7 +182,9 @@ class SystemMethods:
 
     async def revoke_key(self, key_id: str) -> ApiKeyView:
         """Revoke a key: requests with it are rejected within seconds."""
-        return view_of(ApiKeyView, await self.connection.post("keys", id_of(key_id), "revoke", is_repeatable=True))
+        return view_of(
+            ApiKeyView, await self.connection.post("keys", id_of(key_id), "revoke", is_repeatable=True)
+        )
 
     async def rotate_key(self, key_id: str, *, overlap_hours: float = 24.0) -> NewApiKeyView:
         """Create a key with the name, scopes and life of another, which is valid for some more hours."""
@@ -208,5 +226,9 @@ class SystemMethods:
         self, audit_filter: AuditFilter, *, cursor: str | None = None, limit: int = 100
     ) -> Page[AuditEntryView]:
         """List changes that match, newest first."""
-        query = {name: getattr(audit_filter, name) for name in ("actor", "action", "object_kind", "object_id")}
-        return page_of(AuditEntryView, await self.connection.get("audit", **query, cursor=cursor, limit=limit))
+        query = {
+            name: getattr(audit_filter, name) for name in ("actor", "action", "object_kind", "object_id")
+        }
+        return page_of(
+            AuditEntryView, await self.connection.get("audit", **query, cursor=cursor, limit=limit)
+        )

@@ -1,7 +1,8 @@
 """The engine: `advance(job, event, now)` returns decisions.
 
-Pure. It mutates the in-memory `Job`; if the commit that follows fails, the orchestrator drops that job and reloads it.
-The cost of an event is the edges it touches: a settled node notifies its dependents, a settled child its fan-out.
+Pure. It mutates the in-memory `Job`; if the commit that follows fails, the orchestrator drops that job and
+reloads it. The cost of an event is the edges it touches: a settled node notifies its dependents, a settled
+child its fan-out.
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject, JsonValue
 
 
-def aggregate(mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[JsonValue] = ()) -> JsonObject:
+def aggregate(
+    mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[JsonValue] = ()
+) -> JsonObject:
     """Aggregate the outputs of completed nodes, in index order; `collect_all` gets null for the others."""
     if mode in (Aggregation.COLLECT, Aggregation.COLLECT_ALL):
         collected: JsonObject = {"results": list(outputs), "count": len(outputs)}
@@ -22,7 +24,11 @@ def aggregate(mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[
         return collected
     if mode is Aggregation.CONCAT:
         joined = [
-            item for output in _flat(outputs) for value in _values(output) if isinstance(value, list) for item in value
+            item
+            for output in _flat(outputs)
+            for value in _values(output)
+            if isinstance(value, list)
+            for item in value
         ]
         return {"results": joined, "count": len(joined)}
     if mode is Aggregation.SUM:

@@ -50,7 +50,8 @@ if TYPE_CHECKING:
 UNPROVEN: Final = frozenset(
     {"crashed", "out_of_memory", "timeout", "exit", "internal", "dispatch_timeout", "handlers_unavailable"}
 )
-"""Kinds of failures after which a task may still be what kills workers: its process was ended, or it never ran."""
+"""Kinds of failures after which a task may still be what kills workers: its process was ended, or it never
+ran."""
 
 MAX_SHARED_LOSSES: Final = 10
 """Further losses beside other tasks are charged, too. Only workers that know no isolation lead there."""
@@ -72,7 +73,10 @@ def _in_flight(step: Step, node_id: str, attempt: int) -> Node | None:
     if node is None:
         step.ignore(f"no node {node_id!r} in this job", node_id)
     elif node.attempt != attempt or node.status not in IN_FLIGHT or isinstance(node, FanOut):
-        step.ignore(f"stale: attempt {attempt} of {node_id}, which is {node.status} in attempt {node.attempt}", node_id)
+        step.ignore(
+            f"stale: attempt {attempt} of {node_id}, which is {node.status} in attempt {node.attempt}",
+            node_id,
+        )
         return None
     return node
 
@@ -136,7 +140,8 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     if node is None:
         return
     if not event.alone and node.shared_losses < MAX_SHARED_LOSSES:
-        # Any of its tasks may have killed the worker. None is charged; each is isolated until the culprit is known.
+        # Any of its tasks may have killed the worker. None is charged; each is isolated until the culprit is
+        # known.
         node.shared_losses += 1
         _release(step, node)
         return
@@ -145,7 +150,9 @@ def _task_lost(step: Step, event: TaskLost) -> None:
     spec = node.spec
     limit = spec.retry.max_lost if isinstance(spec, TaskSpec) else 0
     times = "once" if node.lost_attempts == 1 else f"{node.lost_attempts} times"
-    when = "while it ran nothing else" if event.alone else f"after {node.shared_losses} times beside other tasks"
+    when = (
+        "while it ran nothing else" if event.alone else f"after {node.shared_losses} times beside other tasks"
+    )
     error = failure("lost", f"its worker died {times} {when} (max_lost {limit})")
     if _end_stopped(step, node, error):
         return
@@ -252,7 +259,9 @@ def _resolution_failed(step: Step, event: ResolutionFailed) -> None:
         return
     node = step.job.nodes.get(event.node)
     # The source of a running fan-out is resolved already.
-    settled = node is None or node.is_terminal or (isinstance(node, FanOut) and node.status is NodeStatus.RUNNING)
+    settled = (
+        node is None or node.is_terminal or (isinstance(node, FanOut) and node.status is NodeStatus.RUNNING)
+    )
     if node is None or settled or node.status is NodeStatus.PENDING:
         step.ignore("no value of this node was being resolved", event.node)
     else:

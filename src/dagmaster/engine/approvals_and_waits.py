@@ -32,7 +32,9 @@ def may_answer(spec: ApprovalSpec, by: str | None) -> bool:
 
 def forbidden_answer(spec: ApprovalSpec, node_id: str, by: str) -> str:
     """Return the sentence about an answer by someone who is not an approver."""
-    return f"{by or 'an unknown sender'} may not answer {node_id}: its approvers are {', '.join(spec.approvers)}"
+    return (
+        f"{by or 'an unknown sender'} may not answer {node_id}: its approvers are {', '.join(spec.approvers)}"
+    )
 
 
 def request_approval(step: Step, node: Node, spec: ApprovalSpec) -> None:
@@ -116,7 +118,9 @@ def _resolve_time(spec: WaitSpec, scope: Mapping[str, JsonValue], now: float) ->
         if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds):
             raise EvaluationFailed(f"seconds must be a number, not {preview(seconds)}", path="seconds")
         if not 0 <= seconds <= MAX_WAIT_SECONDS:
-            raise EvaluationFailed(f"seconds must be between 0 and {MAX_WAIT_SECONDS}, not {seconds}", path="seconds")
+            raise EvaluationFailed(
+                f"seconds must be between 0 and {MAX_WAIT_SECONDS}, not {seconds}", path="seconds"
+            )
         return now + seconds
     until = spec.until.resolve(scope) if spec.until is not None else None
     try:
@@ -124,6 +128,8 @@ def _resolve_time(spec: WaitSpec, scope: Mapping[str, JsonValue], now: float) ->
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        message = f"until must be a date-time with a time zone, such as 2026-01-31T06:00:00Z, not {preview(until)}"
+        message = (
+            f"until must be a date-time with a time zone, such as 2026-01-31T06:00:00Z, not {preview(until)}"
+        )
         raise EvaluationFailed(message, path="until")
     return moment.timestamp()

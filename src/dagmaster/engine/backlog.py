@@ -1,8 +1,8 @@
 """Nodes that may start, and wait until the owner of their job has started others.
 
-One event can make 100,000 nodes ready: a batch that was added, or a node that they all depend on. A step starts a part
-of them, so that no job stalls the others of its owner. The rest is the backlog of the job. It is not stored: it is the
-nodes that are PENDING although their gate is satisfied.
+One event can make 100,000 nodes ready: a batch that was added, or a node that they all depend on. A step
+starts a part of them, so that no job stalls the others of its owner. The rest is the backlog of the job. It
+is not stored: it is the nodes that are PENDING although their gate is satisfied.
 """
 
 from __future__ import annotations

@@ -100,7 +100,10 @@ class RejectResult:
 
 @dataclass(slots=True)
 class Expand:
-    """The fan-out has `count` more children from `first` on, of `total`. The first batch has the `source` to freeze."""
+    """The fan-out has `count` more children from `first` on, of `total`.
+
+    The first batch has the `source` to freeze.
+    """
 
     node: str
     first: int
@@ -144,7 +147,10 @@ class RequestApproval:
 
 @dataclass(slots=True)
 class Stop:
-    """Ask the worker or child job that runs this attempt to stop. The attempt ends when its report arrives."""
+    """Ask the worker or child job that runs this attempt to stop.
+
+    The attempt ends when its report arrives.
+    """
 
     node: str
     attempt: int
@@ -152,7 +158,10 @@ class Stop:
 
 @dataclass(slots=True)
 class AcceptCancel:
-    """A cancel of these nodes is accepted: each fails, or is stopped first. `skipped` other ones that were named."""
+    """A cancel of these nodes is accepted: each fails, or is stopped first.
+
+    `skipped` other ones that were named.
+    """
 
     nodes: tuple[str, ...]
     skipped: int = 0
@@ -169,7 +178,9 @@ class Withdraw:
 
 @dataclass(slots=True)
 class Reopen:
-    """The job is in a new run, and these nodes are reopened. `skipped` others were named that cannot be retried.
+    """The job is in a new run, and these nodes are reopened.
+
+    `skipped` others were named that cannot be retried.
 
     `superseded`: what earlier runs created and the new one creates again. `adders`: the nodes whose tasks add it again.
     """

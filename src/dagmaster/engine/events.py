@@ -1,4 +1,7 @@
-"""The engine's inputs: everything that can happen to a job. Plain slotted values: they are created on the hot path."""
+"""The engine's inputs: everything that can happen to a job.
+
+Plain slotted values: they are created on the hot path.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class JobStarted:
 
 @dataclass(slots=True)
 class TaskSucceeded:
-    """A worker reported an output, which stays with the orchestrator. `version`: of the handler that produced it."""
+    """A worker reported an output, which stays with the orchestrator.
+
+    `version`: of the handler that produced it.
+    """
 
     node: str
     attempt: int
@@ -93,7 +99,10 @@ class TimerFired:
 
 @dataclass(slots=True)
 class ValuesLoaded:
-    """The values that a `Need` requested, as the scope of its expressions. Without a node: for the job's outputs."""
+    """The values that a `Need` requested, as the scope of its expressions.
+
+    Without a node: for the job's outputs.
+    """
 
     node: str | None
     scope: Mapping[str, JsonValue]
@@ -101,7 +110,10 @@ class ValuesLoaded:
 
 @dataclass(slots=True)
 class ResolutionFailed:
-    """A template of a decision could not be resolved, or a needed value could not be loaded. It uses up no retry."""
+    """A template of a decision could not be resolved, or a needed value could not be loaded.
+
+    It uses up no retry.
+    """
 
     node: str | None
     path: str
@@ -138,7 +150,10 @@ class SignalReceived:
 
 @dataclass(slots=True)
 class ChildJobFinished:
-    """The child job of a `workflow` node finished. `attempt` distinguishes it from the child of an earlier run."""
+    """The child job of a `workflow` node finished.
+
+    `attempt` distinguishes it from the child of an earlier run.
+    """
 
     node: str
     attempt: int

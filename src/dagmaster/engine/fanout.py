@@ -111,7 +111,11 @@ def child_settled(step: Step, fan: FanOut, child: Node) -> None:
             stop_children(step, fan)
     if fan.open == 0:
         close_if_done(step, fan)
-    elif fan.cursor < fan.expanded and fan.status is NodeStatus.RUNNING and not (step.job.ending or fan.stopped):
+    elif (
+        fan.cursor < fan.expanded
+        and fan.status is NodeStatus.RUNNING
+        and not (step.job.ending or fan.stopped)
+    ):
         # A child of a fan-out that has not started again may settle, too: it was cancelled.
         admit(step, fan)
 
@@ -158,7 +162,9 @@ def close_if_done(step: Step, fan: FanOut) -> None:
 
 
 def _children_failed(fan: FanOut) -> JsonObject:
-    failed = [child for child in fan.children[: fan.expanded] if child.status is NodeStatus.FAILED][:NAMED_FAILURES]
+    failed = [child for child in fan.children[: fan.expanded] if child.status is NodeStatus.FAILED][
+        :NAMED_FAILURES
+    ]
     named = ", ".join(child.id for child in failed)
     more = "" if fan.failed <= NAMED_FAILURES else f" and {fan.failed - NAMED_FAILURES} more"
     return failure(

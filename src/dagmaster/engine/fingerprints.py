@@ -1,8 +1,9 @@
 """Fingerprints: 16 bytes that identify what a result depends on. Same fingerprint, same result.
 
-A task's fingerprint covers its handler's name, its resolved params, and its upstream results. The upstream counts
-although the params were built from it: a handler may return the same path twice with different file contents. The
-handler's version is unknown until a worker claims the task, so it is stored separately; descendants count both.
+A task's fingerprint covers its handler's name, its resolved params, and its upstream results. The upstream
+counts although the params were built from it: a handler may return the same path twice with different file
+contents. The handler's version is unknown until a worker claims the task, so it is stored separately;
+descendants count both.
 """
 
 from __future__ import annotations
@@ -45,14 +46,20 @@ def upstream_digest(job: Job, node: Node) -> bytes:
 
 
 def outcome_digest(job: Job, node: Node) -> bytes:
-    """Return a digest of a node's outcome for its descendants. A node without a fingerprint is unique to its job."""
+    """Return a digest of a node's outcome for its descendants.
+
+    A node without a fingerprint is unique to its job.
+    """
     if node.status is NodeStatus.COMPLETED:
         return (node.fingerprint or job.id.encode()) + (node.handler_version or "").encode()
     return f"{node.status} {node.skip_reason}".encode()
 
 
 def of_engine_node(job: Job, node: Node) -> bytes:
-    """Return the fingerprint of a node that the engine completed itself. Its values are in the params that use them."""
+    """Return the fingerprint of a node that the engine completed itself.
+
+    Its values are in the params that use them.
+    """
     spec = node.spec
     parts: list[str | bytes] = [spec.kind, upstream_digest(job, node)]
     if isinstance(node, FanOut):

@@ -1,7 +1,7 @@
 """Gates decide when a node may start. They count settled leaves: a leaf costs its depth, never a rescan.
 
-The outcome of a gate does not depend on the order in which its leaves settle: `all_of` is not_taken only once no leaf
-is open, because an open leaf may still break the gate.
+The outcome of a gate does not depend on the order in which its leaves settle: `all_of` is not_taken only once
+no leaf is open, because an open leaf may still break the gate.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def count(gates: tuple[FlatGate, ...], counts: list[int], gate: int, outcome: in
             return OPEN
         counts[base + outcome] += 1
         kind, size, parent = gates[gate]
-        outcome = _outcome(kind, size, counts[base + SATISFIED], counts[base + NOT_TAKEN], counts[base + BROKEN])
+        outcome = _outcome(
+            kind, size, counts[base + SATISFIED], counts[base + NOT_TAKEN], counts[base + BROKEN]
+        )
         if outcome == OPEN:
             return OPEN
         counts[base] = outcome

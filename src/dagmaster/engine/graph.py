@@ -40,7 +40,10 @@ class Kind(StrEnum):
 
 
 class GateKind(StrEnum):
-    """How the members of a gate are combined. JOIN comes from edges: it runs after every branch that was taken."""
+    """How the members of a gate are combined.
+
+    JOIN comes from edges: it runs after every branch that was taken.
+    """
 
     ALL = "all_of"
     ANY = "any_of"
@@ -254,7 +257,10 @@ class WaitSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSpec(Spec):
-    """Completes when all nodes of the group are finished, at any depth. `entry`: what they wait for, see `groups`."""
+    """Completes when all nodes of the group are finished, at any depth.
+
+    `entry`: what they wait for, see `groups`.
+    """
 
     kind: ClassVar[Kind] = Kind.GROUP
     entry: Leaf | None = None
@@ -328,12 +334,17 @@ class Wiring:
                 known.append(dependent)
 
     def remove(self, specs: Collection[Spec]) -> None:
-        """Forget what these nodes wait for: they are added again. It costs their leaves and the dependents of those."""
+        """Forget what these nodes wait for: they are added again.
+
+        It costs their leaves and the dependents of those.
+        """
         names = {spec.id for spec in specs}
         sources = {leaf.node for name in names for leaf, _ in self.leaves.pop(name, ())}
         for source in sources:
             self.dependents[source] = [one for one in self.dependents[source] if one.node not in names]
-        for signal in {spec.signal for spec in specs if isinstance(spec, WaitSpec) and spec.signal is not None}:
+        for signal in {
+            spec.signal for spec in specs if isinstance(spec, WaitSpec) and spec.signal is not None
+        }:
             self.waits[signal] = [name for name in self.waits[signal] if name not in names]
         for name in names:
             self.gates.pop(name, None)

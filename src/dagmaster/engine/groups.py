@@ -1,9 +1,9 @@
 """Groups of nodes, as nodes.
 
-A group is one node, which completes when every member is finished: a join. A member may be a group. What a group waits
-for, every member waits for: one leaf, the `entry` of the group. If that is more than one dependency, a node `x__start`
-joins them, so that a group of m nodes behind n dependencies has m + n edges. A member that depends on another member
-needs no such leaf: the other one has it.
+A group is one node, which completes when every member is finished: a join. A member may be a group. What a
+group waits for, every member waits for: one leaf, the `entry` of the group. If that is more than one
+dependency, a node `x__start` joins them, so that a group of m nodes behind n dependencies has m + n edges. A
+member that depends on another member needs no such leaf: the other one has it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def written_name(node_id: str) -> str:
 
 def has_members(spec: Spec) -> bool:
     """Return whether a node is a group that has members."""
-    is_filled = isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
+    is_filled = (
+        isinstance(spec, GroupSpec) and spec.requires is not None and spec.requires.kind is GateKind.JOIN
+    )
     return is_filled and not is_group_start(spec.id)
 
 
@@ -59,11 +61,16 @@ def all_members(specs: Mapping[str, Spec], group_id: str) -> Iterator[str]:
 def result_nodes(specs: Mapping[str, Spec], last: Collection[str]) -> tuple[str, ...]:
     """Return the last nodes of a graph, of a group its own last nodes: a group has no output."""
     followed = frozenset(
-        leaf.node for spec in specs.values() if not members(spec) and spec.requires for leaf in spec.requires.leaves()
+        leaf.node
+        for spec in specs.values()
+        if not members(spec) and spec.requires
+        for leaf in spec.requires.leaves()
     )
     chosen = {node_id for node_id in last if not isinstance(specs[node_id], GroupSpec)}
     for group_id in {node_id for node_id in last if isinstance(specs[node_id], GroupSpec)}:
-        chosen |= {member for member in all_members(specs, group_id) if _is_last(member, group_id, specs, followed)}
+        chosen |= {
+            member for member in all_members(specs, group_id) if _is_last(member, group_id, specs, followed)
+        }
     return tuple(node_id for node_id in specs if node_id in chosen)
 
 
@@ -99,7 +106,10 @@ def groups_of(specs: Mapping[str, Spec], node_id: str) -> Iterator[str]:
 
 
 def begun_groups(specs: Mapping[str, Spec], statuses: Iterable[tuple[str, NodeStatus]]) -> frozenset[str]:
-    """Return the groups with a member that has begun, at any depth. It costs the nodes and groups, not their depth."""
+    """Return the groups with a member that has begun, at any depth.
+
+    It costs the nodes and groups, not their depth.
+    """
     begun: set[str] = set()
     for node_id, status in statuses:
         spec = specs.get(node_id)

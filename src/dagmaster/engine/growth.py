@@ -1,8 +1,9 @@
 """Graphs that grow: nodes, groups and dependencies that are added to the graph of one job.
 
-A batch is added as a whole or not at all. What it may not be is decided here: a name that is in use, a reference to
-nothing, a cycle, a dependency of a node that has started, or one on a node that can never complete. A job that is
-ending starts nothing, but a task that succeeds may still add to it: a resume runs what was added.
+A batch is added as a whole or not at all. What it may not be is decided here: a name that is in use, a
+reference to nothing, a cycle, a dependency of a node that has started, or one on a node that can never
+complete. A job that is ending starts nothing, but a task that succeeds may still add to it: a resume runs
+what was added.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ def grow_job(job: Job, batch: NodeBatch) -> Growth:
     return growth
 
 
-def _check_reused(job: Job, batch: NodeBatch) -> tuple[dict[str, Spec], dict[str, Spec], dict[str, list[str]]]:
+def _check_reused(
+    job: Job, batch: NodeBatch
+) -> tuple[dict[str, Spec], dict[str, Spec], dict[str, list[str]]]:
     """Return the specs to put into a graph with superseded nodes, the groups that members leave, and kept members.
 
     Names of superseded nodes are free, and nothing can refer to them.
@@ -144,7 +147,11 @@ def _left_groups(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, Spec]
             if old.group not in new:
                 left.setdefault(old.group, set()).add(spec.id)
     groups = {group: specs[group] for group in left}
-    return {name: without_members(group, left[name]) for name, group in groups.items() if isinstance(group, GroupSpec)}
+    return {
+        name: without_members(group, left[name])
+        for name, group in groups.items()
+        if isinstance(group, GroupSpec)
+    }
 
 
 def _kept_members(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list[str]]:
@@ -152,7 +159,9 @@ def _kept_members(specs: Mapping[str, Spec], batch: NodeBatch) -> dict[str, list
     groups = [spec.id for spec in batch.specs if isinstance(spec, GroupSpec) and spec.id in specs]
     new = {spec.id for spec in batch.specs} if groups else set()
     return {
-        group: [member for member in members(specs[group]) if member not in new and specs[member].group == group]
+        group: [
+            member for member in members(specs[group]) if member not in new and specs[member].group == group
+        ]
         for group in groups
     }
 
@@ -187,7 +196,9 @@ def check_batch(specs: Mapping[str, Spec], batch: NodeBatch, wiring: Wiring | No
     return linked
 
 
-def _filled_groups(specs: Mapping[str, Spec], batch: NodeBatch, left: Collection[str]) -> dict[str, list[str]]:
+def _filled_groups(
+    specs: Mapping[str, Spec], batch: NodeBatch, left: Collection[str]
+) -> dict[str, list[str]]:
     """Return the new members of the groups that have members already, but of those that members have left."""
     filled: dict[str, list[str]] = {}
     new = {spec.id for spec in batch.specs if isinstance(spec, GroupSpec)}
@@ -246,7 +257,9 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
             continue
         for leaf in spec.requires.leaves():
             if leaf.node not in new and leaf.node not in specs:
-                raise NodesRejected(f"node {spec.id!r} depends on {leaf.node!r}, which is no node of this job")
+                raise NodesRejected(
+                    f"node {spec.id!r} depends on {leaf.node!r}, which is no node of this job"
+                )
     for target, leaf in batch.links:
         if target not in specs and target not in new:
             raise NodesRejected(f"{target!r} is to depend on {leaf.node!r}, and is no node of this job")
@@ -255,15 +268,19 @@ def _check_names(specs: Mapping[str, Spec], batch: NodeBatch) -> None:
                 f"group {target!r} exists already: what a group depends on is declared when it is added"
             )
         if leaf.node not in new and leaf.node not in specs:
-            raise NodesRejected(f"node {target!r} is to depend on {leaf.node!r}, which is no node of this job")
+            raise NodesRejected(
+                f"node {target!r} is to depend on {leaf.node!r}, which is no node of this job"
+            )
 
 
 def _name_in_use(spec: Spec, existing: Spec) -> NodesRejected:
     message = f"the job has a node {spec.id!r} already: give the new one another name"
     if spec.added_by is not None and spec.added_by == existing.added_by:
         message = (
-            f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this attempt or an"
-            " earlier one, by a call with other content: a retry repeats the calls of at_once as they were, or gives"
+            f"the job has a node {spec.id!r} already, which {spec.added_by!r} added before, in this attempt"
+            " or an"
+            " earlier one, by a call with other content: a retry repeats the calls of at_once as they were,"
+            " or gives"
             " other names. What is added without at_once is part of the job only if the attempt succeeds"
         )
     return NodesRejected(message, [spec.id])
@@ -294,7 +311,11 @@ def _check_cycles(
 ) -> None:
     """Look for a cycle. It costs what is added, and the shorter way through the existing nodes."""
     # Not a node that waits for nothing: most of 100,000 do.
-    affected = {node_id: None for node_id, spec in linked.items() if spec.requires is not None and node_id not in specs}
+    affected = {
+        node_id: None
+        for node_id, spec in linked.items()
+        if spec.requires is not None and node_id not in specs
+    }
     targets = {target: None for target, _ in batch.links if target in specs}
     targets |= {spec.group: None for spec in batch.specs if spec.group is not None and spec.group in specs}
     # What waited for a superseded node waits for the new one of its name.
@@ -302,7 +323,8 @@ def _check_cycles(
     if targets and _leads_to(targets, _existing_sources(specs, batch, linked), edges):
         affected |= targets | dict.fromkeys(_descendants(targets, edges))
     sources = {
-        node_id: [source for source in _sources(node_id, linked, edges) if source in affected] for node_id in affected
+        node_id: [source for source in _sources(node_id, linked, edges) if source in affected]
+        for node_id in affected
     }
     order = topological_order(affected, sources)
     if len(order) < len(affected):
@@ -312,7 +334,9 @@ def _check_cycles(
         raise NodesRejected(f"cycle: {spell_cycle(cycle, {**specs, **linked})}", cycle)
 
 
-def _existing_sources(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec]) -> dict[str, None]:
+def _existing_sources(
+    specs: Mapping[str, Spec], batch: NodeBatch, linked: Mapping[str, Spec]
+) -> dict[str, None]:
     """Return the existing nodes that something in the batch depends on."""
     new = (spec for node_id, spec in linked.items() if node_id not in specs and spec.requires is not None)
     leaves = [leaf for spec in new if spec.requires is not None for leaf in spec.requires.leaves()]
@@ -323,7 +347,8 @@ def _existing_sources(specs: Mapping[str, Spec], batch: NodeBatch, linked: Mappi
 def _leads_to(targets: Collection[str], sources: Collection[str], edges: Edges) -> bool:
     """Return whether a way leads from one of these nodes to one of the others.
 
-    Both ends are searched in turn: a node that is added after a short past, or before a short future, costs no more.
+    Both ends are searched in turn: a node that is added after a short past, or before a short future, costs
+    no more.
     """
     after, before = set(targets), set(sources)
     later, earlier = list(targets), list(sources)
@@ -362,7 +387,8 @@ def _check_statuses(job: Job, batch: NodeBatch, linked: Mapping[str, Spec]) -> N
             continue
         if node.status is not NodeStatus.PENDING and not (job.ending and is_unsuccessful(node)):
             raise NodesRejected(
-                f"{node.id!r} is {node.status}: a dependency or a member can be added only before it has started"
+                f"{node.id!r} is {node.status}: a dependency or a member can be added only before it has"
+                " started"
             )
     written = [leaf for spec in batch.specs if spec.requires is not None for leaf in spec.requires.leaves()]
     for leaf in (*written, *(leaf for _, leaf in batch.links)):

@@ -11,7 +11,14 @@ from dagmaster.engine.gates import OPEN, SATISFIED, count
 from dagmaster.engine.graph import ConditionalSpec, FanInSpec, FanOutSpec, WaitSpec, WorkflowSpec, flatten
 from dagmaster.engine.groups import members
 from dagmaster.engine.model import FanOut, fails_job, is_dormant
-from dagmaster.engine.status import NOT_STARTED_NODE, TERMINAL_JOB, TERMINAL_NODE, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import (
+    NOT_STARTED_NODE,
+    TERMINAL_JOB,
+    TERMINAL_NODE,
+    JobStatus,
+    NodeStatus,
+    SkipReason,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,7 +48,7 @@ def violations(job: Job) -> list[str]:
     return [f"{sentence} Violated by: {name}" for sentence, check in INVARIANTS for name in check(job)]
 
 
-# ── The job ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The job ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @_invariant("A finished job has only finished nodes.")
@@ -71,8 +78,12 @@ def _timed_waits_have_timers(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         spec = node.spec
         waits_for_retry = node.status is NodeStatus.READY and not isinstance(spec, _NEEDS_VALUES)
-        waits_for_time = node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is None
-        expands = isinstance(node, FanOut) and node.status is NodeStatus.RUNNING and _has_more_to_expand(job, node)
+        waits_for_time = (
+            node.status is NodeStatus.WAITING and isinstance(spec, WaitSpec) and spec.signal is None
+        )
+        expands = (
+            isinstance(node, FanOut) and node.status is NodeStatus.RUNNING and _has_more_to_expand(job, node)
+        )
         if (waits_for_retry or waits_for_time or expands) and node.wake_at is None:
             yield node.id
 
@@ -89,7 +100,9 @@ def _ending_jobs_start_nothing(job: Job) -> Iterator[str]:
 
 @_invariant("A stopping job is ending; a cancelled job, or one whose deadline passed, is stopping.")
 def _stopping_is_ending(job: Job) -> Iterator[str]:
-    if (job.stopping and not job.ending) or ((job.cancel_requested or job.deadline_passed) and not job.stopping):
+    if (job.stopping and not job.ending) or (
+        (job.cancel_requested or job.deadline_passed) and not job.stopping
+    ):
         yield "the job"
 
 
@@ -112,7 +125,7 @@ def _job_counters_are_exact(job: Job) -> Iterator[str]:
         yield "finish_seq"
 
 
-# ── Every node ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Every node ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @_invariant("A node has a skip_reason if, and only if, it is SKIPPED.")
@@ -151,7 +164,9 @@ def _budgets_are_within_attempts(job: Job) -> Iterator[str]:
 @_invariant("A node in flight, with a worker or a child job, has an attempt.")
 def _in_flight_nodes_have_an_attempt(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
-        in_flight = node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(node, FanOut)
+        in_flight = node.status in (NodeStatus.DISPATCHED, NodeStatus.RUNNING) and not isinstance(
+            node, FanOut
+        )
         if in_flight and node.attempt < 1:
             yield node.id
 
@@ -160,11 +175,15 @@ def _in_flight_nodes_have_an_attempt(job: Job) -> Iterator[str]:
 def _failed_nodes_have_an_error(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         must_have_none = node.status in (NodeStatus.COMPLETED, NodeStatus.PENDING)
-        if (node.error is None and node.status is NodeStatus.FAILED) or (node.error is not None and must_have_none):
+        if (node.error is None and node.status is NodeStatus.FAILED) or (
+            node.error is not None and must_have_none
+        ):
             yield node.id
 
 
-@_invariant("A node that is asked to stop alone is in flight or finished; in flight, its error is the request.")
+@_invariant(
+    "A node that is asked to stop alone is in flight or finished; in flight, its error is the request."
+)
 def _stopped_nodes_have_a_request(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         is_stopping = node.stopped and not node.is_terminal and not isinstance(node, FanOut)
@@ -172,7 +191,9 @@ def _stopped_nodes_have_a_request(job: Job) -> Iterator[str]:
             yield node.id
 
 
-@_invariant("A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own.")
+@_invariant(
+    "A node has a branch if, and only if, it is a COMPLETED conditional, and the branch is one of its own."
+)
 def _only_conditionals_have_branches(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         spec = node.spec
@@ -190,7 +211,8 @@ def _upstream_is_a_leaf(job: Job) -> Iterator[str]:
 
 
 @_invariant(
-    "In a running job no PENDING node has a settled gate, but for those of the backlog, whose gate is satisfied."
+    "In a running job no PENDING node has a settled gate, but for those of the backlog, whose gate is"
+    " satisfied."
 )
 def _settled_gates_move_their_node(job: Job) -> Iterator[str]:
     if job.status is not JobStatus.RUNNING:
@@ -241,7 +263,7 @@ def _groups_wait_for_their_members(job: Job) -> Iterator[str]:
             yield node_id
 
 
-# ── Fan-outs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Fan-outs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _fan_outs(job: Job) -> Iterator[tuple[FanOut, list[Node]]]:
@@ -294,7 +316,9 @@ def _finished_fan_outs_have_no_open_children(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         has_open = any(not child.is_terminal for child in children)
         is_running = fan.status is NodeStatus.RUNNING
-        if (fan.is_terminal and has_open) or (is_running and not has_open and not _has_more_to_expand(job, fan)):
+        if (fan.is_terminal and has_open) or (
+            is_running and not has_open and not _has_more_to_expand(job, fan)
+        ):
             yield fan.id
 
 
@@ -303,7 +327,9 @@ def _active_children_have_a_running_fan_out(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         if fan.status is not NodeStatus.RUNNING:
             yield from (
-                child.id for child in children if not child.is_terminal and child.status is not NodeStatus.PENDING
+                child.id
+                for child in children
+                if not child.is_terminal and child.status is not NodeStatus.PENDING
             )
 
 
@@ -319,7 +345,11 @@ def _max_parallel_is_respected(job: Job) -> Iterator[str]:
 def _no_slot_stays_free(job: Job) -> Iterator[str]:
     for fan, children in _fan_outs(job):
         is_waiting = any(child.status is NodeStatus.PENDING for child in children)
-        if is_waiting and fan.status is NodeStatus.RUNNING and fan.active < (fan.spec.max_parallel or len(children)):
+        if (
+            is_waiting
+            and fan.status is NodeStatus.RUNNING
+            and fan.active < (fan.spec.max_parallel or len(children))
+        ):
             yield fan.id
 
 
@@ -337,10 +367,12 @@ def _dormant_children_are_superseded(job: Job) -> Iterator[str]:
             yield node.id
 
 
-# ── Added nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Added nodes ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@_invariant("Another node is superseded only if a task added it, and nothing that a superseded node added is left.")
+@_invariant(
+    "Another node is superseded only if a task added it, and nothing that a superseded node added is left."
+)
 def _added_nodes_are_superseded_together(job: Job) -> Iterator[str]:
     for node in job.nodes.values():
         adder = node.spec.added_by

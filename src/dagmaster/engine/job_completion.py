@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 IN_FLIGHT: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING})
 MAX_LAST_NODES: Final = 100
-"""Of how many last nodes the outputs are the result of a job whose graph was built in code; of more, it has none."""
+"""Of how many last nodes the outputs are the result of a job whose graph was built in code; of more, it has
+none."""
 MAX_RESULT_BYTES: Final = 32 * 1024 * 1024
 """How large these outputs may be together: nothing asked for them, and the owner has to read them."""
 
@@ -66,7 +67,9 @@ def finish_if_done(step: Step) -> None:
         message = f"the job exceeded its deadline of {job.graph.deadline_seconds:g} s"
         finish(step, Move.FAIL, error=failure("deadline", message))
     elif job.failed:
-        first = min((node for node in job.nodes.values() if fails_job(node)), key=lambda node: node.finished_seq or 0)
+        first = min(
+            (node for node in job.nodes.values() if fails_job(node)), key=lambda node: node.finished_seq or 0
+        )
         message = f"node {first.id} failed: {error_text(first.error or {})}"
         finish(step, Move.FAIL, error=failure("node_failed", message, node=first.id, cause=first.error))
     else:
@@ -85,19 +88,24 @@ def _has_author(job: Job) -> bool:
 def _result_refs(job: Job) -> tuple[tuple[str | int, ...], ...]:
     if job.graph.outputs is not None:
         return job.graph.outputs.refs
-    completed = (node_id for node_id in _result_nodes(job) or () if job.nodes[node_id].status is NodeStatus.COMPLETED)
+    completed = (
+        node_id for node_id in _result_nodes(job) or () if job.nodes[node_id].status is NodeStatus.COMPLETED
+    )
     return tuple(("nodes", node_id, "output") for node_id in completed)
 
 
 def _result_nodes(job: Job) -> tuple[str, ...] | None:
     """Return the nodes whose outputs are the result; None if there are too many.
 
-    A graph that was built in code has no nodes of its own: its result is that of the nodes that nothing waits for.
+    A graph that was built in code has no nodes of its own: its result is that of the nodes that nothing waits
+    for.
     """
     graph = job.graph
     if graph.result_nodes:
         return graph.result_nodes
-    live = (node_id for node_id in last_nodes(graph.specs, graph.wiring) if not is_dormant(job.nodes[node_id]))
+    live = (
+        node_id for node_id in last_nodes(graph.specs, graph.wiring) if not is_dormant(job.nodes[node_id])
+    )
     last = tuple(islice(live, MAX_LAST_NODES + 1))
     return last if len(last) <= MAX_LAST_NODES else None
 

@@ -19,14 +19,17 @@ _NUMBER: Final = 8
 def check_size(value: JsonValue, name: str) -> None:
     """Raise `EvaluationFailed` if a value is larger or nested deeper than an output may be.
 
-    Values built from other values share their parts, so a few nodes could exceed any store. Each shared part is
-    measured once: the cost is that of the value in memory, not of its JSON text.
+    Values built from other values share their parts, so a few nodes could exceed any store. Each shared part
+    is measured once: the cost is that of the value in memory, not of its JSON text.
     """
     _Measure(name).size(value, 0)
 
 
 class _Measure:
-    """One measurement. Keeps the size and the height of each container by its `id`, which is stable during the call."""
+    """One measurement.
+
+    Keeps the size and the height of each container by its `id`, which is stable during the call.
+    """
 
     __slots__ = ("_known", "_name")
 
@@ -46,7 +49,8 @@ class _Measure:
                 self._too_deep()
             size, height = 2, 0
             for item in value.values() if isinstance(value, dict) else value:
-                # Here, without a call for each: most values of a list of 100,000 results are numbers and texts.
+                # Here, without a call for each: most values of a list of 100,000 results are numbers and
+                # texts.
                 kind = type(item)
                 if kind is str:
                     size += len(item) + 3  # type: ignore[arg-type]

@@ -52,8 +52,8 @@ class Node:
         self.index = index
         self.status = NodeStatus.PENDING
         self.skip_reason: SkipReason | None = None
-        # A cancel of this node was requested, which is its `error` until it ends; or the children of a fan-out are
-        # stopped because too many failed.
+        # A cancel of this node was requested, which is its `error` until it ends; or the children of a
+        # fan-out are stopped because too many failed.
         self.stopped = False
         self.attempt = 0
         self.failed_attempts = 0
@@ -65,7 +65,8 @@ class Node:
         self.wake_at: float | None = None
         self.finished_seq: int | None = None
         self.error: dict[str, Any] | None = None
-        # Identifies what the result depends on: see `fingerprints`. The orchestrator, which knows the values, sets it.
+        # Identifies what the result depends on: see `fingerprints`. The orchestrator, which knows the values,
+        # sets it.
         self.fingerprint: bytes | None = None
         self.handler_version: str | None = None
 
@@ -76,12 +77,18 @@ class Node:
 
     @property
     def cancel_request(self) -> JsonObject | None:
-        """Return the request to cancel this node alone, which says by whom: its error. None if there is none."""
+        """Return the request to cancel this node alone, which says by whom: its error.
+
+        None if there is none.
+        """
         return self.error if self.stopped and (self.error or {}).get("kind") == "cancelled" else None
 
     @property
     def allows_failure(self) -> bool:
-        """Return whether a failure satisfies the node's dependents. A child has none: it counts for its fan-out."""
+        """Return whether a failure satisfies the node's dependents.
+
+        A child has none: it counts for its fan-out.
+        """
         return self.parent is None and isinstance(self.spec, TaskSpec) and self.spec.allow_failure
 
     @property
@@ -98,7 +105,10 @@ class Node:
 
 
 class FanOut(Node):
-    """A fan-out and its children. `total` is known once the source is frozen; children past `expanded` are dormant."""
+    """A fan-out and its children.
+
+    `total` is known once the source is frozen; children past `expanded` are dormant.
+    """
 
     __slots__ = ("active", "children", "completed", "cursor", "expanded", "failed", "open", "total")
 
@@ -123,10 +133,15 @@ class FanOut(Node):
         self.active = self.open - pending
         self.completed = sum(1 for child in children if child.status is NodeStatus.COMPLETED)
         self.failed = sum(1 for child in children if child.status is NodeStatus.FAILED)
-        self.cursor = next((i for i, c in enumerate(children) if c.status is NodeStatus.PENDING), len(children))
+        self.cursor = next(
+            (i for i, c in enumerate(children) if c.status is NodeStatus.PENDING), len(children)
+        )
 
     def close_admission(self) -> None:
-        """Admit no further child. Children not admitted count as active, so that each frees a slot when it settles."""
+        """Admit no further child.
+
+        Children not admitted count as active, so that each frees a slot when it settles.
+        """
         self.cursor = self.expanded
         self.active = self.open
         self.wake_at = None
@@ -229,7 +244,9 @@ class Job:
         self.ending = False
         self.stopping = False
         self.signals: JsonObject = {}
-        self.nodes: dict[str, Node] = {node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()}
+        self.nodes: dict[str, Node] = {
+            node_id: new_node(node_id, spec) for node_id, spec in graph.specs.items()
+        }
         # Everything below is derived from the fields above.
         self.counts: dict[str, list[int]] = {}
         self.open = len(self.nodes)
@@ -420,7 +437,9 @@ def is_unsuccessful(node: Node) -> bool:
     if node.status is NodeStatus.SKIPPED:
         return node.skip_reason not in (SkipReason.NOT_TAKEN, SkipReason.SUPERSEDED)
     # An allowed failure is final: its descendants ran with it.
-    return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
+    return node.status is NodeStatus.CANCELLED or (
+        node.status is NodeStatus.FAILED and not node.allows_failure
+    )
 
 
 def fails_job(node: Node) -> bool:

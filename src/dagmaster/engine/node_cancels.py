@@ -1,7 +1,8 @@
 """Cancel of single nodes: each fails for good, and its job goes on.
 
-A cancelled node is FAILED with error kind `cancelled`, so that every rule of a failed node applies to it. One that is
-in flight is asked to stop, and fails when its report arrives: until then its `error` has the request (ADR 0034).
+A cancelled node is FAILED with error kind `cancelled`, so that every rule of a failed node applies to it. One
+that is in flight is asked to stop, and fails when its report arrives: until then its `error` has the request
+(ADR 0034).
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def cancel_nodes(step: Step, named: Iterable[str], by: str) -> None:
         open_targets = [node for node in targets if _reason_against(job, node) is None]
         chosen |= dict.fromkeys(open_targets)
         if not open_targets:
-            reasons[node_id] = _reason_against(job, targets[0]) or "" if targets else f"no node {node_id!r} in this job"
+            reasons[node_id] = (
+                _reason_against(job, targets[0]) or "" if targets else f"no node {node_id!r} in this job"
+            )
     if not chosen:
         step.ignore(next(iter(reasons.values()), "no node was named"), next(iter(reasons), None))
         return

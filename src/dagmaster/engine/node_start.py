@@ -100,7 +100,9 @@ def _refs(job: Job, node: Node) -> tuple[tuple[str | int, ...], ...]:
     if isinstance(spec, FanInSpec):
         if spec.over is not None:
             return (("nodes", spec.over, "outputs"), ("nodes", spec.over, "failed"))
-        completed = (source for source in _sources(job, spec) if job.nodes[source].status is NodeStatus.COMPLETED)
+        completed = (
+            source for source in _sources(job, spec) if job.nodes[source].status is NodeStatus.COMPLETED
+        )
         return tuple(("nodes", source, "output") for source in completed)
     return ()
 
@@ -123,12 +125,16 @@ def _take_branch(step: Step, node: Node, spec: ConditionalSpec, scope: Mapping[s
         value = None if spec.condition_field is None else spec.condition_field.resolve(scope)
         check_size(value, "condition_field")
         bound = {**scope, "value": value}
-        taken = next((b for b in spec.branches if b.condition is None or condition_holds(b.condition, bound)), None)
+        taken = next(
+            (b for b in spec.branches if b.condition is None or condition_holds(b.condition, bound)), None
+        )
     except EvaluationFailed as error:
         step.fail(node, failure("expression", str(error), path=error.path))
         return
     if taken is None:
-        step.fail(node, failure("no_branch", f"no branch matches value {preview(value)}, and there is no default"))
+        step.fail(
+            node, failure("no_branch", f"no branch matches value {preview(value)}, and there is no default")
+        )
         return
     node.branch = taken.name
     target = taken.next[0] if len(taken.next) == 1 else list(taken.next) or None
@@ -157,7 +163,8 @@ def _sources(job: Job, spec: FanInSpec) -> Iterable[str]:
 
 def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple[list[Any], list[Any]]:
     if spec.over is None:
-        # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the first).
+        # Only loaded outputs count: more sources may have completed since (an `any_of` starts with the
+        # first).
         nodes = scope.get("nodes", {})
         if spec.aggregation is Aggregation.COLLECT_ALL:
             return [nodes.get(source, {}).get("output") for source in _sources(job, spec)], []

@@ -1,7 +1,7 @@
 """New runs of a job: resume, retry of nodes, reinjected items.
 
-A new run reopens nodes and keeps the rest: completed nodes keep their outputs, attempt numbers continue, retry budgets
-are reset. Gates and counters are then derived from the node states, exactly as after a reload.
+A new run reopens nodes and keeps the rest: completed nodes keep their outputs, attempt numbers continue,
+retry budgets are reset. Gates and counters are then derived from the node states, exactly as after a reload.
 """
 
 from __future__ import annotations
@@ -144,7 +144,10 @@ class _Plan:
             self.restarted.add(node)
 
     def supersede_added(self) -> None:
-        """Take back what the restarted nodes had added: they add it again. What depended on it is restarted, too."""
+        """Take back what the restarted nodes had added: they add it again.
+
+        What depended on it is restarted, too.
+        """
         added: dict[str, list[Node]] = {}
         for node in self.job.nodes.values():
             if node.spec.added_by is not None and node.parent is None and not is_dormant(node):

@@ -1,7 +1,7 @@
 """The plan of a resume: for each node whether its result would be reused, and if not, why.
 
-Pure. A new run of the same job is applied to the job itself, which is then discarded. For a resume as a new job the
-orchestrator makes a dry run without workers; its outcome is compared here with the earlier job.
+Pure. A new run of the same job is applied to the job itself, which is then discarded. For a resume as a new
+job the orchestrator makes a dry run without workers; its outcome is compared here with the earlier job.
 """
 
 from __future__ import annotations
@@ -67,7 +67,10 @@ class ReuseDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeContext:
-    """What changed, apart from the graph. `served`: the handlers of live workers; None if no worker is alive."""
+    """What changed, apart from the graph.
+
+    `served`: the handlers of live workers; None if no worker is alive.
+    """
 
     named: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
@@ -94,7 +97,7 @@ def with_descendants(graph: Graph, names: Iterable[str]) -> frozenset[str]:
     return frozenset(names_seen)
 
 
-# ── A new run of the same job ───────────────────────────────────────────────────────────────────────────────────────
+# ── A new run of the same job ───────────────────────────────────────────────────────────────────────────────
 
 
 def plan_rerun(
@@ -103,11 +106,14 @@ def plan_rerun(
     """Return what a new run would do, or the reason why there is none. This uses up the job."""
     before = {node.id: row_of(node) for node in job.nodes.values()}
     decisions = advance(job, event, now)
-    reopened = next((frozenset(decision.nodes) for decision in decisions if isinstance(decision, Reopen)), None)
+    reopened = next(
+        (frozenset(decision.nodes) for decision in decisions if isinstance(decision, Reopen)), None
+    )
     if reopened is None:
         ignored = next((decision.reason for decision in decisions if isinstance(decision, Ignore)), None)
         return ignored or [
-            ReuseDecision(name, ReuseKind.REDONE, "waits for a retry: retried at once") for name in context.named
+            ReuseDecision(name, ReuseKind.REDONE, "waits for a retry: retried at once")
+            for name in context.named
         ]
     return _decide_all(job, before, reopened, context)
 
@@ -150,9 +156,14 @@ def _decide_in_run(
     if node.total is None:
         created = sum(candidate.parent == node.id for candidate in before.values())
         return ReuseDecision(
-            node.id, ReuseKind.REDONE, f"{reason}: all children are redone ({row.total:,} before)", (0, created)
+            node.id,
+            ReuseKind.REDONE,
+            f"{reason}: all children are redone ({row.total:,} before)",
+            (0, created),
         )
-    kept = sum(before[child.id].status is NodeStatus.COMPLETED for child in leaves if child.id not in reopened)
+    kept = sum(
+        before[child.id].status is NodeStatus.COMPLETED for child in leaves if child.id not in reopened
+    )
     why = [(child.id, _format_status(before[child.id])) for child in redone]
     text = _format_children(kept, why, left=len(leaves) - len(redone) - kept)
     return ReuseDecision(node.id, ReuseKind.REDONE, text, (kept, len(redone)))
@@ -167,16 +178,20 @@ def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:
     return "failed, which is allowed" if node.allows_failure else f"is kept as {row.status}"
 
 
-def _why_reopened(job: Job, node: Node, row: NodeRow, reopened: frozenset[str], context: ResumeContext) -> str:
+def _why_reopened(
+    job: Job, node: Node, row: NodeRow, reopened: frozenset[str], context: ResumeContext
+) -> str:
     if node.id in with_members(job.graph, context.named):
         return "named to be redone"
     if row.status is NodeStatus.FAILED and not node.allows_failure:
         return _format_status(row)
     upstream = next((leaf.node for leaf, _ in job.leaves(node.id) if leaf.node in reopened), None)
-    return _format_status(row) if upstream is None else f"depends on `{written_name(upstream)}`, which is redone"
+    return (
+        _format_status(row) if upstream is None else f"depends on `{written_name(upstream)}`, which is redone"
+    )
 
 
-# ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def plan_new_job(job: Job, before: Job, context: ResumeContext) -> list[ReuseDecision]:
@@ -205,7 +220,9 @@ class _Comparison:
         self.named = with_members(job.graph, context.named)
         self.redo = with_descendants(job.graph, context.named)
         self.known = {
-            (node.top.id, node.fingerprint): node for node in before.nodes.values() if node.fingerprint is not None
+            (node.top.id, node.fingerprint): node
+            for node in before.nodes.values()
+            if node.fingerprint is not None
         }
 
     def decide(self, node: Node) -> ReuseDecision:
@@ -239,7 +256,8 @@ class _Comparison:
     def _skipped(self, node: Node) -> ReuseDecision:
         if node.skip_reason is not SkipReason.NOT_TAKEN:
             leaf = next(
-                (leaf.node for leaf, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[leaf.node])), ""
+                (leaf.node for leaf, _ in self.job.leaves(node.id) if _is_broken(self.job.nodes[leaf.node])),
+                "",
             )
             return ReuseDecision(
                 node.id, ReuseKind.IMPOSSIBLE, f"depends on `{written_name(leaf)}`, which is impossible"
@@ -260,7 +278,9 @@ class _Comparison:
             and all(_failed_before(self.before.nodes.get(leaf.node)) for leaf in leaves)
         ):
             # A descendant of an allowed failure ran with that failure.
-            return ReuseDecision(node.id, ReuseKind.REDONE, f"redone unless `{written_name(first.node)}` fails again")
+            return ReuseDecision(
+                node.id, ReuseKind.REDONE, f"redone unless `{written_name(first.node)}` fails again"
+            )
         waits = self.job.nodes[first.node].status is NodeStatus.WAITING and not isinstance(
             self.job.nodes[first.node].spec, ApprovalSpec
         )
@@ -270,7 +290,9 @@ class _Comparison:
             if first.branch is None or (earlier is not None and earlier.branch == first.branch)
             else ", if it is taken"
         )
-        return ReuseDecision(node.id, ReuseKind.REDONE, f"depends on `{written_name(first.node)}`, {how}{taken}")
+        return ReuseDecision(
+            node.id, ReuseKind.REDONE, f"depends on `{written_name(first.node)}`, {how}{taken}"
+        )
 
     def _fan_out(self, fan: FanOut) -> ReuseDecision:
         children = list(_last_children(fan))
@@ -279,7 +301,9 @@ class _Comparison:
         if not redone and fan.status is NodeStatus.COMPLETED:
             reason = f"all {format_count(kept, 'child', 'children')}" if kept else "has no children"
             return ReuseDecision(fan.id, ReuseKind.REUSED, reason, (kept, 0))
-        missing = next((text for child in redone if (text := _missing_handler(child, self.context)) is not None), None)
+        missing = next(
+            (text for child in redone if (text := _missing_handler(child, self.context)) is not None), None
+        )
         if missing is not None:
             return ReuseDecision(fan.id, ReuseKind.IMPOSSIBLE, missing, (kept, len(redone)))
         why = [(child.id, self.why(child)) for child in redone]
@@ -329,7 +353,9 @@ class _Comparison:
         refs = () if template is None else template.refs
         for root, changed in (("inputs", self.context.inputs), ("env", self.context.env)):
             names = (
-                sorted(changed) if isinstance(spec, ApprovalSpec) and root == "inputs" else _named(refs, root, changed)
+                sorted(changed)
+                if isinstance(spec, ApprovalSpec) and root == "inputs"
+                else _named(refs, root, changed)
             )
             yield from (f"{root}.{name} changed" for name in names)
         if template is not None and old is not None and template.source != old.source:
@@ -338,7 +364,7 @@ class _Comparison:
             yield "its params use job.id, which is different in a new job"
 
 
-# ── Sentences ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Sentences ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _format_status(row: NodeRow) -> str:

@@ -40,7 +40,10 @@ _MAX_DOUBLINGS = 60
 
 
 def retry_delay(policy: RetryPolicy, failures: int, jitter: float) -> float:
-    """Return the delay in seconds after this many failures. `jitter` in [0, 1) varies it within its upper half."""
+    """Return the delay in seconds after this many failures.
+
+    `jitter` in [0, 1) varies it within its upper half.
+    """
     if policy.backoff is Backoff.EXPONENTIAL:
         delay = policy.initial_delay_seconds * 2.0 ** min(failures - 1, _MAX_DOUBLINGS)
     elif policy.backoff is Backoff.LINEAR:

@@ -1,8 +1,8 @@
 """Nodes that were superseded, because the node that had added them runs again: what waits for them meanwhile.
 
-A leaf on such a node has the outcome of its stand-in: the node that added it, which may add it again. Without that, a
-node could start, or a group could be complete, before it gets its new dependencies. A node before its own stand-in
-would wait for itself: for it, the superseded node counts as completed.
+A leaf on such a node has the outcome of its stand-in: the node that added it, which may add it again. Without
+that, a node could start, or a group could be complete, before it gets its new dependencies. A node before its
+own stand-in would wait for itself: for it, the superseded node counts as completed.
 """
 
 from __future__ import annotations
@@ -122,7 +122,9 @@ class LiveEdges(Edges):
     def dependents(self, node_id: str) -> list[str]:
         """Return the nodes of this run that depend on a node, or wait for it as a stand-in."""
         waiting = [node for node, _ in dependents_of_superseded(self._job, node_id)]
-        return [node for node in (*super().dependents(node_id), *waiting) if not is_dormant(self._nodes[node])]
+        return [
+            node for node in (*super().dependents(node_id), *waiting) if not is_dormant(self._nodes[node])
+        ]
 
     def live_dependents(self, node_id: str) -> list[str]:
         """Return the nodes of this run that depend on a node."""

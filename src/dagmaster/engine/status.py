@@ -43,8 +43,8 @@ class AttemptStatus(StrEnum):
 class Isolation(IntEnum):
     """How the next attempt of a node is executed, after its worker died with several tasks and one may be the cause.
 
-    SHARED: beside other tasks. PROCESS: in a child process of its own, beside other tasks. EXCLUSIVE: so, and as the
-    only task of its worker. `isolation_after` decides which.
+    SHARED: beside other tasks. PROCESS: in a child process of its own, beside other tasks. EXCLUSIVE: so, and
+    as the only task of its worker. `isolation_after` decides which.
     """
 
     SHARED = 0

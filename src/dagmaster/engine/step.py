@@ -66,7 +66,10 @@ class Step:
         self.settled.append(node)
 
     def complete(self, node: Node, output: Any, reused: ReusedFrom | None = None) -> None:
-        """Complete a node with an output. Earlier failures are recorded with the attempts, not with the node."""
+        """Complete a node with an output.
+
+        Earlier failures are recorded with the attempts, not with the node.
+        """
         node.error = None
         self._settle(node, Move.COMPLETE)
         self.out.append(Complete(node.id, output, reused, node.attempt))
@@ -85,7 +88,10 @@ class Step:
             self.cancel(child)
 
     def fail_cancelled(self, node: Node, cause: JsonObject | None = None) -> None:
-        """Fail a node whose cancel was requested. `cause`: how it ended, unless it just stopped when asked to."""
+        """Fail a node whose cancel was requested.
+
+        `cause`: how it ended, unless it just stopped when asked to.
+        """
         error = node.error or {}
         is_plain = cause is None or cause.get("kind") == "cancelled"
         self.fail(node, error if is_plain else {**error, "cause": cause})
@@ -107,7 +113,10 @@ class Step:
             self.cancel(child)
 
     def end(self, *, stop: bool) -> None:
-        """Start nothing new, and with `stop` stop running tasks. The rest of the job is cancelled within this step."""
+        """Start nothing new, and with `stop` stop running tasks.
+
+        The rest of the job is cancelled within this step.
+        """
         job = self.job
         if not job.ending or (stop and not job.stopping):
             self.needs_cancel_remaining = True

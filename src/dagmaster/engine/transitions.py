@@ -62,7 +62,8 @@ NODE_MOVES: Final[dict[NodeStatus, dict[Move, NodeStatus]]] = {
         Move.SKIP: NodeStatus.SKIPPED,
         Move.CANCEL: NodeStatus.CANCELLED,
     },
-    # Terminal within a run. Only a new run reopens them, or supersedes them together with the list they came from.
+    # Terminal within a run. Only a new run reopens them, or supersedes them together with the list they came
+    # from.
     NodeStatus.COMPLETED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
     NodeStatus.FAILED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},
     NodeStatus.SKIPPED: {Move.REOPEN: NodeStatus.PENDING, Move.SUPERSEDE: NodeStatus.SKIPPED},

@@ -1,7 +1,8 @@
 """Every exception of dagmaster: a stable machine `code`, a `category`, and a sentence.
 
-Programs match on `code`; interfaces map `category` (see `OUTCOMES`) to an exit code or an HTTP status; people read the
-sentence. The docstring of a class is its sentence if none is given. `docs/reference/errors.md` is generated from here.
+Programs match on `code`; interfaces map `category` (see `OUTCOMES`) to an exit code or an HTTP status; people
+read the sentence. The docstring of a class is its sentence if none is given. `docs/reference/errors.md` is
+generated from here.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dagmaster.errors.requests import StreamLimitExceeded as StreamLimitExceeded
 from dagmaster.errors.requests import TokenRejected as TokenRejected
 from dagmaster.errors.requests import WorkerExpired as WorkerExpired
 
-# ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────────────
+# ── Workflows, inputs, handlers ─────────────────────────────────────────────────────────────────────────────
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +85,9 @@ class ExpressionInvalid(DagmasterError):
     code = "expression_invalid"
     category = Category.INVALID
 
-    def __init__(self, message: str, *, offset: int = 0, hint: str = "", path: tuple[str | int, ...] = ()) -> None:
+    def __init__(
+        self, message: str, *, offset: int = 0, hint: str = "", path: tuple[str | int, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.offset = offset
         self.hint = hint
@@ -161,7 +164,7 @@ class GraphNotFound(DagmasterError):
     category = Category.NOT_FOUND
 
 
-# ── Jobs and commands ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── Jobs and commands ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class JobFailed(DagmasterError):
@@ -287,7 +290,7 @@ class NothingToResume(CommandRejected):
     code = "nothing_to_resume"
 
 
-# ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────────────
+# ── Settings, database, storage ─────────────────────────────────────────────────────────────────────────────
 
 
 class SettingsInvalid(DagmasterError):
@@ -406,5 +409,7 @@ class TablesUnavailable(DagmasterError):
 
 def error_types() -> list[type[DagmasterError]]:
     """Return every error class with a code of its own, in the order of this module."""
-    classes = [value for value in globals().values() if isinstance(value, type) and issubclass(value, DagmasterError)]
+    classes = [
+        value for value in globals().values() if isinstance(value, type) and issubclass(value, DagmasterError)
+    ]
     return [cls for cls in classes if "code" in vars(cls)]

@@ -65,7 +65,9 @@ class Problem:
     def __str__(self) -> str:
         """Format the problem as compilers do: position, message, path, source line, hint."""
         position = ":".join(str(part) for part in (self.file, self.line or "", self.column or "") if part)
-        lines = [f"{position}: {self.severity}: {self.message}" if position else f"{self.severity}: {self.message}"]
+        lines = [
+            f"{position}: {self.severity}: {self.message}" if position else f"{self.severity}: {self.message}"
+        ]
         lines += [f"    at {self.path}"] if self.path else []
         lines += [f"    {self.text}"] if self.text else []
         lines += [f"    {self.hint}"] if self.hint else []
@@ -103,4 +105,8 @@ class ProblemsError(DagmasterError):
         """Return the error with its problems, each as an object."""
         count = len(self.problems)
         message = f"{(self.__doc__ or '').strip().rstrip('.')}: {count} problem{'s' if count != 1 else ''}"
-        return {**super().to_dict(), "message": message, "problems": [problem.to_dict() for problem in self.problems]}
+        return {
+            **super().to_dict(),
+            "message": message,
+            "problems": [problem.to_dict() for problem in self.problems],
+        }

@@ -87,7 +87,8 @@ def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
     if any(differences.values()):
         text = "; ".join(f"{', '.join(names[:10])} {label}" for label, names in differences.items() if names)
         raise invalid_input(
-            f"the rows do not fit the table {spec.name}: the columns differ, {text}. Load them into another table"
+            f"the rows do not fit the table {spec.name}: the columns differ, {text}. Load them into another"
+            " table"
         )
     columns = []
     for field in schema:
@@ -96,7 +97,8 @@ def fit_to_table(rows: Any, spec: TableSpec) -> pa.Table:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             column_type = spec.columns.get(field.name, "WKB")
             raise invalid_input(
-                f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not fit: load"
+                f"the column {field.name!r} of the table {spec.name} is {column_type}, and the rows do not"
+                " fit: load"
                 f" them into another table, or convert the column{library_words('Arrow', error)}"
             ) from error
     return pa.table(columns, schema=schema)
@@ -126,10 +128,13 @@ def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFile
     types = geometry_types(geometries)
     expected = spec.geometry_type
     unexpected = [name for name in types if expected not in ("Geometry", "Geometry Z") and name != expected]
-    unexpected += [name for name in types if name.endswith(" Z") != expected.endswith(" Z") and name not in unexpected]
+    unexpected += [
+        name for name in types if name.endswith(" Z") != expected.endswith(" Z") and name not in unexpected
+    ]
     if unexpected:
         raise invalid_input(
-            f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}: load them into"
+            f"the table {spec.name} stores {expected}, and the rows contain {', '.join(unexpected)}: load"
+            " them into"
             " another table, or with mixed_types: geometry"
         )
     bounds = shapely.bounds(geometries)
@@ -140,7 +145,11 @@ def write_geoparquet(rows: pa.Table, path: Path, spec: TableSpec) -> FeatureFile
     if BBOX_COLUMN not in rows.column_names:
         rows = rows.append_column(BBOX_COLUMN, _bbox_array(bounds))
         column["covering"] = {"bbox": {side: [BBOX_COLUMN, side] for side in _SIDES}}
-    metadata = {"version": "1.1.0", "primary_column": spec.geometry_column, "columns": {spec.geometry_column: column}}
+    metadata = {
+        "version": "1.1.0",
+        "primary_column": spec.geometry_column,
+        "columns": {spec.geometry_column: column},
+    }
     rows = rows.replace_schema_metadata(
         {b"geo": json.dumps(metadata).encode(), SPEC_METADATA_KEY: json.dumps(spec_to_json(spec)).encode()}
     )
@@ -165,7 +174,9 @@ def read_chunk(path: Path) -> tuple[TableSpec, pa.Table]:
             f"{library_words('Arrow', error)}"
         ) from error
     if spec is None or rows is None:
-        raise invalid_input("the file is not a chunk of a table: it is Parquet, but vector.prepare did not write it")
+        raise invalid_input(
+            "the file is not a chunk of a table: it is Parquet, but vector.prepare did not write it"
+        )
     return spec, rows.replace_schema_metadata(None)
 
 
@@ -181,7 +192,9 @@ def read_file_info(path: Path) -> FeatureFileInfo:
         raise invalid_input(
             f"{path.name} is not a chunk of the table {path.parent.name}: move it out of that folder"
         ) from error
-    return FeatureFileInfo(rows=footer.num_rows, bbox=None if bbox is None else tuple(bbox), geometry_types=types)
+    return FeatureFileInfo(
+        rows=footer.num_rows, bbox=None if bbox is None else tuple(bbox), geometry_types=types
+    )
 
 
 def geometry_types(geometries: Any) -> tuple[str, ...]:
@@ -189,7 +202,10 @@ def geometry_types(geometries: Any) -> tuple[str, ...]:
     present = geometries[~shapely.is_missing(geometries)]
     codes = np.unique(shapely.get_type_id(present) + 100 * shapely.has_z(present))
     return tuple(
-        sorted(_GEOMETRY_TYPES[code % 100] + (" Z" if code >= len(_GEOMETRY_TYPES) else "") for code in codes.tolist())
+        sorted(
+            _GEOMETRY_TYPES[code % 100] + (" Z" if code >= len(_GEOMETRY_TYPES) else "")
+            for code in codes.tolist()
+        )
     )
 
 

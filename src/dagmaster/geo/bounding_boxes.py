@@ -18,25 +18,49 @@ BBox = tuple[float, float, float, float]
 ROUNDING_DEGREES: Final = 1e-6
 """How far beyond ±180 and ±90 a coordinate may lie: rounding, about 10 cm."""
 
-_NESTING: Final = {"Point": 0, "MultiPoint": 1, "LineString": 1, "MultiLineString": 2, "Polygon": 2, "MultiPolygon": 3}
+_NESTING: Final = {
+    "Point": 0,
+    "MultiPoint": 1,
+    "LineString": 1,
+    "MultiLineString": 2,
+    "Polygon": 2,
+    "MultiPolygon": 3,
+}
 """How many lists enclose a position, by geometry type."""
 
 
 def parse_bbox(values: Sequence[JsonValue], label: str = "the bbox") -> BBox:
-    """Parse west, south, east, north; heights are dropped. West greater than east crosses the antimeridian."""
+    """Parse west, south, east, north; heights are dropped.
+
+    West greater than east crosses the antimeridian.
+    """
     if not isinstance(values, list | tuple) or len(values) not in (4, 6) or not all(map(_is_number, values)):
         raise invalid_input(
             f"{label} is {values!r:.80}: expected four finite numbers, west, south, east, north, in degrees"
         )
     half = len(values) // 2
-    west, south, east, north = (float(value) for value in (values[0], values[1], values[half], values[half + 1]))
-    for degrees, limit, side in ((west, 180, "west"), (east, 180, "east"), (south, 90, "south"), (north, 90, "north")):
+    west, south, east, north = (
+        float(value) for value in (values[0], values[1], values[half], values[half + 1])
+    )
+    for degrees, limit, side in (
+        (west, 180, "west"),
+        (east, 180, "east"),
+        (south, 90, "south"),
+        (north, 90, "north"),
+    ):
         if abs(degrees) > limit + ROUNDING_DEGREES:
-            hint = " Across the antimeridian, west is greater than east: 170,-10,-170,10." if limit == 180 else ""  # noqa: PLR2004 - degrees
-            raise invalid_input(f"{label} has {side} {degrees:g}: expected degrees from -{limit} to {limit}.{hint}")
+            hint = (
+                " Across the antimeridian, west is greater than east: 170,-10,-170,10."
+                if limit == 180  # noqa: PLR2004 - of longitudes
+                else ""
+            )
+            raise invalid_input(
+                f"{label} has {side} {degrees:g}: expected degrees from -{limit} to {limit}.{hint}"
+            )
     if south > north:
         raise invalid_input(
-            f"{label} has its south ({south:g}) above its north ({north:g}): the order is west,south,east,north"
+            f"{label} has its south ({south:g}) above its north ({north:g}): the order is"
+            " west,south,east,north"
         )
     return west, south, east, north
 
@@ -87,7 +111,9 @@ def _rectangle(bbox: BBox) -> JsonObject:
 def geometry_bounds(geometry: object, label: str) -> BBox:
     """Return the minimum and maximum coordinates of a GeoJSON geometry; check its structure on the way."""
     if geometry is None:
-        raise invalid_input(f"{label} has no geometry, so no search can find it: add a GeoJSON geometry in degrees")
+        raise invalid_input(
+            f"{label} has no geometry, so no search can find it: add a GeoJSON geometry in degrees"
+        )
     positions = list(_positions(geometry, label, 0))
     longitudes, latitudes = [position[0] for position in positions], [position[1] for position in positions]
     west, south = float(min(longitudes)), float(min(latitudes))
@@ -96,7 +122,8 @@ def geometry_bounds(geometry: object, label: str) -> BBox:
     if west < -max_longitude or east > max_longitude or south < -max_latitude or north > max_latitude:
         raise invalid_input(
             f"the geometry of {label} reaches from {west:g}, {south:g} to {east:g}, {north:g}:"
-            " expected longitude (-180 to 180), then latitude (-90 to 90), in degrees. Cut a geometry across the"
+            " expected longitude (-180 to 180), then latitude (-90 to 90), in degrees. Cut a geometry across"
+            " the"
             " antimeridian into a MultiPolygon"
         )
     return west, south, east, north
@@ -104,23 +131,30 @@ def geometry_bounds(geometry: object, label: str) -> BBox:
 
 def _positions(geometry: object, label: str, depth: int) -> Iterator[Sequence[float]]:
     geometry_type = geometry.get("type") if isinstance(geometry, dict) else None
-    if not isinstance(geometry, dict) or (geometry_type not in _NESTING and geometry_type != "GeometryCollection"):
+    if not isinstance(geometry, dict) or (
+        geometry_type not in _NESTING and geometry_type != "GeometryCollection"
+    ):
         types = ", ".join([*_NESTING, "GeometryCollection"])
         raise invalid_input(f"the geometry of {label} is {geometry!r:.80}: expected GeoJSON, one of {types}")
     if geometry_type == "GeometryCollection":
         parts = geometry.get("geometries")
         if not isinstance(parts, list) or not parts or depth:
             raise invalid_input(
-                f"the geometry of {label} is a GeometryCollection without geometries, or one inside another: write"
+                f"the geometry of {label} is a GeometryCollection without geometries, or one inside another:"
+                " write"
                 " its geometries"
             )
         for part in parts:
             yield from _positions(part, label, depth + 1)
         return
-    yield from _nested_positions(geometry.get("coordinates"), _NESTING[str(geometry_type)], str(geometry_type), label)
+    yield from _nested_positions(
+        geometry.get("coordinates"), _NESTING[str(geometry_type)], str(geometry_type), label
+    )
 
 
-def _nested_positions(values: object, depth: int, geometry_type: str, label: str) -> Iterator[Sequence[float]]:
+def _nested_positions(
+    values: object, depth: int, geometry_type: str, label: str
+) -> Iterator[Sequence[float]]:
     if not isinstance(values, list | tuple) or not values:
         raise invalid_input(f"the {geometry_type} of {label} has no coordinates: add them")
     if depth:
@@ -130,7 +164,8 @@ def _nested_positions(values: object, depth: int, geometry_type: str, label: str
         return
     if len(values) < 2 or not all(map(_is_number, values)):  # noqa: PLR2004 - longitude and latitude
         raise invalid_input(
-            f"the {geometry_type} of {label} has a position {values!r:.80}: expected finite numbers, longitude then"
+            f"the {geometry_type} of {label} has a position {values!r:.80}: expected finite numbers,"
+            " longitude then"
             " latitude"
         )
     yield values
@@ -143,11 +178,13 @@ def _check_line(values: Sequence[JsonValue], depth: int, geometry_type: str, lab
     min_positions = 4 if "Polygon" in geometry_type else 2
     if len(values) < min_positions:
         raise invalid_input(
-            f"the {geometry_type} of {label} has a line of {len(values)} positions: at least {min_positions} are needed"
+            f"the {geometry_type} of {label} has a line of {len(values)} positions: at least {min_positions}"
+            " are needed"
         )
     if "Polygon" in geometry_type and values[0] != values[-1]:
         raise invalid_input(
-            f"the {geometry_type} of {label} has a ring that is not closed: repeat its first position as its last"
+            f"the {geometry_type} of {label} has a ring that is not closed: repeat its first position as its"
+            " last"
         )
 
 

@@ -29,7 +29,8 @@ def parse_datetime(text: object, label: str = "the datetime") -> datetime:
         return datetime.fromisoformat(match[0].upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise invalid_input(
-            f"{label} is {text!r:.80}, which is not in the calendar: correct it{library_words('Python', error)}"
+            f"{label} is {text!r:.80}, which is not in the calendar: correct"
+            f" it{library_words('Python', error)}"
         ) from None
 
 

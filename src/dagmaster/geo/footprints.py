@@ -1,8 +1,8 @@
 """Footprints: where on Earth a fan-out item lies, so that a run can be drawn on a map.
 
-An item that is a mapping may carry one as `footprint`, else as `bbox` or `geometry`. It is stored only with the frozen
-fan-out list, so runs that draw no map pay nothing. For an item without one, such as a file name, the output of its
-child may contain it.
+An item that is a mapping may carry one as `footprint`, else as `bbox` or `geometry`. It is stored only with
+the frozen fan-out list, so runs that draw no map pay nothing. For an item without one, such as a file name,
+the output of its child may contain it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ def footprint_of(item: Any) -> Any:
     """Return the footprint that a fan-out item carries, or None."""
     if not isinstance(item, dict):
         return None
-    return next((item[name] for name in ("footprint", "bbox", "geometry") if item.get(name) is not None), None)
+    return next(
+        (item[name] for name in ("footprint", "bbox", "geometry") if item.get(name) is not None), None
+    )
 
 
 def footprint_of_output(output: Any) -> list[Any] | None:
@@ -43,7 +45,9 @@ def _is_in_degrees(bbox: Any) -> bool:
     if not isinstance(bbox, list) or len(bbox) != _BBOX or _bbox_geometry(bbox) is None:
         return False
     west, south, east, north = bbox
-    return bool(max(abs(west), abs(east)) <= _MAX_LONGITUDE and -_MAX_LATITUDE <= south <= north <= _MAX_LATITUDE)
+    return bool(
+        max(abs(west), abs(east)) <= _MAX_LONGITUDE and -_MAX_LATITUDE <= south <= north <= _MAX_LATITUDE
+    )
 
 
 def footprint_geometry(footprint: Any) -> dict[str, Any] | None:
@@ -70,7 +74,9 @@ def _bbox_geometry(bbox: list[Any]) -> dict[str, Any] | None:
 
     Any finite numbers will do, unlike in `bounding_boxes`: a map draws what it is given.
     """
-    if not all(isinstance(side, int | float) and not isinstance(side, bool) and math.isfinite(side) for side in bbox):
+    if not all(
+        isinstance(side, int | float) and not isinstance(side, bool) and math.isfinite(side) for side in bbox
+    ):
         return None
     west, south, east, north = bbox
     if west <= east:

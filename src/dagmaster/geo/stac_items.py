@@ -1,7 +1,7 @@
 """The rules an item or a collection must meet before a catalog stores it: identity, place, time and size.
 
-Plain JSON, no other package: every catalog, every handler and the command line apply the same rules. Validation against
-the STAC schemas is separate (`handlers/stac/validation.py`).
+Plain JSON, no other package: every catalog, every handler and the command line apply the same rules.
+Validation against the STAC schemas is separate (`handlers/stac/validation.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 STAC_VERSION: Final = "1.1.0"
 """The STAC version of every document dagmaster writes."""
 PROJECTION_EXTENSION: Final = "https://stac-extensions.github.io/projection/v1.2.0/schema.json"
-"""The only version that has both `proj:code` and `proj:epsg`: 2.0 forbids the latter, which stackstac 0.5 requires."""
+"""The only version that has both `proj:code` and `proj:epsg`: 2.0 forbids the latter, which stackstac 0.5
+requires."""
 MAX_ID_CHARACTERS: Final = 512
 """Keeps an id within a PostgreSQL index entry (2,700 bytes)."""
 MAX_ITEM_BYTES: Final = 4_000_000
@@ -85,7 +86,9 @@ def check_item(item: JsonValue) -> CheckedItem:
     collection = check_id(item.get("collection"), f"the collection of {label}")
     for key, json_type in (("properties", dict), ("assets", dict), ("links", list)):
         if not isinstance(item.get(key), json_type):
-            raise invalid_input(f"{label} has no {key}: expected {'an object' if json_type is dict else 'a list'}")
+            raise invalid_input(
+                f"{label} has no {key}: expected {'an object' if json_type is dict else 'a list'}"
+            )
     text, digest = encode_document(item, label)
     start, end = item_interval(item)
     bounds = None
@@ -127,7 +130,9 @@ def item_interval(item: dict[str, Any]) -> tuple[datetime, datetime]:
 def is_off_earth(item: dict[str, Any]) -> bool:
     """Return whether an item has no geometry in WGS 84 but a place in a CRS of its own, as a lunar raster has."""
     properties = item.get("properties") or {}
-    has_own_place = properties.get("proj:bbox") and (properties.get("proj:code") or properties.get("proj:wkt2"))
+    has_own_place = properties.get("proj:bbox") and (
+        properties.get("proj:code") or properties.get("proj:wkt2")
+    )
     return item.get("geometry") is None and item.get("bbox") is None and bool(has_own_place)
 
 
@@ -142,7 +147,9 @@ def item_bbox(item: dict[str, Any]) -> BBox:
 def check_collection(collection: JsonValue) -> str:
     """Return a collection as JSON text; raise `invalid_input` if a catalog cannot store it."""
     if not isinstance(collection, dict) or collection.get("type") != "Collection":
-        raise invalid_input(f"not a STAC collection: expected an object of type 'Collection', found {collection!r:.80}")
+        raise invalid_input(
+            f"not a STAC collection: expected an object of type 'Collection', found {collection!r:.80}"
+        )
     collection_id = check_id(collection.get("id"), "the id of a collection")
     return encode_document(collection, f"the collection {collection_id!r}")[0]
 
@@ -186,7 +193,9 @@ def check_id(value: object, label: str) -> str:
     if len(value) > MAX_ID_CHARACTERS:
         raise invalid_input(f"{label} has {len(value):,} characters: at most {MAX_ID_CHARACTERS} are allowed")
     if any(letter < " " or letter == "\x7f" or "\ud800" <= letter <= "\udfff" for letter in value):
-        raise invalid_input(f"{label} contains a control character or a lone surrogate: {value[:80]!r}. Remove it")
+        raise invalid_input(
+            f"{label} contains a control character or a lone surrogate: {value[:80]!r}. Remove it"
+        )
     return value
 
 
@@ -199,15 +208,19 @@ def encode_document(document: JsonObject, label: str) -> tuple[str, str]:
     except RecursionError:
         raise invalid_input(f"{label} is nested too deeply: move its content to an asset") from None
     except UnicodeEncodeError:
-        raise invalid_input(f"{label} contains a lone surrogate (half a character) in a text: remove it") from None
+        raise invalid_input(
+            f"{label} contains a lone surrogate (half a character) in a text: remove it"
+        ) from None
     except (TypeError, ValueError) as error:
         raise invalid_input(
-            f"{label} is not JSON, which has no NaN, no infinity and no objects of Python: omit the key, or write it as"
+            f"{label} is not JSON, which has no NaN, no infinity and no objects of Python: omit the key, or"
+            " write it as"
             f" text{library_words('JSON', error)}"
         ) from None
     if size > MAX_ITEM_BYTES:
         raise invalid_input(
-            f"{label} is {size / 1e6:,.1f} MB of JSON: at most {MAX_ITEM_BYTES / 1e6:g} MB are allowed. Move large"
+            f"{label} is {size / 1e6:,.1f} MB of JSON: at most {MAX_ITEM_BYTES / 1e6:g} MB are allowed. Move"
+            " large"
             " content to an asset"
         )
     if _NUL.search(text):

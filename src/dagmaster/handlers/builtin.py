@@ -25,7 +25,13 @@ __handlers__: Final = {
     "raster.create_cog": LazyHandler(
         _RASTER,
         "5",
-        ("create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"),
+        (
+            "create_cog",
+            "raster_create_cog",
+            "raster_cog_docker",
+            "raster_cog_functionapp",
+            "raster_cog_translate",
+        ),
     ),
     "raster.generate_tiling_scheme": LazyHandler(
         _RASTER, "3", ("raster_plan_tiles", "raster.plan_tiles", "raster_generate_tiling_scheme")
@@ -40,17 +46,23 @@ __handlers__: Final = {
     "raster.thumbnail": LazyHandler(_RASTER, "3", ("raster_thumbnail",)),
     "raster.validate": LazyHandler(_RASTER, "3", ("raster_validate",)),
     "stac.catalog_container": LazyHandler(_STAC, "3", ("stac_catalog_container",)),
-    "stac.ensure_collection": LazyHandler(_STAC, aliases=("raster.stac_ensure_collection", "stac_ensure_collection")),
+    "stac.ensure_collection": LazyHandler(
+        _STAC, aliases=("raster.stac_ensure_collection", "stac_ensure_collection")
+    ),
     "stac.extract_metadata": LazyHandler(_STAC, "4", ("extract_stac_metadata",)),
     "stac.rebuild": LazyHandler(_STAC, "3", ("rebuild_stac",)),
     "stac.register_collection": LazyHandler(_STAC, "4", ("stac_register_collection",)),
-    "stac.register_item": LazyHandler(_STAC, "4", ("stac_register", "stac_register_item", "raster.stac_register_item")),
+    "stac.register_item": LazyHandler(
+        _STAC, "4", ("stac_register", "stac_register_item", "raster.stac_register_item")
+    ),
     "stac.register_items": LazyHandler(_STAC, "4", ("raster.stac_register_items",)),
     "stac.repair_items": LazyHandler(_STAC, aliases=("repair_stac_items",)),
     "vector.create_stac": LazyHandler(_VECTOR, "3", ("vector_create_stac",)),
     "vector.dissolve": LazyHandler(_VECTOR, "4", ("vector_dissolve",)),
     "vector.prepare": LazyHandler(_VECTOR, "4", ("vector_prepare",)),
-    "vector.process_complete": LazyHandler(_VECTOR, "4", ("vector_docker_complete", "vector_process_complete")),
+    "vector.process_complete": LazyHandler(
+        _VECTOR, "4", ("vector_docker_complete", "vector_process_complete")
+    ),
     "vector.simplify": LazyHandler(_VECTOR, "4", ("vector_simplify",)),
     "vector.upload_chunk": LazyHandler(_VECTOR, aliases=("vector_upload_chunk",)),
     "fathom.band_stack": LazyHandler(_FATHOM, aliases=("fathom_band_stack",)),

@@ -26,7 +26,10 @@ Seconds = Annotated[float, Field(ge=0, le=86_400)]
 
 
 class Echoed(TypedDict):
-    """The output of `echo`: the params unchanged. A TypedDict, not a model, so that they are validated only once."""
+    """The output of `echo`: the params unchanged.
+
+    A TypedDict, not a model, so that they are validated only once.
+    """
 
     echoed_params: dict[str, Any]
 
@@ -149,6 +152,8 @@ async def make_chunks(count: Count, chunk_size: Annotated[int, Field(ge=1)] = 1)
     if count > MAX_CHUNKS:
         raise PermanentError(f"count is {count:,}: at most {MAX_CHUNKS:,} chunks are allowed")
     if count * chunk_size > MAX_NUMBERS:
-        raise PermanentError(f"{count:,} chunks of {chunk_size:,} exceed the limit of {MAX_NUMBERS:,} numbers")
+        raise PermanentError(
+            f"{count:,} chunks of {chunk_size:,} exceed the limit of {MAX_NUMBERS:,} numbers"
+        )
     starts = range(0, count * chunk_size, chunk_size)
     return Chunks(chunks=[list(range(start, start + chunk_size)) for start in starts], count=count)

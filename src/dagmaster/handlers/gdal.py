@@ -1,7 +1,8 @@
 """How handlers use GDAL: which files and drivers it may open, and how much of the machine it may use.
 
-GDAL never receives a user's text: it gets a local path, or a `/vsi…` path that the storage built. A file that is not a
-raster, or claims to be larger than is plausible, is `invalid_input` with an explanation in the user's terms.
+GDAL never receives a user's text: it gets a local path, or a `/vsi…` path that the storage built. A file that
+is not a raster, or claims to be larger than is plausible, is `invalid_input` with an explanation in the
+user's terms.
 """
 
 from __future__ import annotations
@@ -49,15 +50,17 @@ NO_NETWORK: Final = {
     "GDAL_HTTP_PROXY": "http://127.0.0.1:9",
     "GDAL_HTTPS_PROXY": "http://127.0.0.1:9",
 }
-"""The options with which no file is read over the network, whatever names it: a request would go to a closed port."""
+"""The options with which no file is read over the network, whatever names it: a request would go to a closed
+port."""
 SIDECAR_OPTIONS: Final = {"GDAL_DISABLE_READDIR_ON_OPEN": "NO", "GDAL_PAM_ENABLED": "YES"}
-"""The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster made."""
+"""The options of `gdal_env` with which GDAL reads the files beside a raster: only in a folder that dagmaster
+made."""
 
 GDAL_ERRORS: Final = (RasterioError, CPLE_BaseError, UnicodeDecodeError, SystemError)
-"""What rasterio raises: some GDAL errors pass through unwrapped, and a damaged file may contain text that is none.
+"""What rasterio raises: some GDAL errors pass through unwrapped, and a damaged file may contain text that is
+none.
 
-A `SystemError` stands for a failure for which GDAL gave no reason.
-"""
+A `SystemError` stands for a failure for which GDAL gave no reason."""
 
 # GDAL also logs the errors it raises; ours replace them.
 logging.getLogger("rasterio").setLevel(logging.WARNING)
@@ -72,7 +75,9 @@ _WKT: Final = re.compile(r"\s*[A-Za-z_]+\s*\[")
 
 @contextlib.contextmanager
 def gdal_env(share: Share, **options: Any) -> Iterator[None]:
-    """Configure GDAL with the resources of this task. It uses the network only with the options of a remote path.
+    """Configure GDAL with the resources of this task.
+
+    It uses the network only with the options of a remote path.
 
     The cache size is in bytes: GDAL reads 128 as 128 bytes.
     """
@@ -134,7 +139,8 @@ def _require_bands(raster: DatasetReader) -> None:
 def explain_io_errors(*sources: Path | str, target: Path | None = None) -> Iterator[None]:
     """Wrap work that reads rasters and writes `target`. On failure, read each source alone to find the cause.
 
-    A source that cannot be read is `invalid_input`; any other cause, such as a full disk, may be gone at the next try.
+    A source that cannot be read is `invalid_input`; any other cause, such as a full disk, may be gone at the
+    next try.
     """
     try:
         with ignore_missing_georeference():
@@ -145,14 +151,16 @@ def explain_io_errors(*sources: Path | str, target: Path | None = None) -> Itera
         if target is not None and _is_disk_full(target, sources, error):
             raise BlobsUnavailable(
                 "the result cannot be written: no space left on the disk of the scratch directory"
-                f" ({_free_bytes(target):,} bytes free). Free space there, or set DAGMASTER_SCRATCH_DIR to another disk"
+                f" ({_free_bytes(target):,} bytes free). Free space there, or set DAGMASTER_SCRATCH_DIR to"
+                " another disk"
             ) from error
         if any(_is_remote(source) for source in sources):
             raise BlobsUnavailable(
                 "the result cannot be written, or the storage stopped delivering the source"
             ) from None
         raise BlobsUnavailable(
-            f"the result cannot be written: check the disk of the scratch directory{library_words('GDAL', error)}"
+            "the result cannot be written: check the disk of the scratch"
+            f" directory{library_words('GDAL', error)}"
         ) from error
 
 
@@ -175,7 +183,8 @@ def check_readable(path: Path | str) -> None:
                             ) from None
                         _require_readable_bytes(path)
                         raise invalid_input(
-                            f"the raster is damaged or truncated: the block at row {row:,}, column {column:,} of band"
+                            f"the raster is damaged or truncated: the block at row {row:,}, column {column:,}"
+                            " of band"
                             f" {band} cannot be read. Copy the complete file again"
                         ) from error
     except GDAL_ERRORS as error:
@@ -186,7 +195,8 @@ def reject_overview_reference(raster: DatasetReader) -> None:
     """Reject a raster that names another file for its overviews: GDAL would open it, wherever and whatever it is."""
     if raster.tags(ns="OVERVIEWS"):
         raise invalid_input(
-            "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which is not"
+            "the raster names another file that holds its overviews (OVERVIEW_FILE in its metadata), which is"
+            " not"
             " opened. Remove that, as with gdal_translate -nomd"
         )
 
@@ -256,7 +266,9 @@ def _container(path: Path | str) -> str:
 def _reject_foreign_files(raster: DatasetReader, path: str) -> None:
     """Reject a raster that consists of files outside its folder: an .img file names the one with its pixels."""
     folder = os.path.normpath(Path(path).parent)
-    foreign = [Path(file) for file in raster.files if not os.path.normpath(file).startswith(f"{folder}{os.sep}")]
+    foreign = [
+        Path(file) for file in raster.files if not os.path.normpath(file).startswith(f"{folder}{os.sep}")
+    ]
     if foreign:
         raise invalid_input(
             f"the raster refers to a file outside its folder, {foreign[0].name!r}, which is not opened:"
@@ -264,14 +276,18 @@ def _reject_foreign_files(raster: DatasetReader, path: str) -> None:
         )
 
 
-def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole: bool, size: int | None) -> None:
+def _check_size(
+    raster: DatasetReader, path: Path | str, share: Share, *, whole: bool, size: int | None
+) -> None:
     stated_bytes = sum(raster.width * raster.height * dtype_bytes(dtype) for dtype in raster.dtypes)
     file_bytes = size if size is not None or _is_remote(path) else _file_bytes(path)
     on_disk = stated_bytes if file_bytes is None else file_bytes
     if stated_bytes > GIGABYTE and stated_bytes > MAX_EXPANSION * max(on_disk, 1):
         raise invalid_input(
-            f"a file of {on_disk:,} bytes claims {raster.width:,} x {raster.height:,} pixels, {stated_bytes:,} bytes:"
-            f" measurements do not compress that well. Expected at most {MAX_EXPANSION:,} times the size of the file"
+            f"a file of {on_disk:,} bytes claims {raster.width:,} x {raster.height:,} pixels,"
+            f" {stated_bytes:,} bytes:"
+            f" measurements do not compress that well. Expected at most {MAX_EXPANSION:,} times the size of"
+            " the file"
         )
     bands_per_block = raster.count if str(getattr(raster.interleaving, "value", "")).lower() == "pixel" else 1
     block_bytes = max(
@@ -283,13 +299,15 @@ def _check_size(raster: DatasetReader, path: Path | str, share: Share, *, whole:
     )
     if block_bytes * bands_per_block > MAX_BLOCK_BYTES:
         raise invalid_input(
-            f"one block of the raster has {block_bytes * bands_per_block:,} bytes: at most {MAX_BLOCK_BYTES:,} can be"
+            f"one block of the raster has {block_bytes * bands_per_block:,} bytes: at most"
+            f" {MAX_BLOCK_BYTES:,} can be"
             " decoded. Write it in tiles first, as with gdal_translate -co TILED=YES"
         )
     pixels = raster.width * raster.height * raster.count
     if whole and pixels > share.max_pixels:
         raise invalid_input(
-            f"the raster has {raster.width:,} x {raster.height:,} pixels in {raster.count} bands, {pixels:,} in all: at"
+            f"the raster has {raster.width:,} x {raster.height:,} pixels in {raster.count} bands, {pixels:,}"
+            " in all: at"
             f" most {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); tile it"
         )
 
@@ -302,7 +320,8 @@ def _is_remote(path: Path | str) -> bool:
 def _is_disk_full(target: Path, sources: Sequence[Path | str], error: BaseException) -> bool:
     """Return whether a write probably failed for lack of disk space.
 
-    GDAL reports no cause and deletes what it had written, so compare the free space with the size of the sources.
+    GDAL reports no cause and deletes what it had written, so compare the free space with the size of the
+    sources.
     """
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
@@ -343,7 +362,10 @@ def _explain_unreadable(path: Path | str) -> Iterator[None]:
 
 
 def _http_answer(error: BaseException) -> str:
-    """Return the status a storage answered with. GDAL's message may contain a signed URL, so it is not shown."""
+    """Return the status a storage answered with.
+
+    GDAL's message may contain a signed URL, so it is not shown.
+    """
     match = _HTTP_STATUS.search(str(error))
     return f"HTTP status {match[1]}" if match else "no response"
 
@@ -353,7 +375,8 @@ def _open_error(path: Path | str, error: BaseException) -> Exception:
         return BlobsUnavailable(f"{path} cannot be read in place: {_http_answer(error)}")
     if _is_remote(path):
         return invalid_input(
-            f"the file is not a raster that is read in an object store: expected {', '.join(IN_PLACE_DRIVERS)}. Others"
+            "the file is not a raster that is read in an object store: expected"
+            f" {', '.join(IN_PLACE_DRIVERS)}. Others"
             " are fetched if their names have the suffix of their format"
         )
     with _explain_unreadable(path):

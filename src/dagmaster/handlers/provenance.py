@@ -20,7 +20,10 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """How a result was produced. `sources` are pairs of href and version: a sha256, or the storage's own version."""
+    """How a result was produced.
+
+    `sources` are pairs of href and version: a sha256, or the storage's own version.
+    """
 
     handler: str = ""
     handler_version: str = ""
@@ -31,7 +34,10 @@ class Provenance:
     def of_task(cls, ctx: HandlerContext, sources: Sequence[tuple[str, str]]) -> Provenance:
         """Return the provenance of this task's result."""
         return cls(
-            handler=ctx.handler, handler_version=ctx.handler_version, workflow=ctx.workflow, sources=tuple(sources)
+            handler=ctx.handler,
+            handler_version=ctx.handler_version,
+            workflow=ctx.workflow,
+            sources=tuple(sources),
         )
 
 

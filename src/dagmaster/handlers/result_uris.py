@@ -34,9 +34,10 @@ def result_uri(
 ) -> BlobUri:
     """Return the URI of a result: `silver/folder/name-fingerprint.suffix`.
 
-    The fingerprint covers the handler and its version, the params that change the result and the checksums of its
-    sources. A retry therefore finds the existing file, and a corrected handler never reuses a stale one. `producer` is
-    another handler and its version: a planner uses it to see whether that handler's work is already done.
+    The fingerprint covers the handler and its version, the params that change the result and the checksums of
+    its sources. A retry therefore finds the existing file, and a corrected handler never reuses a stale one.
+    `producer` is another handler and its version: a planner uses it to see whether that handler's work is
+    already done.
     """
     name_and_version = producer or (ctx.handler, ctx.handler_version)
     text = json.dumps([*name_and_version, dict(params), list(sources)], sort_keys=True, default=str)

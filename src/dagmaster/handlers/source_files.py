@@ -41,12 +41,16 @@ class SourceParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    href: str | None = Field(default=None, description="The file: a URI, a name in bronze, or an allowed path.")
+    href: str | None = Field(
+        default=None, description="The file: a URI, a name in bronze, or an allowed path."
+    )
     source_url: str | None = Field(default=None, description="Alias of href.")
     source_path: str | None = Field(default=None, description="Alias of href.")
     input_path: str | None = Field(default=None, description="Alias of href.")
     blob_path: str | None = Field(default=None, description="Alias of href.")
-    container_name: str | None = Field(default=None, description="A zone or container; with blob_name or file_name.")
+    container_name: str | None = Field(
+        default=None, description="A zone or container; with blob_name or file_name."
+    )
     blob_name: str | None = Field(default=None, description="The name in the container.")
     file_name: str | None = Field(default=None, description="Alias of blob_name.")
     item: dict[str, Any] | str | None = Field(
@@ -56,7 +60,9 @@ class SourceParams(BaseModel):
 
     @model_validator(mode="after")
     def _one_file(self) -> Self:
-        names = [name for name in (*HREF_KEYS, "blob_name", "file_name", "item") if getattr(self, name) is not None]
+        names = [
+            name for name in (*HREF_KEYS, "blob_name", "file_name", "item") if getattr(self, name) is not None
+        ]
         if len(names) != 1:
             problem = "none is set" if not names else f"{' and '.join(names)} are set"
             raise ValueError(f"name one file, by href or by container_name and blob_name: {problem}")
@@ -70,7 +76,8 @@ class SourceParams(BaseModel):
         text = next((text for text in texts if text is not None), None)
         try:
             uri = ctx.blobs.resolve(
-                data_href(_single_item(ctx, self.item)) if text is None else text, container=self.container_name
+                data_href(_single_item(ctx, self.item)) if text is None else text,
+                container=self.container_name,
             )
         except BlobNotFound as error:
             raise invalid_input(str(error)) from error
@@ -90,7 +97,9 @@ def data_href(item: dict[str, Any]) -> str:
     """Return the href of an item's data asset: by role, by name, or its only asset."""
     value = item.get("assets")
     assets = (
-        {name: asset for name, asset in value.items() if isinstance(asset, dict)} if isinstance(value, dict) else {}
+        {name: asset for name, asset in value.items() if isinstance(asset, dict)}
+        if isinstance(value, dict)
+        else {}
     )
     by_role = [asset for asset in assets.values() if "data" in (asset.get("roles") or ())]
     named = [assets[name] for name in ("data", "cog", "asset") if name in assets]
@@ -98,7 +107,8 @@ def data_href(item: dict[str, Any]) -> str:
         if asset.get("href"):
             return str(asset["href"])
     raise invalid_input(
-        f"the item {item.get('id')!r} has no asset with the role 'data': its assets are {', '.join(assets) or 'none'}"
+        f"the item {item.get('id')!r} has no asset with the role 'data': its assets are"
+        f" {', '.join(assets) or 'none'}"
     )
 
 
@@ -165,7 +175,10 @@ def name_in_errors(uri: BlobUri) -> Iterator[None]:
 
 
 def file_not_found(ctx: HandlerContext, uri: BlobUri) -> PermanentError:
-    """Build the error for a missing file. A bare name is looked up in two places; its URI shows only one of them."""
+    """Build the error for a missing file.
+
+    A bare name is looked up in two places; its URI shows only one of them.
+    """
     is_bronze = str(uri).startswith(f"{ctx.blobs.in_zone('bronze')}/")
     hint = ", nor a file of that name below a readable directory (DAGMASTER_FILE_ROOTS)" if is_bronze else ""
     return invalid_input(f"there is no file at {uri}{hint}")
@@ -182,7 +195,8 @@ def check_file_size(ctx: HandlerContext, info: BlobInfo) -> None:
 
 
 def _fetch_path(ctx: HandlerContext, uri: BlobUri) -> Path:
-    # Keep the file name, since some formats encode their place in it; in a folder of its own, since two may share it.
+    # Keep the file name, since some formats encode their place in it; in a folder of its own, since two may
+    # share it.
     folder = ctx.scratch / hashlib.sha256(str(uri).encode()).hexdigest()[:16]
     folder.mkdir(exist_ok=True)
     name = uri.name.rpartition("/")[2]

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from dagmaster.authoring.handler_context import HandlerContext
 
-ITEM_KEYS: Final = ("item", "items", "features", "item_collection", "payload", "output", "outputs", "result", "results")
+ITEM_KEYS: Final = (
+    "item",
+    "items",
+    "features",
+    "item_collection",
+    "payload",
+    "output",
+    "outputs",
+    "result",
+    "results",
+)
 """The keys of an object that are searched for items."""
 COG_KEYS: Final = ("cog_url", "cog_path")
 _MAX_DEPTH: Final = 6
@@ -45,7 +55,9 @@ def _collect(ctx: HandlerContext, value: Any, path: str, depth: int) -> Iterator
         )
 
 
-def _collect_from_object(ctx: HandlerContext, value: dict[str, Any], path: str, depth: int) -> Iterator[dict[str, Any]]:
+def _collect_from_object(
+    ctx: HandlerContext, value: dict[str, Any], path: str, depth: int
+) -> Iterator[dict[str, Any]]:
     if value.get("type") == "Feature" or "stac_version" in value:
         yield value
         return
@@ -56,7 +68,8 @@ def _collect_from_object(ctx: HandlerContext, value: dict[str, Any], path: str, 
             return
         present = ", ".join(list(value)[:8]) or "nothing"
         raise invalid_input(
-            f"{path} contains no STAC item: it has {present}; expected an item, or one of {', '.join(ITEM_KEYS)}"
+            f"{path} contains no STAC item: it has {present}; expected an item, or one of"
+            f" {', '.join(ITEM_KEYS)}"
         )
     for name in keys:
         yield from _collect(ctx, value[name], f"{path}.{name}", depth + 1)
@@ -76,7 +89,9 @@ def _read_document(ctx: HandlerContext, href: str) -> Any:
     except BlobNotFound as error:
         raise invalid_input(str(error)) from None
     except (ValueError, RecursionError) as error:
-        raise invalid_input(f"{uri} is not a STAC document: it is not JSON{library_words('JSON', error)}") from None
+        raise invalid_input(
+            f"{uri} is not a STAC document: it is not JSON{library_words('JSON', error)}"
+        ) from None
     if not isinstance(document, dict | list):
         raise invalid_input(f"{uri} is not a STAC document: expected an object or a list")
     return document

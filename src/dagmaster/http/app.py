@@ -69,7 +69,8 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
         title="dagmaster",
         version=version("dagmaster"),
         description="Durable workflows. Every answer is what the command line prints with --json.",
-        # A redirect has the scheme that this server sees: behind a proxy with TLS, it would take the key out of TLS.
+        # A redirect has the scheme that this server sees: behind a proxy with TLS, it would take the key out
+        # of TLS.
         redirect_slashes=False,
         openapi_url=None,
         docs_url=None,
@@ -95,8 +96,13 @@ def create_app(services: HttpServices, *extensions: Extension) -> FastAPI:
 
 
 def route_scopes() -> dict[tuple[str, str], Scope | None]:
-    """Return every route of the API with the scope that it needs; None: open to all. WebSockets have the method WS."""
-    scopes = {(method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()}
+    """Return every route of the API with the scope that it needs; None: open to all.
+
+    WebSockets have the method WS.
+    """
+    scopes = {
+        (method, API + path): scope for group in GROUPS for (method, path), scope in group.scopes.items()
+    }
     return scopes | health.routes.scopes | prometheus.routes.scopes | job_socket.SCOPES
 
 

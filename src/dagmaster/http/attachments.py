@@ -21,7 +21,9 @@ def json_attachment(download: Download, *words: str) -> StreamingResponse:
     return response
 
 
-def text_attachment(chunks: AsyncIterable[bytes], media_type: str, suffix: str, *words: str) -> StreamingResponse:
+def text_attachment(
+    chunks: AsyncIterable[bytes], media_type: str, suffix: str, *words: str
+) -> StreamingResponse:
     """Return chunks of UTF-8 as a file with a name of these words."""
     name = quote("-".join(words), safe="")
     disposition = f"attachment; filename*=UTF-8''{name}{suffix}"

@@ -40,9 +40,14 @@ class _Cached:
 
 
 class KeyChecker:
-    """Finds the caller of a request by its key or token. Keys are cached for some seconds, by their digest."""
+    """Finds the caller of a request by its key or token.
 
-    def __init__(self, keys: ApiKeyStore, tokens: TokenVerifier | None = None, *, admin_key: str | None = None) -> None:
+    Keys are cached for some seconds, by their digest.
+    """
+
+    def __init__(
+        self, keys: ApiKeyStore, tokens: TokenVerifier | None = None, *, admin_key: str | None = None
+    ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._admin_digest = None if admin_key is None else digest_of(admin_key)
@@ -128,8 +133,8 @@ def key_of(request: Request) -> str:
 def _session_key(request: Request) -> str:
     """Return the key of a browser's session; empty if the request could be the work of another site.
 
-    A browser sends cookies by itself. They count only for what changes nothing, and only from our own pages: changes
-    are forms of the web page, which have a token, too.
+    A browser sends cookies by itself. They count only for what changes nothing, and only from our own pages:
+    changes are forms of the web page, which have a token, too.
     """
     if request.method not in ("GET", "HEAD") or not is_own_fetch(request.headers):
         return ""
@@ -155,7 +160,10 @@ async def find_allowed(connection: HTTPConnection, key: str, scope: Scope) -> Ca
 
 
 async def check_again(connection: HTTPConnection, key: str, scope: Scope) -> None:
-    """Raise why a key may not be used any more. It is not a request of its own: the rate limit does not count it."""
+    """Raise why a key may not be used any more.
+
+    It is not a request of its own: the rate limit does not count it.
+    """
     checker: KeyChecker = connection.app.state.keys
     _check_scope(await checker.caller(key), scope)
 

@@ -1,7 +1,7 @@
 """Compiles, validates and draws workflows in threads of their own.
 
-A workflow file of 1 MB takes seconds. On the event loop it would delay every other request, and so the heartbeats of
-workers that speak HTTP and of an orchestrator that serves the API.
+A workflow file of 1 MB takes seconds. On the event loop it would delay every other request, and so the
+heartbeats of workers that speak HTTP and of an orchestrator that serves the API.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ MAX_THREADS: Final = 2
 class CompilerThreads:
     """A few threads of a server; further work waits for one of them.
 
-    Not `asyncio.to_thread` behind a semaphore: a cancelled request would release it while its thread still works.
+    Not `asyncio.to_thread` behind a semaphore: a cancelled request would release it while its thread still
+    works.
     """
 
     def __init__(self) -> None:

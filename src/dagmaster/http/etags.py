@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-def with_etag(request: Request, body: Any, *, media_type: str = "application/json", **headers: str) -> Response:
+def with_etag(
+    request: Request, body: Any, *, media_type: str = "application/json", **headers: str
+) -> Response:
     """Return a body (a text, or JSON values) with the digest of its content; 304 if the caller has that."""
     text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     content = text.encode()

@@ -45,7 +45,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         with self._sessions.admit(self._request.state.caller.key_id):
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send(
+                {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
+            )
             body = _Body(scope, receive, send)
             await body.write(f"retry: {RETRY_MILLISECONDS}\n\n".encode())
             reason = await self._sessions.run(

@@ -92,7 +92,9 @@ async def _serve(socket: WebSocket, job_id: str) -> None:
             app = socket.app.state.services.application
             await list_logs(app, record.id, **hello.logs.model_dump(), limit=1)
             messages = stream_with_logs(app, record.id, messages, **hello.logs.model_dump())
-        reason = await live.sessions.run(messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ))
+        reason = await live.sessions.run(
+            messages, _Frames(socket), lambda: check_again(socket, hello.key, Scope.READ)
+        )
         if reason is not None:
             await socket.close(_CLOSE_CODES[reason], reason)
 

@@ -171,7 +171,9 @@ def _add_examples(part: dict[str, Any], examples: dict[str, Any]) -> None:
     for content in part.get("content", {}).values():
         schema = content.get("schema", {})
         is_list = schema.get("type") == "array"
-        options = (schema.get("items", {}) if is_list else schema).get("anyOf", ()) or [schema.get("items", schema)]
+        options = (schema.get("items", {}) if is_list else schema).get("anyOf", ()) or [
+            schema.get("items", schema)
+        ]
         names = [option["$ref"].rpartition("/")[2] for option in options if "$ref" in option]
         if names and names[0] in examples:
             example = examples[names[0]]

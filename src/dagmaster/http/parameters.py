@@ -29,13 +29,17 @@ Cursor = Annotated[str | None, Query(max_length=2_000, description="`next_cursor
 Limit = Annotated[int, Query(ge=1, le=1_000, description="The number of items of a page.")]
 Version = Annotated[int | None, Query(ge=1, le=2**31 - 1, description="Default: the active version.")]
 Statuses = Annotated[list[str] | None, Query(max_length=20, description="Repeatable.")]
-Time = Annotated[str | None, Query(max_length=100, description="RFC 3339, a date, or an age as 90s, 15m, 2h, 1d, 1w.")]
+Time = Annotated[
+    str | None, Query(max_length=100, description="RFC 3339, a date, or an age as 90s, 15m, 2h, 1d, 1w.")
+]
 InputTexts = Annotated[
     dict[str, str],
     Field(description="Inputs as text, parsed as the workflow declares them: what a form or a shell has."),
 ]
 DryRun = Annotated[bool, Query(description="Only show what would run.")]
-WaitSeconds = Annotated[float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")]
+WaitSeconds = Annotated[
+    float, Query(ge=0, le=30, description="How long to wait for the effect of the command.")
+]
 
 
 async def job_filter(
@@ -56,7 +60,8 @@ async def job_filter(
         Query(max_length=100, description="Jobs that were resumed from one of these jobs."),
     ] = None,
     text: Annotated[
-        str | None, Query(max_length=MAX_NAME, description="A prefix of id, name, submitter or correlation id.")
+        str | None,
+        Query(max_length=MAX_NAME, description="A prefix of id, name, submitter or correlation id."),
     ] = None,
 ) -> JobFilter:
     """Return the filter of a list of jobs. `since` and `until`: when a job was submitted."""

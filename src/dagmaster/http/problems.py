@@ -96,7 +96,9 @@ def of_error(error: DagmasterError) -> JSONResponse:
         reason = ', error="invalid_token"' if isinstance(error, TokenRejected) else ""
         headers["WWW-Authenticate"] = f'Bearer realm="dagmaster"{reason}'
     document = error.to_dict()
-    errors = [{**item, "path": item["path"], "message": item["message"]} for item in document.get("problems", ())]
+    errors = [
+        {**item, "path": item["path"], "message": item["message"]} for item in document.get("problems", ())
+    ]
     if parameter := _parameter_of(error):
         errors = [{"path": f"query.{parameter}", "message": str(error).removeprefix(f"{parameter}: ")}]
     return problem(status, error.code, document["message"], errors=errors or None, headers=headers)
@@ -143,7 +145,10 @@ def _methods_of(request: Request) -> list[str]:
     return [
         method
         for method in _METHODS
-        if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in request.app.routes)
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
     ]
 
 

@@ -31,7 +31,8 @@ routes = Routes("health")
 async def metrics(services: Services) -> Response:
     """Return the metrics of the fleet and of this process for Prometheus."""
     gauges = await _fleet_gauges(services.application)
-    # 500 routes and statuses are 7,000 lines and take 80 ms: streams and other requests do not wait for that (2026-11).
+    # 500 routes and statuses are 7,000 lines and take 80 ms: streams and other requests do not wait for that
+    # (2026-11).
     text = await asyncio.to_thread(services.metrics.render)
     return Response(render_gauges(gauges) + text, headers={"Content-Type": CONTENT_TYPE})
 
@@ -50,7 +51,11 @@ async def _fleet_gauges(app: Application) -> list[Gauge]:
 def _gauges(view: FleetView) -> Iterator[Gauge]:
     workers = [worker for worker in view.workers if worker.is_alive]
     yield "dagmaster_workers_active", (), len(workers)
-    yield "dagmaster_orchestrators_active", (), sum(orchestrator.is_alive for orchestrator in view.orchestrators)
+    yield (
+        "dagmaster_orchestrators_active",
+        (),
+        sum(orchestrator.is_alive for orchestrator in view.orchestrators),
+    )
     yield "dagmaster_jobs_unowned", (), view.unowned_jobs
     for worker in workers:
         yield "dagmaster_worker_heartbeat_age", (worker.worker_id, worker.host), worker.silent_seconds

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MAX_CALLERS: Final = 10_000
-"""Callers that are remembered. The one that was silent for longest is forgotten first: its bucket is full again."""
+"""Callers that are remembered. The one that was silent for longest is forgotten first: its bucket is full
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,9 @@ class RateLimiter:
     A bucket is one number, the time at which it is full again (the generic cell rate algorithm).
     """
 
-    def __init__(self, per_second: float, burst: int, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, per_second: float, burst: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._interval = 1.0 / per_second
         self._burst = burst
         self._monotonic = monotonic

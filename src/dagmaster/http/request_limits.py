@@ -8,7 +8,14 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from dagmaster.errors import DagmasterError, HeadersTooLarge, Problem, RequestInvalid, RequestTimedOut, RequestTooLarge
+from dagmaster.errors import (
+    DagmasterError,
+    HeadersTooLarge,
+    Problem,
+    RequestInvalid,
+    RequestTimedOut,
+    RequestTooLarge,
+)
 from dagmaster.http import problems
 from dagmaster.http.aliases import resolve_alias
 from dagmaster.text_format import format_rfc3339
@@ -110,7 +117,8 @@ def _find_problem(scope: Message) -> DagmasterError | None:
         return HeadersTooLarge(f"the headers of a request have at most {MAX_HEADERS_BYTES:,} bytes")
     names = [name for name, _ in scope["headers"]]
     if b"transfer-encoding" in names and b"content-length" in names:
-        # A proxy before us may have believed the other one, and see a second request in what we take for the body.
+        # A proxy before us may have believed the other one, and see a second request in what we take for the
+        # body.
         return RequestInvalid([Problem(message="the request has two lengths", path="header.content-length")])
     return None
 

@@ -1,7 +1,7 @@
 """Declares routes: method, path, the scope a caller needs, and the view that is the answer.
 
-One table, `Routes.scopes`, says which route needs which scope; a test walks all of it. The caller is checked before
-anything else of a request is read.
+One table, `Routes.scopes`, says which route needs which scope; a test walks all of it. The caller is checked
+before anything else of a request is read.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ class Routes:
         """Declare a route that reads. `returns`: the name of a view, or [name] of a list."""
         return self._add("GET", path, scope, returns, 200, **options)
 
-    def post(self, path: str, scope: Scope | None, returns: str, status: int = 200, **options: Any) -> Callable[[F], F]:
+    def post(
+        self, path: str, scope: Scope | None, returns: str, status: int = 200, **options: Any
+    ) -> Callable[[F], F]:
         """Declare a route that changes something, or whose question needs a body."""
         return self._add("POST", path, scope, returns, status, **options)
 
@@ -82,7 +84,9 @@ class Routes:
             content["text/event-stream"] = {"schema": schema_of("EventStream")}
         answer: dict[str, Any] = {"description": returns, "content": content}
         answer["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in headers}
-        others: dict[int | str, dict[str, Any]] = {code: {"description": text} for code, text in (also or {}).items()}
+        others: dict[int | str, dict[str, Any]] = {
+            code: {"description": text} for code, text in (also or {}).items()
+        }
         others |= {code: {**answer, "description": text} for code, text in (same or {}).items()}
         responses: dict[int | str, dict[str, Any]] = {status: answer, **others, **PROBLEMS}
         extra: dict[str, Any] = {} if scope is None else {"security": [{"key": []}], "x-scope": scope.value}
@@ -161,8 +165,8 @@ def parse_json(content: bytes) -> Any:
     try:
         text = content.decode()
         value = read_json(text)
-        # Without an escape there is neither NUL nor half a surrogate pair: JSON and UTF-8 have none. The walk takes
-        # longer than all else.
+        # Without an escape there is neither NUL nor half a surrogate pair: JSON and UTF-8 have none. The walk
+        # takes longer than all else.
         if "\\u" in text or text.count("[") + text.count("{") > MAX_DEPTH:
             _check_storable(value)
     except (ValueError, RecursionError) as error:

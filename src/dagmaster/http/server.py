@@ -67,7 +67,8 @@ class HttpServer(uvicorn.Server):
         self.ready = asyncio.Event()
         self.on_stop: Callable[[], None] = lambda: None
         """Ends requests that wait for something to happen."""
-        # Connections inherit it. asyncio sets it only on sockets that name their protocol: 40 ms for a small answer.
+        # Connections inherit it. asyncio sets it only on sockets that name their protocol: 40 ms for a small
+        # answer.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._listener = listener
         self._sessions: LiveSessions = app.state.services.live.sessions

@@ -1,7 +1,7 @@
 """What the routes of a server work with, and how a route gets it.
 
-Dependencies are coroutines, also those that await nothing: FastAPI calls a plain function in another thread, which
-takes longer than all else of a small request.
+Dependencies are coroutines, also those that await nothing: FastAPI calls a plain function in another thread,
+which takes longer than all else of a small request.
 """
 
 from __future__ import annotations
@@ -59,7 +59,11 @@ class HttpServices:
         compiler = CompilerThreads()
         object.__setattr__(self, "compiler", compiler)
         # Stored graphs, too: the first request about a job of a large workflow must not stop the others.
-        for cache in (self.application.graphs, self.application.outlines, self.application.explained_outlines):
+        for cache in (
+            self.application.graphs,
+            self.application.outlines,
+            self.application.explained_outlines,
+        ):
             cache.run = compiler.run
 
 

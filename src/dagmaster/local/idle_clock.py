@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class IdleClock:
     """A clock for an orchestrator that is alone with its store.
 
-    The orchestrator waits on the clock of its store whenever it has nothing to do. If nothing else is under way then
-    (no task, result, command or approval), only time can move the job: a virtual clock may jump. If no timer is set
-    either, nothing can.
+    The orchestrator waits on the clock of its store whenever it has nothing to do. If nothing else is under
+    way then (no task, result, command or approval), only time can move the job: a virtual clock may jump. If
+    no timer is set either, nothing can.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:

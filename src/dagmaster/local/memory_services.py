@@ -51,8 +51,9 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
 ) -> LocalServices:
     """Wire services whose jobs live in memory and end with this process.
 
-    Leases never expire and nothing is polled: every writer is in this process, and the clock may jump. `processes`
-    serve one run: its worker closes them. `shares_loop`: see `Worker`. Handlers that a test replaced are replaced here.
+    Leases never expire and nothing is polled: every writer is in this process, and the clock may jump.
+    `processes` serve one run: its worker closes them. `shares_loop`: see `Worker`. Handlers that a test
+    replaced are replaced here.
     """
     registry = with_mocks(registry)
     idle_clock = IdleClock(clock)
@@ -65,7 +66,9 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
     def make_orchestrator(queue: str) -> Orchestrator:
         store = MemoryOrchestratorStore(tables, lease_seconds=inf, worker_lease_seconds=inf)
         timing = Timing(poll_seconds=inf)
-        return Orchestrator(store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue, limits=limits)
+        return Orchestrator(
+            store, blobs=tables.blobs, redact=redact_value, timing=timing, queue=queue, limits=limits
+        )
 
     def make_worker(queue: str) -> Worker:
         store = MemoryWorkerStore(tables)

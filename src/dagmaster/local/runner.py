@@ -92,7 +92,8 @@ class LocalRunner:
         self.observer = observer
         self.on_log = on_log
         self.user = user
-        # Nothing else will call `signal` or `cancel`: a job that waits for that waits forever, and is cancelled.
+        # Nothing else will call `signal` or `cancel`: a job that waits for that waits forever, and is
+        # cancelled.
         self.is_alone = is_alone
         self.note = ""
         self.job_id = ""
@@ -174,7 +175,10 @@ class LocalRunner:
 
     @contextlib.asynccontextmanager
     async def _run_services(self, queue: str) -> AsyncIterator[None]:
-        """Run an orchestrator and a worker of this queue. Other services leave its jobs alone while they are alive."""
+        """Run an orchestrator and a worker of this queue.
+
+        Other services leave its jobs alone while they are alive.
+        """
         orchestrator, worker = self.services.make_orchestrator(queue), self.services.make_worker(queue)
         orchestrator.observer = self
         worker.telemetry.on_progress = self._on_progress
@@ -214,7 +218,9 @@ class LocalRunner:
 
     # ── Commands ──
 
-    def _send(self, kind: CommandKind, body: dict[str, Any], *, job_id: str = "", sent_by: str | None = None) -> None:
+    def _send(
+        self, kind: CommandKind, body: dict[str, Any], *, job_id: str = "", sent_by: str | None = None
+    ) -> None:
         self._commands.put_nowait(_Command(kind, body, job_id, self.user if sent_by is None else sent_by))
 
     async def _send_commands(self) -> None:
@@ -223,7 +229,9 @@ class LocalRunner:
             job_id = command.job_id or self.job_id
             while True:
                 try:
-                    await self.services.application.client.send(job_id, command.kind, command.body, command.sent_by)
+                    await self.services.application.client.send(
+                        job_id, command.kind, command.body, command.sent_by
+                    )
                 except DatabaseUnavailable:
                     await asyncio.sleep(RESEND_SECONDS)
                 else:
@@ -259,7 +267,11 @@ class LocalRunner:
             return
         if orchestrator.quarantined:
             reasons = ", ".join(orchestrator.quarantined.values())
-            self._fail(RuntimeError(f"job {self.job_id} could not be advanced ({reasons}); the log has the traceback"))
+            self._fail(
+                RuntimeError(
+                    f"job {self.job_id} could not be advanced ({reasons}); the log has the traceback"
+                )
+            )
         elif self.is_alone and not has_timer and not self.note:
             jobs = [owned.job for owned in orchestrator.jobs.values()]
             nodes = [node for job in jobs for node in job.nodes.values() if node.status is NodeStatus.WAITING]

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dagmaster.application.node_lookup import describe_action
-from dagmaster.engine.decisions import Cancel, Complete, Dispatch, Expand, Fail, RequestApproval, Skip, WaitUntil
+from dagmaster.engine.decisions import (
+    Cancel,
+    Complete,
+    Dispatch,
+    Expand,
+    Fail,
+    RequestApproval,
+    Skip,
+    WaitUntil,
+)
 from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.model import FanOut
@@ -50,7 +59,10 @@ class NodeUpdate:
 
 
 class TurnUpdate:
-    """A committed turn of a job. Everything is computed when it is asked for: a quiet run asks for nothing."""
+    """A committed turn of a job.
+
+    Everything is computed when it is asked for: a quiet run asks for nothing.
+    """
 
     __slots__ = ("_job", "_result")
 

@@ -1,4 +1,6 @@
-"""Graphs of Python code: contexts that store them, jobs, management. Tasks and groups are in `authoring/python`.
+"""Graphs of Python code: contexts that store them, jobs, management.
+
+Tasks and groups are in `authoring/python`.
 
 Its public names are those of `dagmaster`, and are imported when they are first used.
 """

@@ -1,7 +1,7 @@
 """Where graphs of Python code go: to a database, to a server over HTTP, or to this process alone.
 
-A caller names a function of `application`. On a database it is called; a server is asked by the method of the client of
-the same name, as the command line does.
+A caller names a function of `application`. On a database it is called; a server is asked by the method of the
+client of the same name, as the command line does.
 """
 
 from __future__ import annotations

@@ -112,7 +112,9 @@ class OrchContext:
 
         async def __aenter__(self) -> Never:
             """Raise: its calls block."""
-            raise TypeError("blocking.OrchContext needs `with`; with await: from dagmaster import OrchContext")
+            raise TypeError(
+                "blocking.OrchContext needs `with`; with await: from dagmaster import OrchContext"
+            )
 
         async def __aexit__(self, *_exception: object) -> None:
             """Do nothing: it was not entered."""

@@ -15,13 +15,17 @@ class ConcurrentAdditions:
     """What a context is adding to jobs now."""
 
     def __init__(self) -> None:
-        # The ids of what each call adds or changes, in the order of the calls. A future is done when its call is.
+        # The ids of what each call adds or changes, in the order of the calls. A future is done when its call
+        # is.
         self._calls: dict[asyncio.Future[None], set[int]] = {}
 
-    async def add(self, read: Callable[[], Collected], store: Callable[[Collected], Coroutine[Any, Any, None]]) -> None:
+    async def add(
+        self, read: Callable[[], Collected], store: Callable[[Collected], Coroutine[Any, Any, None]]
+    ) -> None:
         """Read items and store them, after the earlier calls that add some of them: these are part of the job then.
 
-        A call that is cancelled while it stores is finished in the background: what it stored is known to the next one.
+        A call that is cancelled while it stores is finished in the background: what it stored is known to the
+        next one.
         """
         collected = read()
         affected = collected.affected_ids()

@@ -38,7 +38,9 @@ HOLD_SECONDS: Final = 3600.0
 RENEWAL_RETRY_SECONDS: Final = 5.0
 _MAX_JOBS: Final = 10
 _LOGGER = logging.getLogger("dagmaster.orchestration")
-CURRENT: Final[contextvars.ContextVar[OrchContext | None]] = contextvars.ContextVar("orch_context", default=None)
+CURRENT: Final[contextvars.ContextVar[OrchContext | None]] = contextvars.ContextVar(
+    "orch_context", default=None
+)
 """The context that the code is in."""
 
 
@@ -75,7 +77,9 @@ class OrchContext:
         clock: Clock | None = None,
     ) -> None:
         if type(hold_seconds) not in (int, float) or not hold_seconds > 0:
-            raise ValueError(f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}")
+            raise ValueError(
+                f"hold_seconds is a number of seconds, more than 0, not {short_repr(hold_seconds)}"
+            )
         _check_place(url, in_memory=in_memory, local=local, clock=clock)
         self.job_id = None if job_id is None else job_number(job_id)
         self._is_job_given = job_id is not None
@@ -131,7 +135,8 @@ class OrchContext:
         def __enter__(self) -> Never:
             """Raise: a plain `with` cannot wait for a database."""
             raise TypeError(
-                "dagmaster.OrchContext needs `async with`; without await: from dagmaster.blocking import OrchContext"
+                "dagmaster.OrchContext needs `async with`; without await: from dagmaster.blocking import"
+                " OrchContext"
             )
 
         def __exit__(self, *_exception: object) -> None:
@@ -216,13 +221,15 @@ class OrchContext:
     async def create_job(self, name: str, entry: Any, *, idempotency_key: str | None = None) -> Job:
         """Store a job with the graph of a task, a group, a list of them, or a function.
 
-        Everything that `entry` is connected to with `>>` is part of it, and what it takes as arguments. All or nothing
-        is stored. If the job of this `idempotency_key` exists, it is returned, and the tasks and groups get the ids
-        that it was stored with.
+        Everything that `entry` is connected to with `>>` is part of it, and what it takes as arguments. All
+        or nothing is stored. If the job of this `idempotency_key` exists, it is returned, and the tasks and
+        groups get the ids that it was stored with.
         """
         return await self.store_job(name, entry, is_held=True, idempotency_key=idempotency_key)
 
-    async def store_job(self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None) -> Job:
+    async def store_job(
+        self, name: str, entry: Any, *, is_held: bool, idempotency_key: str | None = None
+    ) -> Job:
         """Store a job, as `create_job` does, and hold it or not."""
         check_job_name(name)
         if not isinstance(idempotency_key, str | None):
@@ -260,8 +267,8 @@ class OrchContext:
     async def apply(self, items: T, job_id: int | str | None = None) -> T:
         """Add tasks and groups to a job, all or none, and return them with their job and node set.
 
-        What they wait for comes along, and so do groups with their members. What is part of the job already is not
-        added again. Without `job_id` it is the job of the context, if there is one only.
+        What they wait for comes along, and so do groups with their members. What is part of the job already
+        is not added again. Without `job_id` it is the job of the context, if there is one only.
         """
         job = self._only_job() if job_id is None else job_number(job_id)
         if not self.is_open and not self.is_in_memory:
@@ -273,7 +280,9 @@ class OrchContext:
                 await self.close()
         # Once: it may be a generator.
         tasks = list(items_in(items))
-        await self._additions.add(lambda: self._collect(tasks, job), lambda new: self._apply_collected(tasks, job, new))
+        await self._additions.add(
+            lambda: self._collect(tasks, job), lambda new: self._apply_collected(tasks, job, new)
+        )
         return items
 
     def _collect(self, items: Any, job_id: int) -> Collected:
@@ -297,7 +306,8 @@ class OrchContext:
             count = format_count(len(self._jobs), "job")
             more = ", …" if len(self._jobs) > _MAX_JOBS else ""
             raise NodesRejected(
-                f"{count} were made in this context: {jobs}{more}. Name the one to add to: apply(items, job_id=job.id)"
+                f"{count} were made in this context: {jobs}{more}. Name the one to add to: apply(items,"
+                " job_id=job.id)"
             )
         if self.job_id is None:
             raise NodesRejected("name the job: apply(items, job_id=job.id), or OrchContext(job_id=…)")
@@ -305,7 +315,9 @@ class OrchContext:
 
     async def add(self, task: Task, job_id: int) -> Task:
         """Add a task to a job, and do not keep the job open."""
-        await self._additions.add(lambda: self._collect(task, job_id), lambda new: self._add_collected(job_id, new))
+        await self._additions.add(
+            lambda: self._collect(task, job_id), lambda new: self._add_collected(job_id, new)
+        )
         return task
 
     async def _add_collected(self, job_id: int, collected: Collected) -> None:
@@ -319,7 +331,9 @@ class OrchContext:
 
     async def _add_nodes(self, job_id: int, part: GraphPart) -> AddedNodesView:
         seconds = self.command_seconds(job_id)
-        added = await self.backend.call(add_nodes, str(job_id), part, sent_by=current_user(), wait_seconds=seconds)
+        added = await self.backend.call(
+            add_nodes, str(job_id), part, sent_by=current_user(), wait_seconds=seconds
+        )
         if not added.is_accepted:
             self.unconfirmed.setdefault(job_id, []).append(added.batch)
         return added
@@ -363,7 +377,9 @@ class OrchContext:
         """Cancel a job whose graph may be half built."""
         comment = f"the code that makes this job raised {type(error).__name__}: its graph may be half built"
         with contextlib.suppress(JobFinished, JobNotFound):
-            await self.backend.call(cancel_job, str(job_id), sent_by=current_user(), comment=comment, wait_seconds=0.0)
+            await self.backend.call(
+                cancel_job, str(job_id), sent_by=current_user(), comment=comment, wait_seconds=0.0
+            )
             error.add_note(f"job {job_id} ({self._jobs[job_id]}) was cancelled: its graph may be half built")
 
     def take_signals(self, job_id: int) -> list[str]:
@@ -425,7 +441,9 @@ def _check_place(url: str | None, *, in_memory: bool, local: bool, clock: Clock 
     if url is not None and local:
         raise ValueError("url and local=True: the jobs of a server run there, remove one of them")
     if str(url).startswith(("postgresql:", "postgres:")):
-        raise ValueError("url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database")
+        raise ValueError(
+            "url is the address of a server, https://host:port: DAGMASTER_DATABASE_URL names a database"
+        )
     if clock is not None and not in_memory:
         raise ValueError("clock has no effect without in_memory=True: a database has the time of its own")
 

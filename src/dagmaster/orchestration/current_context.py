@@ -26,17 +26,20 @@ def current_orch_context() -> OrchContext | None:
 def get_current_context() -> RunningTask:
     """Return the task that runs here, or the `OrchContext` around this code: both can apply tasks and groups.
 
-    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`. The type is that of a task,
-    where nothing else gives the context.
+    In a `with blocking.OrchContext()` it is that context: its `apply` needs no `await`. The type is that of a
+    task, where nothing else gives the context.
     """
     running, around = get_running_task(), CURRENT.get()
     if running is None and around is not None and around.is_open and around.blocking is not None:
-        # Its methods have the same names. Their types differ: code that awaits them has entered the other kind.
+        # Its methods have the same names. Their types differ: code that awaits them has entered the other
+        # kind.
         plain_context: RunningTask = around.blocking
         return plain_context
     context: Any = running or current_orch_context()
     if context is None:
-        raise RuntimeError("there is no context here: call it in a running task, or in `async with OrchContext():`")
+        raise RuntimeError(
+            "there is no context here: call it in a running task, or in `async with OrchContext():`"
+        )
     current: RunningTask = context
     return current
 
@@ -62,13 +65,18 @@ def lasting(context: OrchContext) -> OrchContext | None:
 
 
 async def create_job(
-    name: str, entry: Any, *, idempotency_key: str | None = None, url: str | None = None, key: str | None = None
+    name: str,
+    entry: Any,
+    *,
+    idempotency_key: str | None = None,
+    url: str | None = None,
+    key: str | None = None,
 ) -> Job:
     """Store a job with the graph of a task, a group, a list of them, or a function (also by its name).
 
-    In an `OrchContext` it cannot complete before the context exits, and is cancelled if that ends with an exception;
-    outside of one it starts at once. If the job of this `idempotency_key` exists, it is returned, and the tasks and
-    groups get the ids that it was stored with.
+    In an `OrchContext` it cannot complete before the context exits, and is cancelled if that ends with an
+    exception; outside of one it starts at once. If the job of this `idempotency_key` exists, it is returned,
+    and the tasks and groups get the ids that it was stored with.
     """
     context = current_orch_context() if url is None and key is None else None
     if context is not None:

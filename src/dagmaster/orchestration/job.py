@@ -76,8 +76,8 @@ class Job:
     def watch(self, *, seconds: float = 1.0) -> JobWatch:
         """Show a table of the job here, and read it again every so many seconds until the job has ended.
 
-        Returns at once. In a notebook the table is updated where it stands; elsewhere a line is printed when something
-        changed. `with job.watch():` ends with the block, `job.watch().wait()` with the job.
+        Returns at once. In a notebook the table is updated where it stands; elsewhere a line is printed when
+        something changed. `with job.watch():` ends with the block, `job.watch().wait()` with the job.
         """
         from dagmaster.orchestration.job_display import JobWatch
 

@@ -1,6 +1,7 @@
 """A job as a table: in a notebook, where it is updated in place, or as lines of text.
 
-It reads the job again and again; neither a server nor a widget is needed, and IPython only where it is running.
+It reads the job again and again; neither a server nor a widget is needed, and IPython only where it is
+running.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ _LOGGER = logging.getLogger("dagmaster.orchestration")
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class JobTable:
-    """A job and its nodes as they were when they were read. `counts`: nodes by status; `hidden`: without a row."""
+    """A job and its nodes as they were when they were read.
+
+    `counts`: nodes by status; `hidden`: without a row.
+    """
 
     job_id: int
     name: str
@@ -168,7 +172,9 @@ def snapshot(job: Job) -> JobTable:
             _LOGGER.debug("could not read job %s: %s", job.id, error)
     if job.table is not None and job.table.status == job.status.value:
         return job.table
-    return JobTable(job_id=job.id, name=job.name, status=job.status.value, is_finished=job.is_finished, error=job.error)
+    return JobTable(
+        job_id=job.id, name=job.name, status=job.status.value, is_finished=job.is_finished, error=job.error
+    )
 
 
 async def _read(job: Job) -> JobTable:
@@ -205,7 +211,9 @@ def _to_table(job: Job, view: JobDetailView) -> JobTable:
 def _holds(view: JobDetailView) -> set[str]:
     """Return the nodes with which a context keeps the job and its groups open: no author wrote them."""
     holds = {node_id for node_id in view.dependencies if node_id.startswith(HOLD_LABEL)}
-    return holds | {node_id for node_id, previous in view.dependencies.items() if not holds.isdisjoint(previous)}
+    return holds | {
+        node_id for node_id, previous in view.dependencies.items() if not holds.isdisjoint(previous)
+    }
 
 
 def _row(node: NodeView) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Run a job that was made in Python to its end in this process: for tests, scripts and notebooks. No server needed."""
+"""Run a job that was made in Python to its end in this process: for tests, scripts and notebooks.
+
+No server needed.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ def run_job_test(job: Job) -> Job:
     an `OrchContext(in_memory=True)` is gone when that is closed: `JobNotFound`. One of a server runs there:
     `CommandRejected`. `NodesRejected` is raised at the end if what its context added to it could not become part of it.
 
-    What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints it again.
-    With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.
+    What tasks print is on the terminal, and in the database if the job has one: `dagmaster jobs logs` prints
+    it again. With `DAGMASTER_LOG_DIR` it is in the files there, not on the terminal.
     """
     return run_blocking(run_job_test_async(job))
 
@@ -42,7 +45,9 @@ def run_job_test(job: Job) -> Job:
 async def run_job_test_async(job: Job) -> Job:
     """Run a job as `run_job_test` does, on the running loop."""
     if not isinstance(job, Job):
-        raise TypeError(f"run_job_test takes a job, as create_job and get_job return it, not {short_repr(job)}")
+        raise TypeError(
+            f"run_job_test takes a job, as create_job and get_job return it, not {short_repr(job)}"
+        )
     if job.server is not None:
         raise CommandRejected(
             f"job {job.id} is on the server {job.server}, and runs there: wait for it with"
@@ -70,7 +75,9 @@ async def _check_added(app: Application, job_id: int, batches: Collection[int]) 
         # One with a node is that of a task, which fails with the reason.
         rejected = (one.data for one in events if one.type == EventType.COMMAND_REJECTED and one.node is None)
         reasons += [str(data["reason"]) for data in rejected if data.get("command") == CommandKind.ADD_NODES]
-    raise NodesRejected(f"job {job_id}: nodes that were added before it ran are not part of it: {'; '.join(reasons)}")
+    raise NodesRejected(
+        f"job {job_id}: nodes that were added before it ran are not part of it: {'; '.join(reasons)}"
+    )
 
 
 async def _run(services: LocalServices, job_id: str) -> None:
@@ -96,7 +103,8 @@ async def _wait(app: Application, job_id: str) -> None:
                 return
             if (await app.read.fleet_counts()).orchestrators == 0:
                 raise CommandRejected(
-                    f"job {job_id} is {record.status}, and the process that started it is gone: start `dagmaster dev`,"
+                    f"job {job_id} is {record.status}, and the process that started it is gone: start"
+                    " `dagmaster dev`,"
                     " or make a new job"
                 )
             await subscription.wait(WAIT_SECONDS)
@@ -108,8 +116,10 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
     memory = None if job.context is None else job.context.memory
     if memory is None and job.context is not None and job.context.is_in_memory:
         raise JobNotFound(
-            f"job {job.id} was made in an OrchContext(in_memory=True) that is closed, and its database with it: call"
-            " run_job_test in the context, or make the job in an OrchContext() with a database, as one in the folder"
+            f"job {job.id} was made in an OrchContext(in_memory=True) that is closed, and its database with"
+            " it: call"
+            " run_job_test in the context, or make the job in an OrchContext() with a database, as one in the"
+            " folder"
             " that DAGMASTER_DATA_DIR names"
         )
     if memory is not None and memory.services is not None:

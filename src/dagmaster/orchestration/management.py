@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from dagmaster.orchestration.context import OrchContext
 
 TaskStatus = NodeStatus
-"""The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED, FAILED, …"""
+"""The status of a task: PENDING, READY, DISPATCHED (in a queue), CLAIMED, RUNNING, WAITING, COMPLETED,
+FAILED, …"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,10 @@ async def list_jobs(
 
 
 async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
-    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. Return the job as it is then."""
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop.
+
+    Return the job as it is then.
+    """
     number = str(job_number(job_id))
     async with a_context(url, key) as context:
         seconds = context.command_seconds(int(number))

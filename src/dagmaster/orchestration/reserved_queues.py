@@ -26,7 +26,10 @@ _LOGGER = logging.getLogger("dagmaster.orchestration")
 
 @contextlib.asynccontextmanager
 async def reserved_queue(backend: ApplicationBackend) -> AsyncIterator[str]:
-    """Provide the name of a queue of this process. After it, or if the process dies, the fleet claims its jobs."""
+    """Provide the name of a queue of this process.
+
+    After it, or if the process dies, the fleet claims its jobs.
+    """
     reservation = _Reservation(backend, run_queue(str(TASK_IDS.new())))
     await reservation.register()
     renewal = asyncio.create_task(reservation.renew())
@@ -46,7 +49,9 @@ class _Reservation:
         self.queue = queue
 
     async def register(self) -> None:
-        self._registered = await self._backend.register_worker(socket.gethostname(), os.getpid(), (self.queue,))
+        self._registered = await self._backend.register_worker(
+            socket.gethostname(), os.getpid(), (self.queue,)
+        )
 
     async def renew(self) -> None:
         """Renew the lease until cancelled; register again if it has expired."""
@@ -71,4 +76,6 @@ class _Reservation:
         try:
             await self._backend.deregister_worker(self._registered.worker_id)
         except DagmasterError as error:
-            _LOGGER.warning("%s; the fleet claims the jobs of queue %s when its lease expires", error, self.queue)
+            _LOGGER.warning(
+                "%s; the fleet claims the jobs of queue %s when its lease expires", error, self.queue
+            )

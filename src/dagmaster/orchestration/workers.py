@@ -64,10 +64,13 @@ async def register_worker(
 ) -> WorkerInfo:
     """Register a worker that this code runs itself: it is shown among the workers, and gets no tasks of a queue.
 
-    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead. What it does is not known here: its
-    status is `ACTIVE`, never `IDLE`, until it stops.
+    It has to call `worker_heartbeat` within `lease_seconds`, or it counts as dead. What it does is not known
+    here: its status is `ACTIVE`, never `IDLE`, until it stops.
     """
-    hostname, pid = socket.gethostname() if hostname is None else hostname, os.getpid() if pid is None else pid
+    hostname, pid = (
+        socket.gethostname() if hostname is None else hostname,
+        os.getpid() if pid is None else pid,
+    )
     async with a_context(url, key) as context:
         registered = await context.backend.register_worker(hostname, pid)
     return WorkerInfo(
@@ -98,10 +101,10 @@ async def list_workers(
 ) -> list[WorkerInfo]:
     """Return workers by id: those with this status ("active", or a `WorkerStatus`), or all.
 
-    All are those that are alive, with work (`WorkerStatus.ACTIVE`) or without (`IDLE`), and those that stopped or died
-    within the last hour (`STOPPED`), at most the last 200 of these. One of `register_worker` is always `ACTIVE` while
-    it is alive. A worker that was killed counts as alive until its lease ends. An hour after its last heartbeat it is
-    not listed any more.
+    All are those that are alive, with work (`WorkerStatus.ACTIVE`) or without (`IDLE`), and those that
+    stopped or died within the last hour (`STOPPED`), at most the last 200 of these. One of `register_worker`
+    is always `ACTIVE` while it is alive. A worker that was killed counts as alive until its lease ends. An
+    hour after its last heartbeat it is not listed any more.
     """
     only = None if status is None else _parse_status(status)
     async with a_context(url, key) as context:
@@ -133,7 +136,9 @@ def _parse_status(text: str) -> WorkerStatus:
         return WorkerStatus(str(text).upper())
     except ValueError:
         names = ", ".join(status.lower() for status in WorkerStatus)
-        raise QueryInvalid(f"{str(text)[:100]!r} is not a status of a worker: {names}", field="status") from None
+        raise QueryInvalid(
+            f"{str(text)[:100]!r} is not a status of a worker: {names}", field="status"
+        ) from None
 
 
 def _worker_info(view: WorkerView) -> WorkerInfo:

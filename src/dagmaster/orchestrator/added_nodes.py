@@ -34,7 +34,9 @@ def gc_pause(pending: PendingEvents) -> AbstractContextManager[None]:
     return without_gc() if pending.batches else nullcontext()
 
 
-async def load_added(pending: PendingEvents, job_id: str, store: JobNodes, limits: DefaultLimits | None = None) -> None:
+async def load_added(
+    pending: PendingEvents, job_id: str, store: JobNodes, limits: DefaultLimits | None = None
+) -> None:
     """Read the batches that pending events name."""
     for index, numbers in pending.batches.items():
         batches = read_batches(await store.load_batches(job_id, numbers), limits)

@@ -41,11 +41,16 @@ class _Context(NamedTuple):
 def to_audit_events(
     job: Job, result: TurnResult, children: Mapping[str, str], pending: PendingEvents
 ) -> list[AuditEvent]:
-    """Return the audit events of a turn that applied what was pending. `children`: ids of new child jobs by node."""
+    """Return the audit events of a turn that applied what was pending.
+
+    `children`: ids of new child jobs by node.
+    """
     commands, trails = pending.command_events, pending.trails
     audit_events: list[AuditEvent] = []
     decisions, starts = result.decisions, [index for index, _ in result.events]
-    context = _Context(children, {request.node: request.message for request in result.approvals}, result.reused)
+    context = _Context(
+        children, {request.node: request.message for request in result.approvals}, result.reused
+    )
     for index in range(starts[0] if starts else len(decisions)):
         _append(audit_events, job, decisions[index], context)
     for number, (start, event) in enumerate(result.events):
@@ -116,7 +121,8 @@ _COMMANDS = {
 def attempt_trail(result: TaskResult) -> list[AuditEvent]:
     """Return the events of an attempt before its end: its start and its checkpoints.
 
-    Of a short attempt the end says enough: a start event for each of 10,000 no-op tasks took 13 % more CPU (ADR 0020).
+    Of a short attempt the end says enough: a start event for each of 10,000 no-op tasks took 13 % more CPU
+    (ADR 0020).
     """
     began, node, attempt = result.started_at, result.node_id, result.attempt
     if result.checkpoints is None and (began is None or result.reported_at - began < MIN_TRAIL_SECONDS):
@@ -163,7 +169,10 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             ends = [decision for decision in decisions if isinstance(decision, d.Cancel | d.Fail)]
             is_cancelled = any(decision.node == node for decision in ends)
             yield AuditEvent(
-                EventType.ATTEMPT_RELEASED, node, attempt, _json({"cancelled": True}) if is_cancelled else None
+                EventType.ATTEMPT_RELEASED,
+                node,
+                attempt,
+                _json({"cancelled": True}) if is_cancelled else None,
             )
         case ev.ChildJobFinished(node, attempt, status):
             yield AuditEvent(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
@@ -174,7 +183,9 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
         case ev.SignalReceived(name):
             yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}))
         case ev.CancelRequested(comment):
-            yield AuditEvent(EventType.CANCEL_REQUESTED, data=_json({"comment": comment}) if comment else None)
+            yield AuditEvent(
+                EventType.CANCEL_REQUESTED, data=_json({"comment": comment}) if comment else None
+            )
         case _:
             return
 
@@ -187,7 +198,9 @@ def _signal_waits(result: TurnResult) -> Iterable[AuditEvent]:
 
 
 def _retry(node: str, decisions: Iterable[Decision]) -> JsonObject:
-    waits = (decision for decision in decisions if isinstance(decision, d.WaitUntil) and decision.node == node)
+    waits = (
+        decision for decision in decisions if isinstance(decision, d.WaitUntil) and decision.node == node
+    )
     at = next((wait.at for wait in waits), None)
     return {} if at is None else {"retry_at": format_rfc3339(at)}
 
@@ -203,7 +216,9 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
         if reused is not None:
             # No attempt of this job produced it; the last dispatched one may even be lost.
             attempt = None
-            data = _json({"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}})
+            data = _json(
+                {"reused_from": {"job_id": reused.job_id, "node": reused.node, "attempt": reused.attempt}}
+            )
         audit_events.append(AuditEvent(EventType.NODE_COMPLETED, node.id, attempt, data))
     elif kind is d.Dispatch:
         if decision.node not in context.reused:  # type: ignore[union-attr, operator]
@@ -235,11 +250,17 @@ def _of_decision(  # noqa: C901, PLR0911, PLR0912 - one for each kind
             )
         case d.AddNodes(_, nodes):
             written: list[JsonValue] = [node for node in nodes if not is_group_start(node)]
-            return AuditEvent(EventType.NODES_ADDED, data=_json({"nodes": written[:100], "count": len(written)}))
+            return AuditEvent(
+                EventType.NODES_ADDED, data=_json({"nodes": written[:100], "count": len(written)})
+            )
         case d.StartChildJob(node, attempt):
             # A rejected one is recorded as a failed attempt.
             data = _json({"job_id": context.children.get(node)})
-            return AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data) if node in context.children else None
+            return (
+                AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data)
+                if node in context.children
+                else None
+            )
         case d.RequestApproval(node) if node not in context.reused:
             return AuditEvent(
                 EventType.APPROVAL_REQUESTED, node, data=_json({"message": context.messages.get(node, "")})
@@ -257,7 +278,10 @@ def _of_decision(  # noqa: C901, PLR0911, PLR0912 - one for each kind
 
 
 def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
-    """Return the event about a cancel of nodes. One node is the node of the event; of more, the first 100 are named."""
+    """Return the event about a cancel of nodes.
+
+    One node is the node of the event; of more, the first 100 are named.
+    """
     nodes = accepted.nodes
     data: JsonObject = {"nodes": list(nodes[:100]), "count": len(nodes), "skipped": accepted.skipped or None}
     node = nodes[0] if len(nodes) == 1 else None
@@ -267,11 +291,19 @@ def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
 def _reopened_data(job: Job, reopen: d.Reopen) -> JsonObject:
     """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
     opened = [job.nodes[node] for node in reopen.nodes if node in job.nodes and not is_group_start(node)]
-    count = sum(node.parent is None and not isinstance(node.spec, StartSpec | EndSpec | GroupSpec) for node in opened)
+    count = sum(
+        node.parent is None and not isinstance(node.spec, StartSpec | EndSpec | GroupSpec) for node in opened
+    )
     children = sum(node.parent is not None for node in opened)
     nodes: list[JsonValue] = [node.id for node in opened[:100]]
     skipped = reopen.skipped or None
-    return {"run": reopen.run, "nodes": nodes, "count": count, "children": children or None, "skipped": skipped}
+    return {
+        "run": reopen.run,
+        "nodes": nodes,
+        "count": count,
+        "children": children or None,
+        "skipped": skipped,
+    }
 
 
 def _json(data: JsonObject) -> str:

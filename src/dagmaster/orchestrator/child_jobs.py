@@ -60,21 +60,29 @@ class ChildJobs:
         result.child_jobs.clear()
         reused = await owned.reuse.fetch(reusable)
         reused_nodes = {event.node for event in reused}
-        created = [child for child in created if child.parent is None or child.parent.node_id not in reused_nodes]
+        created = [
+            child for child in created if child.parent is None or child.parent.node_id not in reused_nodes
+        ]
         return created, [*events, *reused]
 
-    def _find_reusable(self, owned: OwnedJob, node_id: str, child: NewJob, reusable: dict[str, SourceNode]) -> None:
+    def _find_reusable(
+        self, owned: OwnedJob, node_id: str, child: NewJob, reusable: dict[str, SourceNode]
+    ) -> None:
         node = owned.job.nodes[node_id]
         node.fingerprint = owned.reuse.child_job_fingerprint(node, child.content_hash, child.inputs)
         source = owned.reuse.find(node)
         if source is not None:
             reusable[node_id] = source
 
-    async def _unfinished_children(self, owned: OwnedJob, requests: Sequence[ChildJobRequest]) -> Mapping[str, str]:
+    async def _unfinished_children(
+        self, owned: OwnedJob, requests: Sequence[ChildJobRequest]
+    ) -> Mapping[str, str]:
         """Return the earlier, unsuccessful child jobs of nodes: the new child jobs reuse their results."""
         retried = {(owned.job.id, request.node) for request in requests if request.attempt > 1}
         resumed = [
-            owned.reuse.source_node(owned.job.nodes[request.node]) for request in requests if request.attempt == 1
+            owned.reuse.source_node(owned.job.nodes[request.node])
+            for request in requests
+            if request.attempt == 1
         ]
         nodes = retried | {node for node in resumed if node is not None}
         children = await self._store.unfinished_children(nodes) if nodes else {}
@@ -98,7 +106,8 @@ class ChildJobs:
             exposed = _exposed_inputs(owned, graph, inputs)
             if exposed:
                 message = (
-                    f"secret values reach {', '.join(exposed)} of workflow {spec.workflow_id!r}, which would show"
+                    f"secret values reach {', '.join(exposed)} of workflow {spec.workflow_id!r}, which would"
+                    " show"
                     " them: declare these inputs `secret: true` there"
                 )
                 return failure("invalid_inputs", message)
@@ -136,4 +145,8 @@ def _exposed_inputs(owned: OwnedJob, graph: Graph, inputs: Mapping[str, JsonValu
     if not secrets:
         return []
     redact = redactor(secrets)
-    return [name for name, value in inputs.items() if not graph.inputs[name].get("secret") and redact(value) != value]
+    return [
+        name
+        for name, value in inputs.items()
+        if not graph.inputs[name].get("secret") and redact(value) != value
+    ]

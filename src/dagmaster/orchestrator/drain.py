@@ -38,8 +38,8 @@ class Drain:
     async def release_jobs(self, jobs: Collection[str]) -> bool:
         """Release every job if there is a request; return whether the loaded ones have to be dropped.
 
-        Once, also those that are not loaded; and later what a claim brought that was in flight at the time, whether it
-        is loaded or quarantined.
+        Once, also those that are not loaded; and later what a claim brought that was in flight at the time,
+        whether it is loaded or quarantined.
         """
         if not self.is_requested or not (jobs or self._is_new):
             return False

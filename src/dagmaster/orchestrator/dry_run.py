@@ -56,7 +56,13 @@ async def dry_run_job(
     events: list[EngineEvent] = [JobStarted()]
     while events:
         turn = await run_turn(
-            owned.job, events, reported={}, scopes=owned.scopes, values=owned.values, now=now, reuse=owned.reuse
+            owned.job,
+            events,
+            reported={},
+            scopes=owned.scopes,
+            values=owned.values,
+            now=now,
+            reuse=owned.reuse,
         )
         values.add(turn)
         _, events = await children.start(owned, turn)
@@ -69,7 +75,9 @@ async def dry_run_job(
 
 def _needs_only_time(node: Node) -> bool:
     """Return whether a node continues when time passes: a wait, or a fan-out that creates more children."""
-    is_wait = isinstance(node.spec, WaitSpec) and node.spec.signal is None and node.status is NodeStatus.WAITING
+    is_wait = (
+        isinstance(node.spec, WaitSpec) and node.spec.signal is None and node.status is NodeStatus.WAITING
+    )
     return node.wake_at is not None and (is_wait or isinstance(node, FanOut))
 
 
@@ -119,7 +127,9 @@ class _DryRunValues:
         """Return a value from its text or from its blob."""
         return await self._results.resolve_value(value)
 
-    async def blob_bytes(self, _job_id: str, _node_ids: Collection[str], _reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, _job_id: str, _node_ids: Collection[str], _reported: Collection[JsonText] = ()
+    ) -> int:
         """Return 0: a dry run has no result."""
         return 0
 

@@ -87,7 +87,8 @@ class GraphCache:
             return graph
         known, extended = self._extended.get(job.id, ((), graph))
         if known != numbers:
-            # Batches are accepted in any order, and a graph depends on it: one that was accepted late starts again.
+            # Batches are accepted in any order, and a graph depends on it: one that was accepted late starts
+            # again.
             is_later = numbers[: len(known)] == known
             missing = numbers[len(known) :] if is_later else numbers
             batches = await self._added.load_batches(job.id, missing)

@@ -118,10 +118,13 @@ class PendingEvents:
         groups: dict[tuple[str | None, str], list[str]] = {}
         for event in self.lost:
             if event.alone:
-                message = "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
+                message = (
+                    "worker %s died while it ran only node %s of job %s; the loss is charged to the node"
+                )
             elif event.node in charged:
                 message = (
-                    "worker %s died with several tasks; the losses of %s of job %s, which had many such, are charged"
+                    "worker %s died with several tasks; the losses of %s of job %s, which had many such, are"
+                    " charged"
                 )
             else:
                 message = "worker %s died with several tasks; the losses of %s of job %s are not charged"
@@ -153,7 +156,9 @@ class PendingEvents:
             event = command_event(job, command)
         except (CommandRejected, KeyError, TypeError, ValueError) as error:
             data = json.dumps({"command": command.kind, "reason": str(error), "command_id": str(command.id)})
-            self.audit_events.append(AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None))
+            self.audit_events.append(
+                AuditEvent(EventType.COMMAND_REJECTED, data=data, by=command.sent_by or None)
+            )
             return
         index = len(self.events)
         if isinstance(event, NodesAdded):
@@ -183,7 +188,9 @@ def add_results(
             pending.setdefault(result.job_id, PendingEvents()).add_notified(result)
 
 
-def add_commands(pending: dict[str, PendingEvents], commands: Iterable[Command], jobs: Mapping[str, OwnedJob]) -> None:
+def add_commands(
+    pending: dict[str, PendingEvents], commands: Iterable[Command], jobs: Mapping[str, OwnedJob]
+) -> None:
     """Add the commands to owned jobs."""
     for command in commands:
         owned = jobs.get(command.job_id)
@@ -206,7 +213,9 @@ def result_event(result: TaskResult) -> EngineEvent:
         return TaskSucceeded(node, attempt, result.handler_version)
     if result.status == AttemptStatus.FAILED:
         error: JsonObject = {"kind": "error", "message": "no reason was given"}
-        return TaskFailed(node, attempt, json.loads(result.error) if result.error else error, result.permanent)
+        return TaskFailed(
+            node, attempt, json.loads(result.error) if result.error else error, result.permanent
+        )
     if result.status == AttemptStatus.LOST:
         loss: dict[str, Any] = json.loads(result.error) if result.error else {}
         return TaskLost(node, attempt, loss.get("worker"), alone=loss.get("alone", True))
@@ -235,7 +244,11 @@ def command_event(job: Job, command: Command) -> EngineEvent:
             return NodesAdded(NodeBatch((int(body["batch"]),), ()), body.get("node"))
         case CommandKind.CHILD_FINISHED:
             return ChildJobFinished(
-                body["node"], body["attempt"], JobStatus(body["status"]), body.get("result"), body.get("error")
+                body["node"],
+                body["attempt"],
+                JobStatus(body["status"]),
+                body.get("result"),
+                body.get("error"),
             )
     raise CommandRejected(f"this version does not know the command {command.kind!r}")
 

@@ -1,4 +1,7 @@
-"""The log lines of an orchestrator about its jobs. Each has the ids of the jobs, also as fields of the record."""
+"""The log lines of an orchestrator about its jobs.
+
+Each has the ids of the jobs, also as fields of the record.
+"""
 
 from __future__ import annotations
 

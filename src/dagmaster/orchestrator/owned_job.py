@@ -66,7 +66,9 @@ class OwnedJob:
         self.is_fresh = claimed.row.status is JobStatus.PENDING and not claimed.nodes
         self.job = Job.rebuild(graph, claimed.row, claimed.nodes)
         self.scopes = ExpressionScopes(self.job, claimed.inputs, claimed.env)
-        self.reuse = ResultReuse(self.job, claimed.inputs, source=source, reusable=reusable, redo=claimed.redo)
+        self.reuse = ResultReuse(
+            self.job, claimed.inputs, source=source, reusable=reusable, redo=claimed.redo
+        )
         self.epoch = claimed.epoch
         self.trace_parent = claimed.trace_parent
         self.event_seq = claimed.event_seq
@@ -152,12 +154,18 @@ class CachedValues:
         """Read a value that is not stored yet."""
         return await self._store.resolve_value(value)
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return the size of outputs that are blobs."""
         return await self._store.blob_bytes(job_id, node_ids, reported)
 
     def _cache(self, loaded: Mapping[ValueKey, Any]) -> None:
         nodes = self._owned.job.nodes
         for key, value in loaded.items():
-            if key.kind is ValueKind.ITEMS and isinstance(nodes[key.node], FanOut) and not nodes[key.node].is_terminal:
+            if (
+                key.kind is ValueKind.ITEMS
+                and isinstance(nodes[key.node], FanOut)
+                and not nodes[key.node].is_terminal
+            ):
                 self._owned.sources[key.node] = value

@@ -47,7 +47,8 @@ class PollSchedule:
         if now >= self._recheck_at:
             waiting.add("jobs")
         if self._has_finished_jobs and "commands" in waiting:
-            # The command may be for one of them. It was sent to its owner, has none now, and is claimed for it.
+            # The command may be for one of them. It was sent to its owner, has none now, and is claimed for
+            # it.
             self._has_finished_jobs = False
             waiting.add("jobs")
         return waiting
@@ -57,7 +58,9 @@ class PollSchedule:
         if has_jobs:
             self._store.pending_kinds.add("jobs")
             self._store.wakeup.set()
-        self._recheck = FIRST_SECONDS if has_jobs else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
+        self._recheck = (
+            FIRST_SECONDS if has_jobs else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
+        )
         self._recheck_at = self._store.clock.now() + self._recheck
 
     def on_finish(self) -> None:

@@ -1,6 +1,7 @@
 """Fingerprints of the nodes of a job, and the reusable results of the job that it was resumed from.
 
-A result is looked up when its node is about to start, with the params it would get: nothing is reused on a guess.
+A result is looked up when its node is about to start, with the params it would get: nothing is reused on a
+guess.
 """
 
 from __future__ import annotations
@@ -46,13 +47,16 @@ class ResultReuse:
         # Ids of children change with their list: a result is looked up by its node of the graph.
         self._candidates: dict[tuple[str, bytes], SourceNode] = {}
         if source is not None:
-            self._candidates = {(node.node_id.partition("__")[0], node.fingerprint): node for node in source.nodes}
+            self._candidates = {
+                (node.node_id.partition("__")[0], node.fingerprint): node for node in source.nodes
+            }
 
     # ── Fingerprints ──
 
     def task_fingerprint(self, node: Node, spec: TaskSpec, params: str, places: Sequence[JsonValue]) -> bytes:
         """Return the fingerprint of a task. Secrets are included by name."""
-        # All children of a fan-out share this, and all tasks of a handler that wait for nothing: 1 µs instead of 4.
+        # All children of a fan-out share this, and all tasks of a handler that wait for nothing: 1 µs instead
+        # of 4.
         top = node.top.id
         key = (top if self._job.leaves(top) else "", spec.handler)
         prefix = self._prefixes.get(key)
@@ -103,7 +107,9 @@ class ResultReuse:
             return []
         # Read each time: the versions may have changed since the job was claimed.
         handlers = await self._reusable.known_handlers()
-        candidates = {node: source for node, source in candidates.items() if self._is_current(node, source, handlers)}
+        candidates = {
+            node: source for node, source in candidates.items() if self._is_current(node, source, handlers)
+        }
         if not candidates:
             return []
         job_id = self._source.job_id

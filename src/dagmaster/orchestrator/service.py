@@ -1,9 +1,9 @@
 """The orchestrator service: it owns jobs, and runs turns on them until it is stopped.
 
-One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one transaction. Periodic
-tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators, expire dead workers and count finished
-jobs in the metrics. On any doubt jobs are dropped and loaded again: the database is the source of truth, memory is a
-cache.
+One loop decides: wait for a wake-up, collect events, advance the engine, commit everything in one
+transaction. Periodic tasks beside it renew the owner's lease, reclaim the jobs of dead orchestrators, expire
+dead workers and count finished jobs in the metrics. On any doubt jobs are dropped and loaded again: the
+database is the source of truth, memory is a cache.
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ QUARANTINE_SECONDS: Final = 30.0
 
 
 class Orchestrator:
-    """Owns jobs and advances them. `queue`: claim only jobs of this queue, for a process that serves one job."""
+    """Owns jobs and advances them.
+
+    `queue`: claim only jobs of this queue, for a process that serves one job.
+    """
 
     def __init__(
         self,
@@ -103,7 +106,10 @@ class Orchestrator:
         return self.store.ids.new()
 
     async def run(self) -> None:
-        """Run until stopped, then release every job. Reconnect with backoff when the database is unavailable."""
+        """Run until stopped, then release every job.
+
+        Reconnect with backoff when the database is unavailable.
+        """
         backoff = self._backoff
         registered = False
         while not self._stopping.is_set():
@@ -176,7 +182,8 @@ class Orchestrator:
             self.counters["jobs_reclaimed"] += len(released)
             job_log.log_reclaimed(released)
             self._wake("jobs")
-        # The response to a claim may have been lost: a job that is owned but not loaded in two scans is loaded.
+        # The response to a claim may have been lost: a job that is owned but not loaded in two scans is
+        # loaded.
         unloaded = await self.store.owned_job_ids() - self.jobs.keys() - self._quarantined.keys()
         self._to_reload |= unloaded & self._owned_but_unloaded
         self._owned_but_unloaded = unloaded
@@ -259,7 +266,8 @@ class Orchestrator:
     def _on_fenced(self, commit: TurnCommit) -> None:
         job_id = commit.job.id
         if commit.notified_results:
-            # A notified result was processed already, or never stored. The rows decide, if the job is still owned.
+            # A notified result was processed already, or never stored. The rows decide, if the job is still
+            # owned.
             job_log.log_stale_results(job_id)
             self._to_reload.add(job_id)
             self._wake("jobs")
@@ -297,20 +305,32 @@ class Orchestrator:
             result = await recover(job, scopes=scopes, values=values, now=now, reuse=reuse)
         if pending.events:
             more = await run_turn(
-                job, pending.events, reported=pending.reported, scopes=scopes, values=values, now=now, reuse=reuse
+                job,
+                pending.events,
+                reported=pending.reported,
+                scopes=scopes,
+                values=values,
+                now=now,
+                reuse=reuse,
             )
             result = result.merge(more)
         jobs: list[NewJob] = []
         while result.child_jobs:
             created, events = await self._children.start(owned, result)
             jobs += created
-            more = await run_turn(job, events, reported={}, scopes=scopes, values=values, now=now, reuse=reuse)
+            more = await run_turn(
+                job, events, reported={}, scopes=scopes, values=values, now=now, reuse=reuse
+            )
             result = result.merge(more)
         children = {child.parent.node_id: child.id for child in jobs if child.parent is not None}
         redact_secret_inputs(owned, result, self._redact)
         commit = await to_commit(owned, result, ids=self.store.ids, blobs=self._blobs, now=now)
         commit.children = jobs
-        commit.results, commit.notified_results, commit.commands = pending.results, pending.notified, pending.commands
+        commit.results, commit.notified_results, commit.commands = (
+            pending.results,
+            pending.notified,
+            pending.commands,
+        )
         commit.rejections = pending.rejections(result.decisions)
         commit.started |= pending.starts_except(commit.task_ids)
         commit.events = [*pending.audit_events, *to_audit_events(job, result, children, pending)]
@@ -379,7 +399,9 @@ class Orchestrator:
             # Only the first run reuses results: a later run is opened with the nodes to redo.
             reuses = claimed.resumed_from is not None and claimed.row.run == 1
             source = await self.store.load_source_job(claimed.resumed_from or "") if reuses else None
-            owned = self.jobs[job_id] = OwnedJob(claimed, graph, self.store, source=source, reusable=self.store)
+            owned = self.jobs[job_id] = OwnedJob(
+                claimed, graph, self.store, source=source, reusable=self.store
+            )
         except DatabaseUnavailable:
             raise
         except Exception as error:  # noqa: BLE001 - logged with its traceback
@@ -400,8 +422,8 @@ class Orchestrator:
     async def _collect_reported(self, waiting: set[str], pending: dict[str, PendingEvents]) -> list[str]:
         """Add results and commands to the pending events; return the kinds of which there may be more.
 
-        What a task added at once is part of its job before its result counts. The command was sent before the result,
-        so it is there if it is read after the result.
+        What a task added at once is part of its job before its result counts. The command was sent before the
+        result, so it is there if it is read after the result.
         """
         more, commands = [], []
         stored = await self._results.read(waiting, self._quarantined)
@@ -409,13 +431,19 @@ class Orchestrator:
             more.append("results")
         is_after_batch = may_follow_batch(stored)
         if is_after_batch or "commands" in waiting:
-            commands = await self.store.read_commands(None if is_after_batch else MAX_COMMANDS, self._quarantined)
+            commands = await self.store.read_commands(
+                None if is_after_batch else MAX_COMMANDS, self._quarantined
+            )
             more += ["commands"] if len(commands) == MAX_COMMANDS else []
         notified = self._results.take_notified()
         self.counters["results"] += len(stored) + len(notified)
-        add_commands(pending, [command for command in commands if command.kind == CommandKind.ADD_NODES], self.jobs)
+        add_commands(
+            pending, [command for command in commands if command.kind == CommandKind.ADD_NODES], self.jobs
+        )
         add_results(pending, stored, notified, self.jobs)
-        add_commands(pending, [command for command in commands if command.kind != CommandKind.ADD_NODES], self.jobs)
+        add_commands(
+            pending, [command for command in commands if command.kind != CommandKind.ADD_NODES], self.jobs
+        )
         return more
 
     def _collect_timers(self, pending: dict[str, PendingEvents]) -> None:

@@ -1,7 +1,7 @@
 """One turn of an orchestrator on one job: events in, everything to commit out.
 
-Load, advance, resolve: the engine decides, this module executes. Needs are answered for all nodes at once, so that a
-turn costs a few loads however many nodes it touches.
+Load, advance, resolve: the engine decides, this module executes. Needs are answered for all nodes at once, so
+that a turn costs a few loads however many nodes it touches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ _STARTED: Final = frozenset({NodeStatus.DISPATCHED, NodeStatus.RUNNING, NodeStat
 
 @dataclass(slots=True)
 class ResolvedTask:
-    """A task ready for dispatch. Secrets in `params` are still names. With a `text` from the start, there are none."""
+    """A task ready for dispatch. Secrets in `params` are still names.
+
+    With a `text` from the start, there are none.
+    """
 
     node: str
     attempt: int
@@ -304,7 +307,9 @@ class _Turn:
                 self.collect(advance(self.job, ResolutionFailed(decision.node, "", str(error)), self.now))
         return loadable
 
-    async def _load(self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]) -> None:
+    async def _load(
+        self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]
+    ) -> None:
         nodes, scopes, values = self.job.nodes, self.scopes, self.values
         outputs: set[str] = set()
         keys: set[ValueKey] = set()
@@ -316,7 +321,9 @@ class _Turn:
         keys = {key for key in keys if key not in scopes.loaded}
         # Outputs of this turn are not stored yet.
         fresh = outputs & self.result.outputs.keys()
-        scopes.outputs.update({node_id: await self._resolve_value(self.result.outputs[node_id]) for node_id in fresh})
+        scopes.outputs.update(
+            {node_id: await self._resolve_value(self.result.outputs[node_id]) for node_id in fresh}
+        )
         outputs -= fresh
         if outputs:
             scopes.outputs.update(await values.load_outputs(self.job.id, outputs))
@@ -335,7 +342,11 @@ class _Turn:
                 stored = self.scopes.loaded.get(key, [])
                 below = f"{fan.id}__"
                 outputs = self.result.outputs
-                fresh = {name: await self._resolve_value(outputs[name]) for name in outputs if name.startswith(below)}
+                fresh = {
+                    name: await self._resolve_value(outputs[name])
+                    for name in outputs
+                    if name.startswith(below)
+                }
                 self.scopes.loaded[key] = _outputs(fan, stored, fresh)
 
     async def _resolve_value(self, value: Any) -> Any:
@@ -347,7 +358,9 @@ class _Turn:
             return
         template = _template(decision)
         if isinstance(template, JsonTemplate) and isinstance(decision, Dispatch) and self.reuse is not None:
-            self._start_or_reuse(node, ResolvedTask(decision.node, decision.attempt, decision.task, {}, template.text))
+            self._start_or_reuse(
+                node, ResolvedTask(decision.node, decision.attempt, decision.task, {}, template.text)
+            )
             return
         try:
             value = template.resolve({} if template.is_constant else self.scopes.scope(node, template.refs))
@@ -378,7 +391,9 @@ def _is_fresh_source(key: ValueKey, result: TurnResult) -> bool:
     return key.kind is ValueKind.ITEMS and key.node in result.sources
 
 
-def _find_reusable(reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest) -> SourceNode | None:
+def _find_reusable(
+    reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest
+) -> SourceNode | None:
     """Set the fingerprint of a node that is about to start; return a reusable result for it, if there is one."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task

@@ -7,7 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.decisions import AddNodes, Fail, Ignore, RejectResult
-from dagmaster.engine.events import Approved, ChildJobFinished, DispatchRejected, NodesAdded, Rejected, TaskFailed
+from dagmaster.engine.events import (
+    Approved,
+    ChildJobFinished,
+    DispatchRejected,
+    NodesAdded,
+    Rejected,
+    TaskFailed,
+)
 from dagmaster.engine.graph import TaskSpec, WorkflowSpec
 from dagmaster.engine.status import AttemptStatus, NodeStatus, isolation_after
 from dagmaster.ports.json_text import MAX_INLINE, JsonText
@@ -24,7 +31,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.output_blobs import OutputBlobs
 
 
-async def to_commit(owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: OutputBlobs, now: float) -> TurnCommit:
+async def to_commit(
+    owned: OwnedJob, result: TurnResult, *, ids: Ids, blobs: OutputBlobs, now: float
+) -> TurnCommit:
     """Return the commit of a turn. The caller adds results, commands, child jobs and audit events."""
     commit = TurnCommit(
         owned.job, owned.epoch, owned.event_seq, owned.priority, parent=owned.parent, finished=result.finished
@@ -98,17 +107,21 @@ def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -
         if isinstance(owned.job.nodes[stop.node].spec, WorkflowSpec):
             commit.cancelled_children.append((stop.node, stop.attempt))
         elif stop.node in commit.task_ids:
-            # Dispatched and stopped in one turn: no worker gets it. A stop of the attempt before has no task left.
+            # Dispatched and stopped in one turn: no worker gets it. A stop of the attempt before has no task
+            # left.
             if stop.attempt == owned.job.nodes[stop.node].attempt:
                 commit.stopped_at_dispatch.add(tasks[stop.node])
         elif stop.node in tasks:
             commit.stops.append(tasks[stop.node])
 
 
-def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]) -> None:
+def redact_secret_inputs(
+    owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]
+) -> None:
     """Redact the secret inputs in what the engine made of them: errors, messages, comments, outputs, the result.
 
-    Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay: ADR 0015.
+    Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay:
+    ADR 0015.
     """
     if not owned.secrets:
         return
@@ -133,7 +146,9 @@ def redact_secret_inputs(owned: OwnedJob, result: TurnResult, redact: Callable[[
         result.finished.result = redact(result.finished.result, owned.secrets)
 
 
-def _redact_event(event: EngineEvent, secrets: Collection[str], redact: Callable[[Any, Collection[str]], Any]) -> None:
+def _redact_event(
+    event: EngineEvent, secrets: Collection[str], redact: Callable[[Any, Collection[str]], Any]
+) -> None:
     if isinstance(event, DispatchRejected | TaskFailed | ChildJobFinished) and event.error is not None:
         event.error = redact(event.error, secrets)
     elif isinstance(event, Approved | Rejected):

@@ -27,5 +27,7 @@ async def commit_turns(
             trace_parent = jobs[job_id].trace_parent if job_id in jobs else None
             if trace_parent is not None:
                 status, tasks = turn.job.status.value, len(turn.tasks)
-                stack.enter_context(traces.span("turn", trace_parent, job_id=job_id, status=status, tasks=tasks))
+                stack.enter_context(
+                    traces.span("turn", trace_parent, job_id=job_id, status=status, tasks=tasks)
+                )
         return await store.commit_turns(turns, now)

@@ -1,7 +1,7 @@
 """Nodes, groups and dependencies that are added to the graph of one job, as rows.
 
-A batch is written by the worker or client that adds it, and never changes. It becomes part of the job when the owner of
-the job accepts it.
+A batch is written by the worker or client that adds it, and never changes. It becomes part of the job when
+the owner of the job accepts it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 ADDED_AT_ONCE: Final = 0
-"""Stands among the batches of a task for one that it added at once: a command was sent before the task's result."""
+"""Stands among the batches of a task for one that it added at once: a command was sent before the task's
+result."""
 
 
 class MemberKind(StrEnum):
@@ -106,23 +107,34 @@ class BatchKey(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """The number of a new batch. `is_written`: an earlier attempt made this call, and its batch has the rows."""
+    """The number of a new batch.
+
+    `is_written`: an earlier attempt made this call, and its batch has the rows.
+    """
 
     number: int
     is_written: bool = False
 
 
 class BatchDecision(NamedTuple):
-    """What the owner of a job decided about a batch. `rejection`: why; None of an owner of an earlier version."""
+    """What the owner of a job decided about a batch.
+
+    `rejection`: why; None of an owner of an earlier version.
+    """
 
     is_accepted: bool
     rejection: str | None = None
 
 
 class TaskNodes(Protocol):
-    """Batches that running tasks add to their own job at once. Every call is fenced by the task's lease token."""
+    """Batches that running tasks add to their own job at once.
 
-    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+    Every call is fenced by the task's lease token.
+    """
+
+    async def reserve_batch(
+        self, task_id: str, token: int, key: BatchKey | None = None
+    ) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
 
     async def add_batch(self, task_id: str, token: int, number: int, rows: BatchRows) -> bool:

@@ -69,7 +69,13 @@ class ApiKeyStore(Protocol):
         """Store a key."""
 
     async def rotate(
-        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+        self,
+        old_id: str,
+        expires_at: float,
+        record: ApiKeyRecord,
+        digest: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
         """Store a key, and let the one that it replaces expire at a time, unless that expires before."""
 

@@ -73,9 +73,11 @@ MEANING: Final[dict[EventType, str]] = {
     EventType.CANCEL_REQUESTED: "A cancel of the job was requested, with the command `command_id`. `comment`: the"
     " reason, if there is one.",
     EventType.NODE_CANCEL_REQUESTED: "A cancel of `count` nodes was requested, with the command `command_id`. `nodes`:"
-    " the first 100 of them. `skipped`: how many others were named that were finished or already being stopped.",
+    " the first 100 of them. `skipped`: how many others were named that were finished or already being"
+    " stopped.",
     EventType.JOB_RESUMED: "The job is in a new run; `nodes` are reopened: `count` of the workflow, and"
-    " `children` of fan-outs. `command_id`: the command that asked for it. `skipped`: how many other nodes it named,"
+    " `children` of fan-outs. `command_id`: the command that asked for it. `skipped`: how many other nodes it"
+    " named,"
     " which cannot be retried.",
     EventType.COMMAND_REJECTED: "The `command` with the id `command_id` was rejected, for `reason`.",
     EventType.STALE_REPORT_IGNORED: "A stale report of an earlier attempt was ignored.",

@@ -1,7 +1,7 @@
 """The audit trail: who changed what, append-only. Not the events of a job, which its owner writes.
 
-A store writes the entry of a change in the transaction of the change: there is no change without its entry, and no
-entry without its change.
+A store writes the entry of a change in the transaction of the change: there is no change without its entry,
+and no entry without its change.
 """
 
 from __future__ import annotations

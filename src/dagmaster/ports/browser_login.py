@@ -46,8 +46,8 @@ class BrowserLogin(Protocol):
     async def finish(self, ticket: str, answer: Mapping[str, str]) -> FinishedLogin:
         """Return the session that the provider's answer leads to.
 
-        Raise `LoginRejected`, `TokenRejected` or `ScopeMissing` if it leads to none, and `IssuerUnavailable` if the
-        provider cannot be reached.
+        Raise `LoginRejected`, `TokenRejected` or `ScopeMissing` if it leads to none, and `IssuerUnavailable`
+        if the provider cannot be reached.
         """
 
     async def logout_address(self) -> str | None:

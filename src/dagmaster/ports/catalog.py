@@ -34,15 +34,19 @@ class Search:
 
 
 class Catalog(Protocol):
-    """Collections and items. Its methods block. Items are identified by collection and id; registering is idempotent.
+    """Collections and items. Its methods block.
 
-    Many workers may register concurrently without loss or duplicates. Items are returned as they were registered.
-    Methods raise `CatalogUnavailable` if it does not respond, and `PermanentError` of kind `invalid_input` if an item
-    is invalid (`geo/stac_items.py`) or its collection does not exist.
+    Items are identified by collection and id; registering is idempotent.
+
+    Many workers may register concurrently without loss or duplicates. Items are returned as they were
+    registered. Methods raise `CatalogUnavailable` if it does not respond, and `PermanentError` of kind
+    `invalid_input` if an item is invalid (`geo/stac_items.py`) or its collection does not exist.
     """
 
     def ensure_collection(self, collection: JsonObject) -> bool:
-        """Create a collection, unless it exists; return whether it was created. An existing one is not changed.
+        """Create a collection, unless it exists; return whether it was created.
+
+        An existing one is not changed.
 
         Its extent grows with registered items, and does not shrink when items are removed.
         """

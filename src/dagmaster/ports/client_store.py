@@ -28,12 +28,17 @@ class ClientStore(Protocol):
         """Store a graph, if it is not stored yet."""
 
     async def submit(self, jobs: Sequence[NewJob], *, audit: Sequence[AuditEntry] = ()) -> list[Accepted]:
-        """Store jobs, in order. A job whose idempotency key is in use is not stored again, nor is its entry."""
+        """Store jobs, in order.
+
+        A job whose idempotency key is in use is not stored again, nor is its entry.
+        """
 
     async def find_duplicates(self, jobs: Sequence[NewJob]) -> list[Accepted]:
         """Return what `submit` would return for the jobs whose idempotency key is in use."""
 
-    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+    async def submit_graph(
+        self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
+    ) -> Accepted:
         """Store a job with the nodes of its graph, all or nothing; not if its idempotency key is in use."""
 
     async def reserve_batch(self, job_id: str) -> int | None:
@@ -58,7 +63,8 @@ class ClientStore(Protocol):
     ) -> str | None:
         """Put a command into a job's inbox; return its id, None if there is no such job.
 
-        The audit event that the owner writes about the command has this id as `command_id`, and so have the entries.
+        The audit event that the owner writes about the command has this id as `command_id`, and so have the
+        entries.
         """
 
     async def assign_queue(self, job_id: str, queue: str) -> bool:
@@ -72,8 +78,8 @@ class ClientStore(Protocol):
     ) -> bool:
         """Ask a registered orchestrator or worker to claim nothing more; return False if there is none with this id.
 
-        No claim that starts after this takes anything. `grace_seconds`: when a worker releases what still runs; None:
-        it lets every task finish. A second request replaces that.
+        No claim that starts after this takes anything. `grace_seconds`: when a worker releases what still
+        runs; None: it lets every task finish. A second request replaces that.
         """
 
     async def undrain(self, service_id: str, *, audit: Sequence[AuditEntry] = ()) -> bool:

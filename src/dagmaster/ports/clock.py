@@ -1,4 +1,7 @@
-"""The clock as its users see it: the only way in which time enters. `dagmaster.clocks` has the implementations."""
+"""The clock as its users see it: the only way in which time enters.
+
+`dagmaster.clocks` has the implementations.
+"""
 
 from __future__ import annotations
 

@@ -11,13 +11,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseConfig:
-    """The address of the database. `direct` bypasses a pooler, for LISTEN; without it, polling is the fallback."""
+    """The address of the database.
+
+    `direct` bypasses a pooler, for LISTEN; without it, polling is the fallback.
+    """
 
     dsn: str
     is_pooled: bool = False
     direct: str | None = None
     restart_embedded: Callable[[], object] | None = None
-    """Starts an embedded server that died; called on a thread when it cannot be reached. None on other servers."""
+    """Starts an embedded server that died; called on a thread when it cannot be reached. None on other
+    servers."""
 
     @property
     def is_embedded(self) -> bool:

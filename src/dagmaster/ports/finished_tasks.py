@@ -17,7 +17,8 @@ ENDS: Final = (
     EventType.ATTEMPT_LOST,
     EventType.ATTEMPT_RELEASED,
 )
-"""The events that end an attempt. Tasks are found by them: they have an index on time, and a number in their job."""
+"""The events that end an attempt. Tasks are found by them: they have an index on time, and a number in their
+job."""
 MAX_SCANNED: Final = 5_000
 """How many ends of attempts one page looks at. With a filter that few match, a page may be short, or empty."""
 
@@ -35,7 +36,10 @@ class FinishedTaskFilter:
 
 
 class FinishedTaskRecord(NamedTuple):
-    """A finished attempt, and the job it is of. The position is (at, job id, number) of the event that ended it."""
+    """A finished attempt, and the job it is of.
+
+    The position is (at, job id, number) of the event that ended it.
+    """
 
     job_id: str
     attempt: AttemptRecord

@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class FleetCounts(NamedTuple):
-    """How many orchestrators and workers are alive and claim. Those that drain are alive, and claim nothing."""
+    """How many orchestrators and workers are alive and claim.
+
+    Those that drain are alive, and claim nothing.
+    """
 
     orchestrators: int
     workers: int
@@ -45,7 +48,10 @@ class QueueRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainRecord:
-    """A request to drain. `is_seen`: a heartbeat has seen it; services of versions before 0007 never see one."""
+    """A request to drain.
+
+    `is_seen`: a heartbeat has seen it; services of versions before 0007 never see one.
+    """
 
     requested_seconds: float
     is_seen: bool

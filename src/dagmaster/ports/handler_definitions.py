@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 class HandlerDefinition(NamedTuple):
-    """A version of a handler as it is published. `document` is JSON, made by `authoring.handler_definitions`."""
+    """A version of a handler as it is published.
+
+    `document` is JSON, made by `authoring.handler_definitions`.
+    """
 
     name: str
     version: str

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonObject
 
 Artifact = str | PurePath | BlobUri | BlobInfo
-"""What a checkpoint relies on: a URI or a path. What `publish`, `write` or `find` returned has a version, too."""
+"""What a checkpoint relies on: a URI or a path. What `publish`, `write` or `find` returned has a version,
+too."""
 
 _VERSIONS: Final = "dagmaster:artifact_versions"
 """The key under which the versions of artifacts are stored in the data of their checkpoint."""
@@ -26,7 +27,8 @@ _EARLIER: Final = "dagmaster:earlier_checkpoints"
 
 MAX_EARLIER: Final = 8
 MAX_EARLIER_CHARACTERS: Final = 256 * 1024
-"""How many earlier checkpoints are kept, and how long all of them may be as JSON: each new one is stored with them."""
+"""How many earlier checkpoints are kept, and how long all of them may be as JSON: each new one is stored with
+them."""
 
 
 @dataclass(slots=True)
@@ -42,8 +44,8 @@ class Progress:
 class Checkpoint:
     """A point from which another attempt can resume. `data` is JSON; `artifacts` names what it relies on.
 
-    The next attempt gets the checkpoint only if all of them still exist, in the same version where that is known. If
-    not, it gets the newest of the `earlier` ones of which that is true.
+    The next attempt gets the checkpoint only if all of them still exist, in the same version where that is
+    known. If not, it gets the newest of the `earlier` ones of which that is true.
     """
 
     phase: str
@@ -95,8 +97,8 @@ def data_to_store(checkpoint: dict[str, Any]) -> JsonObject:
 def select_earlier(newest: Checkpoint, earlier: Iterable[Checkpoint]) -> tuple[Checkpoint, ...]:
     """Return the checkpoints that may be valid when the newer ones are not: the newest of each phase, as many as fit.
 
-    One that relies on everything that a newer one relies on is not kept: it is stale whenever the newer one is. So a
-    task without artifacts keeps none.
+    One that relies on everything that a newer one relies on is not kept: it is stale whenever the newer one
+    is. So a task without artifacts keeps none.
     """
     kept: list[Checkpoint] = []
     phases, requirements, characters = {newest.phase}, [_requirements(newest)], 0
@@ -127,7 +129,10 @@ def _name_of(artifact: Artifact) -> Any:
 
 @dataclass(slots=True)
 class HandlerResult:
-    """What a handler returns when a dict is not enough. `success=False` fails the attempt, which may be retried."""
+    """What a handler returns when a dict is not enough.
+
+    `success=False` fails the attempt, which may be retried.
+    """
 
     success: bool
     output: JsonObject = field(default_factory=dict)

@@ -23,12 +23,16 @@ class JobFeed(Protocol):
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive. Behind a pooler without a direct URL none do, and callers poll."""
+        """Return whether notifications arrive.
+
+        Behind a pooler without a direct URL none do, and callers poll.
+        """
 
     async def watch(self, job_ids: Collection[str]) -> None:
         """Call back on every change of exactly these jobs. Repeat it within `WATCH_SECONDS`.
 
-        A notification may be missed: before an owner knows that the job is watched, and while a connection is lost.
+        A notification may be missed: before an owner knows that the job is watched, and while a connection is
+        lost.
         """
 
     async def events(self, positions: Sequence[EventPosition], *, limit: int) -> list[list[StoredEvent]]:

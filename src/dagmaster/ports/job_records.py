@@ -34,7 +34,8 @@ class NewJob:
     workflows: str = "{}"
     parent: ParentNode | None = None
     depth: int = 0
-    # The job whose results are reused where they match; but not those of the nodes in `redo`, nor of their dependents.
+    # The job whose results are reused where they match; but not those of the nodes in `redo`, nor of their
+    # dependents.
     resumed_from: str | None = None
     redo: tuple[str, ...] = ()
     trace_parent: str | None = None

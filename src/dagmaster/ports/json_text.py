@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
 
 MAX_INLINE: Final = 64 * 1024
-"""Longest JSON text that is stored in a row, in characters. A longer one is a blob, and the row holds its name."""
+"""Longest JSON text that is stored in a row, in characters. A longer one is a blob, and the row holds its
+name."""
 
 
 _SCAN: Final = json.JSONDecoder().raw_decode

@@ -20,4 +20,7 @@ class MetricRebuilder(Protocol):
         """Delete all sums and queue every finished job, in one transaction; return the number of this rebuild."""
 
     async def count(self, rebuild: int) -> CountedJobs:
-        """Count some thousand queued jobs. It is the last call if none is queued, or another process counts them."""
+        """Count some thousand queued jobs.
+
+        It is the last call if none is queued, or another process counts them.
+        """

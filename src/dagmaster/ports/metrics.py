@@ -1,6 +1,7 @@
 """The metrics of finished jobs as plain records, and the port that reads them.
 
-A job counts in the period in which it finished. Durations are of what completed: from the start of the run to its end.
+A job counts in the period in which it finished. Durations are of what completed: from the start of the run to
+its end.
 """
 
 from __future__ import annotations
@@ -92,7 +93,10 @@ class ThroughputBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeriodMetrics:
-    """The finished jobs of a workflow in a period of `PERIOD_SECONDS`. Percentiles are read from the histogram."""
+    """The finished jobs of a workflow in a period of `PERIOD_SECONDS`.
+
+    Percentiles are read from the histogram.
+    """
 
     at: float
     completed: int

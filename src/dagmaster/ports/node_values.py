@@ -35,12 +35,14 @@ class Values(Protocol):
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Return the stored values of fan-outs; missing ones are left out.
 
-        Outputs of children come in index order, with None for a child that has none; those of nested fan-outs are
-        lists of lists.
+        Outputs of children come in index order, with None for a child that has none; those of nested fan-outs
+        are lists of lists.
         """
 
     async def resolve_value(self, value: JsonText) -> JsonValue:
         """Return the value of a reported output that is not committed yet."""
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""

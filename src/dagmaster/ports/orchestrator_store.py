@@ -1,8 +1,8 @@
 """The orchestrator's port to the store: ownership of jobs, their pending input, and the commit of turns.
 
-The store persists, fences and wakes up; it makes no decisions. JSON crosses as text wherever it need not be parsed.
-Every method raises `DatabaseUnavailable` if the store cannot be reached; the call then took effect as a whole or not
-at all.
+The store persists, fences and wakes up; it makes no decisions. JSON crosses as text wherever it need not be
+parsed. Every method raises `DatabaseUnavailable` if the store cannot be reached; the call then took effect as
+a whole or not at all.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class OrchestratorStore(ReusableResults, Protocol):
     """What an orchestrator needs."""
 
     wakeup: asyncio.Event
-    """Set when something may wait for this orchestrator; `pending_kinds` says what: results, commands, jobs, drain."""
+    """Set when something may wait for this orchestrator; `pending_kinds` says what: results, commands, jobs,
+    drain."""
 
     pending_kinds: set[str]
 
@@ -64,8 +65,13 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def load_owned(self, job_ids: Collection[str] | None = None) -> list[ClaimedJob]:
         """Load owned jobs, all or some, under a new epoch: after a call whose effect is not known."""
 
-    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
-        """Read task results of owned jobs, but not of quarantined ones. They stay until a turn commits them."""
+    async def read_results(
+        self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
+    ) -> list[TaskResult]:
+        """Read task results of owned jobs, but not of quarantined ones.
+
+        They stay until a turn commits them.
+        """
 
     async def read_commands(self, limit: int | None, quarantined: Collection[str] = ()) -> list[Command]:
         """Read commands to owned jobs, but not to quarantined ones. They stay until a turn commits them."""
@@ -82,7 +88,9 @@ class OrchestratorStore(ReusableResults, Protocol):
     async def load(self, job_id: str, keys: Collection[ValueKey]) -> Mapping[ValueKey, JsonValue]:
         """Load values of fan-outs."""
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return the size of the outputs of nodes, and of reported ones, that are blobs; the others are short."""
 
     async def owned_job_ids(self) -> set[str]:

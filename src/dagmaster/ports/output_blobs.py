@@ -17,7 +17,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]*(/[A-Za-z0-9_-][A-Za-z0-
 
 
 class OutputBlobs(Protocol):
-    """Stores bytes by name. A name is a relative path of plain words; a blob is written completely or not at all."""
+    """Stores bytes by name.
+
+    A name is a relative path of plain words; a blob is written completely or not at all.
+    """
 
     async def write(self, name: str, data: bytes) -> None:
         """Store a blob durably: it survives a power failure after this returns."""
@@ -36,6 +39,7 @@ def check_plain(name: str) -> str:
     """Return the name if it is a relative path of plain words; else raise `BlobNotFound`, as no blob can have it."""
     if not _NAME.fullmatch(name):
         raise BlobNotFound(
-            f"{name!r} is not a valid blob name: use words of letters, digits, '.', '_' and '-', separated by '/'"
+            f"{name!r} is not a valid blob name: use words of letters, digits, '.', '_' and '-', separated by"
+            " '/'"
         )
     return name

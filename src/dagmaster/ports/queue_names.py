@@ -1,7 +1,7 @@
 """The names of queues: one rule for workflow files, Python code, settings, commands and the API.
 
-A list of queues is written with commas, `*` means all of them, and a name stands in logs, metrics and commands: so it
-has no spaces, commas, stars or control characters.
+A list of queues is written with commas, `*` means all of them, and a name stands in logs, metrics and
+commands: so it has no spaces, commas, stars or control characters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from typing import Final
 
 MAX_QUEUE: Final = 128
 QUEUE_PATTERN: Final = r"^[^\s,*\x00-\x1f\x7f-\x9f]+$"
-QUEUE_RULE: Final = f"a name of at most {MAX_QUEUE} characters, without spaces, commas, * and control characters"
+QUEUE_RULE: Final = (
+    f"a name of at most {MAX_QUEUE} characters, without spaces, commas, * and control characters"
+)
 
 _NAME: Final = re.compile(QUEUE_PATTERN)
 

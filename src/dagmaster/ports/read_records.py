@@ -22,7 +22,13 @@ from dagmaster.engine.status import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.engine.diagnosis.context import AdvanceFailure, FinishedAttempt, InFlightTask, QueueState, Service
+    from dagmaster.engine.diagnosis.context import (
+        AdvanceFailure,
+        FinishedAttempt,
+        InFlightTask,
+        QueueState,
+        Service,
+    )
     from dagmaster.engine.model import JobRow, NodeRow
     from dagmaster.ports.audit_events import StoredEvent
 
@@ -30,7 +36,7 @@ Position = tuple[int | float | str, ...]
 """Where a page ended: the key of its last record."""
 
 
-# ── Jobs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Jobs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +63,10 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecord:
-    """The orchestrator that owns a job, and the age of its last heartbeat. `is_over`: it stopped or was expired."""
+    """The orchestrator that owns a job, and the age of its last heartbeat.
+
+    `is_over`: it stopped or was expired.
+    """
 
     owner_id: str
     host: str
@@ -123,7 +132,7 @@ class JobRecord:
         return None if began is None else max((self.finished_at or self.now) - began, 0.0)
 
 
-# ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Nodes, attempts, tasks ──────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +150,10 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRecord:
-    """One node that has a row, with its task while that is in flight. A node that has not changed has no row."""
+    """One node that has a row, with its task while that is in flight.
+
+    A node that has not changed has no row.
+    """
 
     node_id: str
     status: NodeStatus
@@ -189,7 +201,9 @@ class ChildCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRecord:
-    """One attempt at a node. One in flight has the status of its node; `worker` is the host and pid of its worker.
+    """One attempt at a node.
+
+    One in flight has the status of its node; `worker` is the host and pid of its worker.
 
     `started_at`: when its handler started; None if it did not, or if a worker of an older version ran it.
     """
@@ -212,7 +226,10 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeValues:
-    """The values of one node. Params are stored only while its task is in flight; `hidden` are secrets in them."""
+    """The values of one node.
+
+    Params are stored only while its task is in flight; `hidden` are secrets in them.
+    """
 
     output: Any = None
     output_ref: str | None = None
@@ -276,7 +293,7 @@ class FootprintRecord:
     footprint: Any
 
 
-# ── Commands, events, logs ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Commands, events, logs ──────────────────────────────────────────────────────────────────────────────────
 
 
 class PendingCommand(NamedTuple):
@@ -324,7 +341,7 @@ class LogRecord(NamedTuple):
     position: Position
 
 
-# ── Workflows ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Workflows ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -353,7 +370,7 @@ class VersionRecord:
     now: float
 
 
-# ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,14 +100,23 @@ class Subscription(Protocol):
 
     @property
     def has_notifications(self) -> bool:
-        """Return whether notifications arrive. Behind a pooler without a direct URL none do, and callers poll."""
+        """Return whether notifications arrive.
+
+        Behind a pooler without a direct URL none do, and callers poll.
+        """
 
     async def wait(self, timeout_seconds: float) -> bool:
-        """Wait for the next wake-up; return whether one came. A connection that was lost and found again is one."""
+        """Wait for the next wake-up; return whether one came.
+
+        A connection that was lost and found again is one.
+        """
 
 
 class ReadStore(Protocol):
-    """Reads. `lease_seconds` and `worker_lease_seconds`: how long a process may be silent before it counts as dead."""
+    """Reads.
+
+    `lease_seconds` and `worker_lease_seconds`: how long a process may be silent before it counts as dead.
+    """
 
     @property
     def lease_seconds(self) -> float:
@@ -136,7 +145,12 @@ class ReadStore(Protocol):
     # Jobs: newest first; the position is (id,).
 
     async def jobs(
-        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+        self,
+        job_filter: JobFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 20,
+        oldest_first: bool = False,
     ) -> list[JobRecord]:
         """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
 
@@ -171,7 +185,9 @@ class ReadStore(Protocol):
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
 
-    async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
+    async def node_values(
+        self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None
+    ) -> NodeValues:
         """Return the output, params and item of a node. `child_of`: its fan-out and index."""
 
     async def attempts(
@@ -220,7 +236,9 @@ class ReadStore(Protocol):
     ) -> list[JobEvent]:
         """Return events across jobs, newest first; the position is (at, job id, seq)."""
 
-    async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
+    async def event_counts(
+        self, *, since: float | None = None, until: float | None = None
+    ) -> Mapping[str, int]:
         """Count events across jobs by type."""
 
     async def logs(

@@ -1,8 +1,8 @@
 """Workers without a connection to the store: a server acts for them, whatever server their requests reach.
 
-Such a worker is registered like any other: its heartbeat keeps its lease, and its tasks are lost when it is silent. It
-has the three roles of a worker (`task_source`, `task_ledger`, `task_journal`), and a server adds what a worker with a
-connection knows by itself: which tasks it holds, and what it has reported.
+Such a worker is registered like any other: its heartbeat keeps its lease, and its tasks are lost when it is
+silent. It has the three roles of a worker (`task_source`, `task_ledger`, `task_journal`), and a server adds
+what a worker with a connection knows by itself: which tasks it holds, and what it has reported.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
         """Renew the lease like a heartbeat, by a list of held tasks that may be old: release none that is not in it."""
 
     async def claim_exclusive(self) -> ClaimedTask | None:
-        """Claim an exclusive task if the store knows no task that this worker holds. Parallel claims wait for it."""
+        """Claim an exclusive task if the store knows no task that this worker holds.
+
+        Parallel claims wait for it.
+        """
 
     async def claim_handled(self, limit: int) -> list[ClaimedTask]:
         """Claim up to `limit` tasks whose handler the worker has: it releases none to others.
@@ -84,8 +87,8 @@ class RemoteWorker(TaskSource, TaskLedger, TaskJournal, Protocol):
     def waiting(self) -> AbstractContextManager[asyncio.Event]:
         """Provide the wake-up of one request that waits for tasks, instead of `wakeup`.
 
-        Of the requests that wait for the same tasks, one is woken. It leaves the event set where more tasks may be
-        left: then the next request is woken.
+        Of the requests that wait for the same tasks, one is woken. It leaves the event set where more tasks
+        may be left: then the next request is woken.
         """
 
     async def report_with_receipts(self, reports: Sequence[TaskReport]) -> set[str]:

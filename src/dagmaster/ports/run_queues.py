@@ -1,7 +1,7 @@
 """The queue of a local run: only the worker in the process of `dagmaster run` serves it while it is registered.
 
-When that worker has stopped, or was expired after it died, the workers that serve all queues serve this one, too. The
-SQL of claims asks the same (`dag_is_served`, `queues_with_tasks`).
+When that worker has stopped, or was expired after it died, the workers that serve all queues serve this one,
+too. The SQL of claims asks the same (`dag_is_served`, `queues_with_tasks`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def is_run_queue(queue: str) -> bool:
 
 
 def is_served(queue: str, worker_queues: Collection[str], *, is_orphaned: bool = False) -> bool:
-    """Return whether a worker with these queues serves a queue. One without queues serves all but those of runs.
+    """Return whether a worker with these queues serves a queue.
+
+    One without queues serves all but those of runs.
 
     `is_orphaned`: no registered worker names the queue, see `is_orphaned_queue`.
     """
@@ -33,5 +35,8 @@ def is_served(queue: str, worker_queues: Collection[str], *, is_orphaned: bool =
 
 
 def is_orphaned_queue(queue: str, registered: Iterable[Collection[str]]) -> bool:
-    """Return whether a queue belongs to a run of which no worker is registered. `registered`: the workers' queues."""
+    """Return whether a queue belongs to a run of which no worker is registered.
+
+    `registered`: the workers' queues.
+    """
     return is_run_queue(queue) and not any(queue in queues for queues in registered)

@@ -1,7 +1,7 @@
 """The storage of handlers: blobs by URI, in zones.
 
-Only `Storage.resolve` turns a user's text into a `BlobUri`. Outputs of nodes that are too long for a row have a port of
-their own, `ports/output_blobs.py`.
+Only `Storage.resolve` turns a user's text into a `BlobUri`. Outputs of nodes that are too long for a row have
+a port of their own, `ports/output_blobs.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ ZONES: Final = ("bronze", "silver", "gold")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlobInfo:
-    """The metadata of a blob. `sha256`: if it was read or written here; `created`: it did not exist before."""
+    """The metadata of a blob.
+
+    `sha256`: if it was read or written here; `created`: it did not exist before.
+    """
 
     uri: BlobUri
     size: int
@@ -50,7 +53,9 @@ class GdalPath:
 
 
 class Storage(Protocol):
-    """Blobs by URI. Its methods block: handlers are plain functions. A blob is written completely or not at all.
+    """Blobs by URI. Its methods block: handlers are plain functions.
+
+    A blob is written completely or not at all.
 
     Methods raise `BlobNotFound` if the blob or its container does not exist; `BlobsUnavailable` if the storage does not
     respond, is full, rejects the credentials, or has no such container to write to: a retry may help; and
@@ -85,13 +90,16 @@ class Storage(Protocol):
         """Write a small blob; replace an existing one."""
 
     def fetch(self, uri: BlobUri, to: Path, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
-        """Copy a blob of any size to a local file in chunks, with its checksum. `on_bytes` gets the bytes so far."""
+        """Copy a blob of any size to a local file in chunks, with its checksum.
+
+        `on_bytes` gets the bytes so far.
+        """
 
     def publish(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:
         """Upload a local file of any size in chunks, unless the blob exists; return the metadata of the stored blob.
 
-        If two callers publish at the same time, one creates the blob, and both get the same metadata. `on_bytes` gets
-        the bytes so far; it must not use the storage, which is locked meanwhile.
+        If two callers publish at the same time, one creates the blob, and both get the same metadata.
+        `on_bytes` gets the bytes so far; it must not use the storage, which is locked meanwhile.
         """
 
     def replace(self, path: Path, uri: BlobUri, on_bytes: Callable[[int], None] | None = None) -> BlobInfo:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dagmaster.ports.json_text import JsonText
 
 EXCLUSIVE_BUSY_SECONDS: Final = 10.0
-"""How long an exclusive task is left to idle workers. Then one that holds tasks lets them finish, and runs it; a second
-worker does so after twice this time, and so on."""
+"""How long an exclusive task is left to idle workers. Then one that holds tasks lets them finish, and runs
+it; a second worker does so after twice this time, and so on."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,8 @@ class TaskReport:
     added_rows: Callable[[int], BatchRows] | None = None
     """Nodes that the attempt added to its job, by the number of their batch: they are stored with the report."""
     added_at_once: bool = False
-    """Whether the attempt added nodes at once: the row of the result says that commands have to be read before it."""
+    """Whether the attempt added nodes at once: the row of the result says that commands have to be read
+    before it."""
     running_seconds: float | None = None
     """How long its handler ran; None if it never started."""
     returns_to_queue: bool = False
@@ -49,7 +50,10 @@ class TaskReport:
 
 
 class DrainRequest(NamedTuple):
-    """A worker has to drain. `seconds_left`: until it releases what still runs; None: it lets every task finish."""
+    """A worker has to drain.
+
+    `seconds_left`: until it releases what still runs; None: it lets every task finish.
+    """
 
     seconds_left: float | None = None
 
@@ -86,7 +90,9 @@ class TaskLedger(Protocol):
     async def publish_handlers(self, definitions: Sequence[HandlerDefinition]) -> None:
         """Publish what a server without the code of handlers has to know; what is published already costs one read."""
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+    async def heartbeat(
+        self, held: Collection[str], counters: Mapping[str, JsonValue]
+    ) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do. To stop are also held tasks that this worker no longer holds.
 
         Return None if this worker has expired: it holds nothing any more.

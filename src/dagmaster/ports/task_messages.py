@@ -8,7 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+)
 
 from dagmaster.engine.status import Isolation
 from dagmaster.errors import PermanentError
@@ -44,9 +52,11 @@ class TaskMessage:
     """Guards every report about this claim of the task. None: the message was not claimed, as in a test."""
     # The params are JSON and not shared: a handler may get them without a copy. Not part of the JSON.
     own_params: bool = False
-    # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides it.
+    # Whether it needs a process of its own. Not part of the JSON: the worker that claimed the task decides
+    # it.
     isolation: Isolation = Isolation.SHARED
-    # The handler's code of the submitter, if it is recorded. Not part of the JSON: only Python can compare it.
+    # The handler's code of the submitter, if it is recorded. Not part of the JSON: only Python can compare
+    # it.
     code_fingerprint: str | None = None
     # The queue that it was claimed from: tasks that it adds go there, too. Not part of the JSON.
     queue: str = ""
@@ -78,8 +88,12 @@ class TaskMessage:
         try:
             message = _Message.model_validate(data)
         except ValidationError as error:
-            errors = [f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}" for one in error.errors()[:20]]
-            raise PermanentError(f"the task message is invalid: {'; '.join(errors)}", kind="invalid_message") from None
+            errors = [
+                f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}" for one in error.errors()[:20]
+            ]
+            raise PermanentError(
+                f"the task message is invalid: {'; '.join(errors)}", kind="invalid_message"
+            ) from None
         values = {name: getattr(message, name) for name in _Message.model_fields if name != "version"}
         values["attempt"] = message.attempt or message.retry_count + 1
         values["checkpoint"] = message.checkpoint and Checkpoint.from_json(message.checkpoint.model_dump())
@@ -96,7 +110,10 @@ class _Ended:
 
 @dataclass(slots=True)
 class Succeeded(_Ended):
-    """The handler returned an output: JSON, not shared. Only a task of a Python graph returns other than a mapping."""
+    """The handler returned an output: JSON, not shared.
+
+    Only a task of a Python graph returns other than a mapping.
+    """
 
     output: Any
     metrics: dict[str, Any] = field(default_factory=dict)
@@ -106,7 +123,10 @@ class Succeeded(_Ended):
 
 @dataclass(slots=True)
 class Failed(_Ended):
-    """The attempt failed. `error` is JSON with `kind`, `message` and details; `permanent`: a retry would not help."""
+    """The attempt failed.
+
+    `error` is JSON with `kind`, `message` and details; `permanent`: a retry would not help.
+    """
 
     error: dict[str, Any]
     permanent: bool = False
@@ -131,7 +151,9 @@ def add_ending(outcome: Outcome | None, how: str, **details: Any) -> Outcome | N
 
 
 # Ids are decimal strings in our JSON; numbers of other writers are accepted.
-_Id = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)]
+_Id = Annotated[
+    str, BeforeValidator(lambda value: str(value) if type(value) is int else value), Field(min_length=1)
+]
 
 
 # Written as text, and read as a number or as text.
@@ -139,7 +161,9 @@ _DIGITS = WithJsonSchema({"type": "string", "pattern": "^[0-9]+$"})
 
 
 class CheckpointModel(BaseModel):
-    """A point from which an attempt can resume. `artifacts`: URIs that it relies on; `versions` of some of them.
+    """A point from which an attempt can resume.
+
+    `artifacts`: URIs that it relies on; `versions` of some of them.
 
     `earlier`: older ones, the newest first, for when an artifact is gone.
     """
@@ -163,7 +187,10 @@ def message_schema() -> dict[str, Any]:
 
 
 class _Message(BaseModel):
-    """A task: one attempt at a node, for a worker. Keys may be added within a version: ignore those you do not know."""
+    """A task: one attempt at a node, for a worker.
+
+    Keys may be added within a version: ignore those you do not know.
+    """
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 

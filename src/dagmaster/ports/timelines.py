@@ -28,7 +28,9 @@ class TimelineRecord(NamedTuple):
 class TimelineReader(Protocol):
     """Reads timelines. Times are seconds since the epoch by the store's clock."""
 
-    async def rows(self, job_id: str, *, after: Position | None = None, limit: int = 1000) -> list[TimelineRecord]:
+    async def rows(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[TimelineRecord]:
         """Return the attempts of a job, also those in flight, and nodes that ran without a task.
 
         The position is (node id, attempt).

@@ -36,9 +36,11 @@ class TaskResult:
     reported_at: float
     handler_version: str | None = None
     checkpoints: str | None = None
-    """The progress of an attempt that saved checkpoints, as JSON: the last `checkpoints`, the `checkpoint_count`."""
+    """The progress of an attempt that saved checkpoints, as JSON: the last `checkpoints`, the
+    `checkpoint_count`."""
     batches: str | None = None
-    """The numbers of the batches of nodes that the attempt added, with commas; `ADDED_AT_ONCE` for each at once."""
+    """The numbers of the batches of nodes that the attempt added, with commas; `ADDED_AT_ONCE` for each at
+    once."""
 
     @property
     def content(self) -> tuple[Any, ...]:
@@ -107,7 +109,8 @@ class TurnCommit:
     changed: list[Node] = field(default_factory=list)
     outputs: dict[str, JsonText] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    # The batches of added nodes, each with its place among the accepted ones of the job, or why it is rejected.
+    # The batches of added nodes, each with its place among the accepted ones of the job, or why it is
+    # rejected.
     batches: dict[int, int | str] = field(default_factory=dict)
     reopened: list[str] = field(default_factory=list)
     # What earlier runs created and this one creates again, and the nodes whose tasks add it again.

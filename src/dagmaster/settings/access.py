@@ -10,7 +10,9 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 from dagmaster.ports.api_keys import Scope
 from dagmaster.settings.name_lists import Names
 
-_ISSUER: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^\s?#@]*)?")
+_ISSUER: Final = re.compile(
+    r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)(/[^\s?#@]*)?"
+)
 _PUBLIC_URL: Final = re.compile(r"(https://[^\s/?#@]+|http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?)/?")
 MIN_SECRET: Final = 32
 _MAPPING: Final = re.compile(rf"[^=]+=({'|'.join(Scope)})(\+({'|'.join(Scope)}))*")
@@ -93,7 +95,8 @@ class AccessSettings(BaseModel):
     oidc_ticket_secret: SecretStr | None = Field(
         default=None,
         description="What encrypts the cookie of a login that is under way, the same for all servers; at least 32"
-        " characters. Default: the secret of the client. Without both, a login ends on the server where it began.",
+        " characters. Default: the secret of the client. Without both, a login ends on the server where it"
+        " began.",
     )
 
     @field_validator("admin_key", "oidc_ticket_secret")

@@ -25,7 +25,9 @@ def mask_url(url: str) -> str:
     if not at and not re.fullmatch(_HOSTS, netloc):
         return MASK
     user, colon, _ = users.partition(":")
-    location = re.sub(r"([?&][^=&]*(?:pass|secret|key|token)[^=&]*=)[^&]*", rf"\1{MASK}", location, flags=re.IGNORECASE)
+    location = re.sub(
+        r"([?&][^=&]*(?:pass|secret|key|token)[^=&]*=)[^&]*", rf"\1{MASK}", location, flags=re.IGNORECASE
+    )
     return f"{scheme}://{user}{colon and f':{MASK}'}{at}{location}"
 
 
@@ -54,9 +56,14 @@ def check_url(url: str) -> str:
         parts = urlsplit(f"postgresql://{rest}")
     except ValueError:
         parts = None
-    if parts is None or "@" in parts.path + parts.fragment or not re.fullmatch(_HOSTS, parts.netloc.rpartition("@")[2]):
+    if (
+        parts is None
+        or "@" in parts.path + parts.fragment
+        or not re.fullmatch(_HOSTS, parts.netloc.rpartition("@")[2])
+    ):
         raise ValueError(
-            "cannot be parsed: the port must be a number, and / ? # @ : in a password are written %2F %3F %23 %40 %3A"
+            "cannot be parsed: the port must be a number, and / ? # @ : in a password are written %2F %3F %23"
+            " %40 %3A"
         )
     return f"postgresql://{rest}"
 
@@ -71,4 +78,6 @@ def secrets_in(text: str) -> set[str]:
     for users in (rest.rpartition("@")[0], authority.rpartition("@")[0]):
         secrets |= {users.partition(":")[2], unquote(users.partition(":")[2])}
     query = parse_qsl(rest.partition("?")[2])
-    return secrets | {value for name, value in query if re.search("pass|secret|key|token", name, re.IGNORECASE)}
+    return secrets | {
+        value for name, value in query if re.search("pass|secret|key|token", name, re.IGNORECASE)
+    }

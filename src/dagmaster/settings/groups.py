@@ -1,4 +1,7 @@
-"""The settings, in groups. Each is a `DAGMASTER_…` environment variable; see `reading` for how they are read."""
+"""The settings, in groups.
+
+Each is a `DAGMASTER_…` environment variable; see `reading` for how they are read.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ class DatabaseSettings(BaseModel):
         description="The same server without the pooler (PgBouncer), for LISTEN. Without it, polling is the fallback.",
     )
     database_pooled: bool = Field(
-        default=False, description="DAGMASTER_DATABASE_URL is a pooler in transaction mode: use no prepared statements."
+        default=False,
+        description="DAGMASTER_DATABASE_URL is a pooler in transaction mode: use no prepared statements.",
     )
     data_dir: Path | None = Field(
         default=None,
@@ -63,9 +67,12 @@ class DatabaseSettings(BaseModel):
     )
 
     handler_pool_url: SecretStr | None = Field(
-        default=None, description="The PostgreSQL database that handlers may use as ctx.pool. Default: none, an error."
+        default=None,
+        description="The PostgreSQL database that handlers may use as ctx.pool. Default: none, an error.",
     )
-    handler_pool_size: int = Field(default=4, ge=1, le=1000, description="Most connections of ctx.pool in a process.")
+    handler_pool_size: int = Field(
+        default=4, ge=1, le=1000, description="Most connections of ctx.pool in a process."
+    )
 
     @field_validator("database_url", "database_direct_url", "handler_pool_url")
     @classmethod
@@ -76,7 +83,9 @@ class DatabaseSettings(BaseModel):
 class ServerSettings(BaseModel):
     """The server that commands and clients ask instead of a database."""
 
-    url: str | None = Field(default=None, description="The server to ask, as https://host:8420. Default: the database.")
+    url: str | None = Field(
+        default=None, description="The server to ask, as https://host:8420. Default: the database."
+    )
     key: SecretStr | None = Field(
         default=None, description="The key for that server; `dagmaster keys create` makes one. Default: none."
     )
@@ -149,7 +158,9 @@ class TimingSettings(BaseModel):
 class RoutingSettings(BaseModel):
     """Which process runs what."""
 
-    run_mode: RunMode | None = Field(default=None, description="What `dagmaster serve` runs: orchestrator or worker.")
+    run_mode: RunMode | None = Field(
+        default=None, description="What `dagmaster serve` runs: orchestrator or worker."
+    )
     queues: Names = Field(default=(), description="The queues that a worker serves, comma-separated.")
     default_queue: str | None = Field(
         default=None,
@@ -262,7 +273,10 @@ class RasterSettings(BaseModel):
     """Limits of rasters, and defaults of the params of raster handlers."""
 
     raster_cache_mb: int = Field(
-        default=128, ge=16, le=65_536, description="GDAL's block cache per task. A task uses about 300 MB more."
+        default=128,
+        ge=16,
+        le=65_536,
+        description="GDAL's block cache per task. A task uses about 300 MB more.",
     )
     raster_max_pixels: int = Field(
         default=5_000_000_000,
@@ -281,7 +295,8 @@ class RasterSettings(BaseModel):
         description="The default of the param `tile_size` of handlers that write COGs: their blocks, in pixels.",
     )
     raster_overview_resampling: OverviewResampling | None = Field(
-        default=None, description="The default of the param `overview_resampling` of handlers that write COGs."
+        default=None,
+        description="The default of the param `overview_resampling` of handlers that write COGs.",
     )
 
 
@@ -298,7 +313,10 @@ class VectorSettings(BaseModel):
         description="The default of the param `target_crs` of vector.prepare, as AUTHORITY:CODE.",
     )
     vector_chunk_rows: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="The default of the param `chunk_rows` of vector.prepare."
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="The default of the param `chunk_rows` of vector.prepare.",
     )
     vector_chunk_mb: float | None = Field(
         default=None, gt=0, le=4096, description="The default of the param `chunk_mb` of vector.prepare."
@@ -316,7 +334,8 @@ class SecuritySettings(BaseModel):
     """What workflows and handlers may read."""
 
     allowed_env: Names = Field(
-        default=(), description="Environment variables that expressions may read as env.NAME, comma-separated."
+        default=(),
+        description="Environment variables that expressions may read as env.NAME, comma-separated.",
     )
     file_roots: Paths = Field(
         default=(),
@@ -334,7 +353,9 @@ class SecuritySettings(BaseModel):
     def _check_containers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for url in value:
             try:
-                is_container = BlobUri.parse(f"{url.rstrip('/')}/x").name == "x" and not url.startswith("file:")
+                is_container = BlobUri.parse(f"{url.rstrip('/')}/x").name == "x" and not url.startswith(
+                    "file:"
+                )
             except BlobNameInvalid:
                 is_container = False
             if not is_container:
@@ -346,7 +367,9 @@ class WorkerSettings(BaseModel):
     """The handlers of a worker, and what it runs at once."""
 
     handlers: Names = Field(default=(), description="Modules with handlers, comma-separated.")
-    concurrency: int = Field(default=32, ge=1, le=10_000, description="How many tasks a worker runs concurrently.")
+    concurrency: int = Field(
+        default=32, ge=1, le=10_000, description="How many tasks a worker runs concurrently."
+    )
     processes: int | None = Field(
         default=None,
         ge=1,
@@ -362,16 +385,20 @@ class LogSettings(BaseModel):
     """The logs of orchestrators and workers."""
 
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = Field(
-        default=LogFormat.TEXT, description="How services write their logs: text, or json (one object a line)."
+        default=LogFormat.TEXT,
+        description="How services write their logs: text, or json (one object a line).",
     )
     log_dir: Path | None = Field(
         default=None,
         description="The directory in which workers also write the log of each task, as TASK_ID.log. Nothing there is"
         " ever deleted. Default: logs of tasks are only in the database.",
     )
-    debug: bool = Field(default=False, description="A command that fails unexpectedly prints the trace of the error.")
+    debug: bool = Field(
+        default=False, description="A command that fails unexpectedly prints the trace of the error."
+    )
     log_level: Annotated[LogLevel, BeforeValidator(_lower)] = Field(
-        default=LogLevel.INFO, description="The least severe records of services' logs: debug, info, warning or error."
+        default=LogLevel.INFO,
+        description="The least severe records of services' logs: debug, info, warning or error.",
     )
 
 

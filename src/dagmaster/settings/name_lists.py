@@ -10,7 +10,9 @@ from pydantic_settings import NoDecode
 
 
 def _split(value: object) -> object:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    return (
+        tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    )
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)]

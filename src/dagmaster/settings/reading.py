@@ -1,8 +1,8 @@
 """Read the settings from the environment: where each value came from, what is wrong, and how they are shown.
 
-Services (orchestrator, worker) also read the names of the source systems, see `settings_aliases`. `dev`, `run` and
-tests do not: a DATABASE_URL in a developer's shell is not meant for them. Secrets are masked. No file and no connection
-is opened here.
+Services (orchestrator, worker) also read the names of the source systems, see `settings_aliases`. `dev`,
+`run` and tests do not: a DATABASE_URL in a developer's shell is not meant for them. Secrets are masked. No
+file and no connection is opened here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ _TEST_VARIABLES: Final = frozenset({"DAGMASTER_SOAK_MINUTES"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsReport:
-    """The settings read from the environment. An invalid setting has its default here, and a message in `problems`."""
+    """The settings read from the environment.
+
+    An invalid setting has its default here, and a message in `problems`.
+    """
 
     settings: Settings
     origins: dict[str, str]
@@ -60,7 +63,10 @@ class SettingView:
 
 
 def load_settings(*, services: bool = False) -> Settings:
-    """Read the settings; raise SettingsInvalid with a sentence for each problem. Aliases are read for services only."""
+    """Read the settings; raise SettingsInvalid with a sentence for each problem.
+
+    Aliases are read for services only.
+    """
     reading = read_settings(services=services)
     if reading.problems:
         raise SettingsInvalid("\n".join(reading.problems.values()))
@@ -71,7 +77,9 @@ def read_settings(*, services: bool = False) -> SettingsReport:
     """Read the settings and their origins, without raising."""
     # pydantic-settings reads names in any case.
     variables = {name.upper(): name for name, value in os.environ.items() if value}
-    origins = {name: variables[_variable(name)] for name in Settings.model_fields if _variable(name) in variables}
+    origins = {
+        name: variables[_variable(name)] for name in Settings.model_fields if _variable(name) in variables
+    }
     values: dict[str, Any] = {}
     unused: tuple[str, ...] = ()
     if services:
@@ -80,8 +88,13 @@ def read_settings(*, services: bool = False) -> SettingsReport:
     try:
         settings, problems = Settings(**values), {}
     except ValidationError as error:
-        invalid = {str(detail["loc"][0]): _describe_problem(dict(detail)) for detail in error.errors(include_url=False)}
-        problems = {name: f"{origins[name]} {reason}{_quote_raw(name, origins)}" for name, reason in invalid.items()}
+        invalid = {
+            str(detail["loc"][0]): _describe_problem(dict(detail))
+            for detail in error.errors(include_url=False)
+        }
+        problems = {
+            name: f"{origins[name]} {reason}{_quote_raw(name, origins)}" for name, reason in invalid.items()
+        }
         settings = Settings(**values | {name: Settings.model_fields[name].get_default() for name in invalid})
     return SettingsReport(
         settings=settings,
@@ -90,7 +103,11 @@ def read_settings(*, services: bool = False) -> SettingsReport:
         typos=_find_typos(variables),
         unused=unused,
         secrets=tuple(
-            sorted(name.removeprefix(SECRET_PREFIX) for name in variables.values() if name.startswith(SECRET_PREFIX))
+            sorted(
+                name.removeprefix(SECRET_PREFIX)
+                for name in variables.values()
+                if name.startswith(SECRET_PREFIX)
+            )
         ),
     )
 
@@ -142,7 +159,9 @@ def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str
     present = [alias for alias in ALIASES if os.environ.get(alias.name)]
     values: dict[str, str] = {}
     origins: dict[str, str] = {}
-    unused = [f"{alias.name} is known and not used: {alias.instead}." for alias in present if not alias.setting]
+    unused = [
+        f"{alias.name} is known and not used: {alias.instead}." for alias in present if not alias.setting
+    ]
     for alias in [alias for alias in present if alias.setting and not alias.part]:
         winner = direct.get(alias.setting) or origins.get(alias.setting)
         if winner:
@@ -162,7 +181,9 @@ def _from_aliases(direct: dict[str, str]) -> tuple[dict[str, str], dict[str, str
         values["database_url"] = build_url({part: os.environ[alias.name] for part, alias in parts.items()})
         origins["database_url"] = " + ".join(alias.name for alias in parts.values())
     else:
-        unused += [f"{alias.name} is set and not used: there is no POSTGRES_HOST." for alias in parts.values()]
+        unused += [
+            f"{alias.name} is set and not used: there is no POSTGRES_HOST." for alias in parts.values()
+        ]
     return values, origins, tuple(unused)
 
 
@@ -214,7 +235,11 @@ def _find_typos(variables: dict[str, str]) -> tuple[str, ...]:
     known = {_variable(name) for name in Settings.model_fields}
     messages = []
     for name, written in sorted(variables.items()):
-        if not name.startswith(PREFIX) or name in known | _TEST_VARIABLES or written.startswith(SECRET_PREFIX):
+        if (
+            not name.startswith(PREFIX)
+            or name in known | _TEST_VARIABLES
+            or written.startswith(SECRET_PREFIX)
+        ):
             continue
         # Without the common prefix, which would make all names similar.
         near = nearest(name.removeprefix(PREFIX), [name.removeprefix(PREFIX) for name in known])

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 def answer_all(graphs: Iterable[Graph]) -> list[ScheduledCommand]:
     """Return commands that approve every approval and send every signal of graphs, repeated until the job ends."""
-    return [command for graph in graphs for spec in graph.specs.values() if (command := _answer(spec)) is not None]
+    return [
+        command for graph in graphs for spec in graph.specs.values() if (command := _answer(spec)) is not None
+    ]
 
 
 def _answer(spec: object) -> ScheduledCommand | None:
@@ -26,6 +28,10 @@ def _answer(spec: object) -> ScheduledCommand | None:
     if isinstance(spec, ApprovalSpec):
         user = spec.approvers[0] if spec.approvers else "ada"
         return ScheduledCommand(
-            kind=CommandKind.APPROVE, body={"node": spec.id, "comment": ""}, after_seconds=4, repeats=True, by=user
+            kind=CommandKind.APPROVE,
+            body={"node": spec.id, "comment": ""},
+            after_seconds=4,
+            repeats=True,
+            by=user,
         )
     return None

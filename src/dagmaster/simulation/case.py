@@ -67,7 +67,9 @@ class Case:
     @property
     def is_deterministic(self) -> bool:
         """Return whether only its handlers decide its outcome, neither commands nor time."""
-        return not self.commands and not any(_depends_on_time(graph) for graph in (*self.graphs, *self.children))
+        return not self.commands and not any(
+            _depends_on_time(graph) for graph in (*self.graphs, *self.children)
+        )
 
 
 def _depends_on_time(graph: Graph) -> bool:

@@ -82,7 +82,9 @@ def _check_attempts(job: StoredJob, database: MemoryDatabase) -> None:
             continue
         outcomes, status = ends.get((node, attempt), []), stored.result.status.value
         if outcomes != [status]:
-            violate(f"attempt {attempt} at node {node} of job {job_id} is {status}, and its events are {outcomes}")
+            violate(
+                f"attempt {attempt} at node {node} of job {job_id} is {status}, and its events are {outcomes}"
+            )
 
 
 def _check_batches(job: StoredJob) -> None:
@@ -95,7 +97,10 @@ def _check_batches(job: StoredJob) -> None:
         if batch.key is not None and batch.key[:2] in calls:
             violate(f"job {job.new.id}: call {batch.key[1]} of {batch.key[0]} added nodes twice")
         if batch.is_rejected:
-            violate(f"job {job.new.id}: batch {batch.number}, which was added at once by {batch.key}, was rejected")
+            violate(
+                f"job {job.new.id}: batch {batch.number}, which was added at once by {batch.key}, was"
+                " rejected"
+            )
         if batch.key is not None:
             calls.add(batch.key[:2])
         if batch.accepted_order is None:
@@ -119,7 +124,9 @@ def _check_nodes(job: StoredJob, database: MemoryDatabase) -> None:
             # Only a mapping names the attempt that made it.
             attempt = output.get("attempt", row.attempt) if isinstance(output, dict) else row.attempt
             if attempt != row.attempt:
-                violate(f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}")
+                violate(
+                    f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}"
+                )
         if not any(event.node == node_id for event in job.events):
             violate(f"job {job_id}: node {node_id} has no event, and is {row.status.value}")
         attempts = sorted(key[2] for key in database.attempts if key[:2] == (job_id, node_id))

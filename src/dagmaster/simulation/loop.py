@@ -1,8 +1,8 @@
 """A simulated event loop: its time is a number, its order is drawn from a seed, and its hosts may crash or pause.
 
-Every callback belongs to the host in whose context it was created. One host runs its callbacks in their order, as a
-process does; which host runs next is drawn. Callbacks of a dead host never run, those of a paused host run after it is
-woken, while time passes. Nothing here uses the real clock, a thread or a socket.
+Every callback belongs to the host in whose context it was created. One host runs its callbacks in their
+order, as a process does; which host runs next is drawn. Callbacks of a dead host never run, those of a paused
+host run after it is woken, while time passes. Nothing here uses the real clock, a thread or a socket.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class SimulatedLoop:
         """Return the seconds since the simulation started."""
         return self._now
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None) -> _Call:
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+    ) -> _Call:
         """Schedule a callback."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
         self._add(call)
@@ -104,13 +106,21 @@ class SimulatedLoop:
     call_soon_threadsafe = call_soon
 
     def call_later(
-        self, delay: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+        self,
+        delay: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> _Call:
         """Schedule a callback after a delay."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def call_at(
-        self, when: float, callback: Callable[..., Any], *args: Any, context: contextvars.Context | None = None
+        self,
+        when: float,
+        callback: Callable[..., Any],
+        *args: Any,
+        context: contextvars.Context | None = None,
     ) -> _Call:
         """Schedule a callback at a time."""
         call = _Call(callback, args, contextvars.copy_context() if context is None else context)
@@ -225,7 +235,10 @@ class SimulatedLoop:
         context: contextvars.Context | None = None,
         **_: Any,
     ) -> asyncio.Task[Any]:
-        """Create a task of this loop. It is referenced until it is done: tasks of dead hosts must not be collected."""
+        """Create a task of this loop.
+
+        It is referenced until it is done: tasks of dead hosts must not be collected.
+        """
         task = asyncio.Task(coro, loop=self._loop, name=name, context=context)
         if len(self._tasks) >= self._next_removal:
             self._tasks = [task for task in self._tasks if not task.done()]

@@ -1,7 +1,8 @@
 """Mock handlers, which stand in for those of a workflow.
 
-They take some time, fail sometimes, and return an output that fits what the workflow reads of it. The behaviour of a
-node is drawn from the seed and its name, so that it is the same in every schedule of that seed.
+They take some time, fail sometimes, and return an output that fits what the workflow reads of it. The
+behaviour of a node is drawn from the seed and its name, so that it is the same in every schedule of that
+seed.
 """
 
 from __future__ import annotations
@@ -104,12 +105,17 @@ class MockHandlers:
 
 
 async def _add_nodes(ctx: HandlerContext, task: TaskSpec, *, at_once: bool) -> None:
-    """Add a chain and a collector. Their names are the same in every attempt: to add them twice would fail."""
+    """Add a chain and a collector.
+
+    Their names are the same in every attempt: to add them twice would fail.
+    """
     retry: JsonObject = {"max_attempts": 4, "initial_delay_seconds": 0.5, "max_lost": 100}
     definition: JsonObject = {"handler": task.handler, "queue": task.queue, "retry": retry}
     # Each attempt makes its own ids.
     first = ctx.fencing_token * 10
-    part = GraphPart([TaskPart(first + i, "more", dict(definition), f"{ctx.node_id}{ADDED}{i}") for i in range(4)])
+    part = GraphPart(
+        [TaskPart(first + i, "more", dict(definition), f"{ctx.node_id}{ADDED}{i}") for i in range(4)]
+    )
     part.tasks[2].definition = {"type": "fan_in", "sources": [first, first + 1]}
     part.tasks[3].definition = {**definition, "params": {"results": None}}
     part.tasks[3].references = [[["results"], first + 2, ["results"]]]
@@ -124,7 +130,10 @@ async def _add_nodes(ctx: HandlerContext, task: TaskSpec, *, at_once: bool) -> N
 
 
 def learn_shapes(graphs: Sequence[Graph], known: Registry | None) -> Shapes:
-    """Infer what mocks return. `known`: the real handlers, as far as they are installed; their models are exact."""
+    """Infer what mocks return.
+
+    `known`: the real handlers, as far as they are installed; their models are exact.
+    """
     shapes = Shapes(graphs)
     for node, task in tasks_of(graphs).items():
         spec = _find(known, task.handler)

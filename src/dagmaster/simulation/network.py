@@ -1,7 +1,8 @@
 """The network between hosts and the database, with faults.
 
-Every operation of a store is a request and a response. Either may be lost, and a request whose sender has timed out may
-still be executed much later: a server may continue a statement after its client has disconnected.
+Every operation of a store is a request and a response. Either may be lost, and a request whose sender has
+timed out may still be executed much later: a server may continue a statement after its client has
+disconnected.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 UNREACHABLE: Final = "the database cannot be reached"
 LOSES_UNFLUSHED_SHARE: Final = 0.15
 STOP_SHARE: Final = 0.3
-FLUSHED: Final = frozenset({"commit_turns", "load_owned", "claim", "release_stopped", "deregister", "submit", "send"})
-"""Operations of orchestrators and clients that return when they, and all before them, are on disk. Other writes may be
-lost in a crash of the database, which repeats work."""
+FLUSHED: Final = frozenset(
+    {"commit_turns", "load_owned", "claim", "release_stopped", "deregister", "submit", "send"}
+)
+"""Operations of orchestrators and clients that return when they, and all before them, are on disk. Other
+writes may be lost in a crash of the database, which repeats work."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -270,11 +273,15 @@ class Network:
         except Violation:
             raise
         except Exception as error:  # noqa: BLE001 - every error is sent to the host
-            problem = error if isinstance(error, DagmasterError) else StatementFailed(f"{request.name}: {error!r}")
+            problem = (
+                error if isinstance(error, DagmasterError) else StatementFailed(f"{request.name}: {error!r}")
+            )
         else:
             self.loop.call_later(seconds, self._continue, request, work, context=self._server)
             return
-        self.note(request.host.name, request.name if problem is None else f"{request.name} was rejected: {problem}")
+        self.note(
+            request.host.name, request.name if problem is None else f"{request.name} was rejected: {problem}"
+        )
         if problem is None:
             request.oracle.after(request.name, request.store, request.args, value)
             if self.faults.loses_unflushed and request.is_flushed:
@@ -283,7 +290,9 @@ class Network:
 
     def _respond(self, request: Request, value: Any, problem: Exception | None) -> None:
         if request.response is not None:
-            self.loop.call_later(self._delay(), _set_response, request.response, value, problem, context=self._server)
+            self.loop.call_later(
+                self._delay(), _set_response, request.response, value, problem, context=self._server
+            )
 
 
 class Request:
@@ -291,7 +300,9 @@ class Request:
 
     __slots__ = ("args", "host", "name", "options", "oracle", "response", "store")
 
-    def __init__(self, remote: RemoteStore, name: str, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+    def __init__(
+        self, remote: RemoteStore, name: str, args: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
         self.host = remote.host
         self.oracle = remote.oracle
         self.name = name

@@ -1,8 +1,8 @@
 """The oracle: an independent model of what a correct store may do.
 
-It observes the operations of the database and keeps its own state: owners and claims, heartbeats, dispatched tasks,
-accepted reports. It relies on no check of the store, so that it notices a missing one. At the end it checks every row.
-It knows statuses by their names, and nothing of the engine.
+It observes the operations of the database and keeps its own state: owners and claims, heartbeats, dispatched
+tasks, accepted reports. It relies on no check of the store, so that it notices a missing one. At the end it
+checks every row. It knows statuses by their names, and nothing of the engine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ JOURNAL: Final = frozenset({"append_logs", "checkpoint", "mark_started", "progre
 class Oracle:
     """The oracle of one simulation."""
 
-    def __init__(self, database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> None:
+    def __init__(
+        self, database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float
+    ) -> None:
         self._database = database
         self._lease_seconds = lease_seconds
         self._worker_lease_seconds = worker_lease_seconds
@@ -164,7 +166,10 @@ class Oracle:
     def _own(self, store: Any, claimed: ClaimedJob) -> None:
         job_id = claimed.row.id
         if claimed.epoch <= self._epochs.get(job_id, 0):
-            violate(f"job {job_id} was claimed twice with epoch {claimed.epoch}: stale writes cannot be distinguished")
+            violate(
+                f"job {job_id} was claimed twice with epoch {claimed.epoch}: stale writes cannot be"
+                " distinguished"
+            )
         self._epochs[job_id] = claimed.epoch
         self._owners[job_id] = (_name(store), claimed.epoch)
 
@@ -186,7 +191,8 @@ class Oracle:
         job_id = turn.job.id
         if self._owners.get(job_id) != (_name(store), turn.epoch):
             violate(
-                f"a stale write was accepted: job {job_id} by {_name(store)}, epoch {turn.epoch}; it is owned by "
+                f"a stale write was accepted: job {job_id} by {_name(store)}, epoch {turn.epoch}; it is owned"
+                " by "
                 f"{self._owners.get(job_id)}"
             )
         job = self._database.jobs[job_id]
@@ -207,7 +213,9 @@ class Oracle:
             violate(f"node {node_id} of job {job_id} completed, and is dispatched again in the same run")
         for name in _with_fan_outs(node_id):
             if self._cancelled.get((job_id, name)) == job.row.run:
-                violate(f"node {name} of job {job_id} was cancelled, and {node_id} is dispatched in the same run")
+                violate(
+                    f"node {name} of job {job_id} was cancelled, and {node_id} is dispatched in the same run"
+                )
         if (job_id, node_id, attempt) in self._attempts:
             violate(f"attempt {attempt} at node {node_id} of job {job_id} was dispatched twice")
         self._attempts[job_id, node_id, attempt] = task_id
@@ -227,10 +235,16 @@ class Oracle:
         """Check that every task of a job that is stopped was asked to stop: nothing else would end it soon."""
         for task in self._database.queue.values():
             if task.job_id == job_id and task.stop_requested_at is None:
-                violate(f"job {job_id} is stopping, and its task {task.task_id} ({task.node_id}) was not asked to stop")
+                violate(
+                    f"job {job_id} is stopping, and its task {task.task_id} ({task.node_id}) was not asked to"
+                    " stop"
+                )
 
     def _check_terminal(self, job: StoredJob) -> None:
-        """Check that a terminal status never changes within a run. Superseded children may run again: ADR 0005."""
+        """Check that a terminal status never changes within a run.
+
+        Superseded children may run again: ADR 0005.
+        """
         run = job.row.run
         for node_id, node in job.nodes.items():
             status, reason = node.row.status.value, node.row.skip_reason
@@ -240,7 +254,10 @@ class Oracle:
             key = (job.new.id, node_id)
             before = self._terminal.get(key)
             if before is not None and before[0] == run and before[1:] != (status, _text(node.output)):
-                violate(f"node {node_id} of job {job.new.id} was {before[1]}, and is {status} in the same run {run}")
+                violate(
+                    f"node {node_id} of job {job.new.id} was {before[1]}, and is {status} in the same run"
+                    f" {run}"
+                )
             if status in TERMINAL:
                 self._terminal[key] = (run, status, _text(node.output))
             else:
@@ -269,7 +286,10 @@ class Oracle:
                 continue
             holder = self._claims.pop(report.task_id, None)
             if holder != (_name(store), report.token):
-                violate(f"a stale report was accepted: task {report.task_id} by {_name(store)}, claimed by {holder}")
+                violate(
+                    f"a stale report was accepted: task {report.task_id} by {_name(store)}, claimed by"
+                    f" {holder}"
+                )
             if report.task_id in self._database.queue:
                 violate(f"task {report.task_id} was reported, and is still in its queue")
             self._finish(report.task_id, report.status)
@@ -279,7 +299,9 @@ class Oracle:
             if report.task_id in released:
                 holder = self._claims.pop(report.task_id, None)
                 if holder != (_name(store), report.token):
-                    violate(f"task {report.task_id} was released by {_name(store)}, and is claimed by {holder}")
+                    violate(
+                        f"task {report.task_id} was released by {_name(store)}, and is claimed by {holder}"
+                    )
 
     def _finish(self, task_id: str, status: str) -> None:
         if task_id in self._finished:
@@ -298,11 +320,17 @@ class Oracle:
         """Finish the tasks that left their queue without a report of their worker."""
         queue = self._database.queue
         held = Counter(worker for worker, _ in self._claims.values())
-        for task_id in [each for each in self._dispatched if each not in self._finished and each not in queue]:
+        for task_id in [
+            each for each in self._dispatched if each not in self._finished and each not in queue
+        ]:
             holder = self._claims.pop(task_id, None)
             if holder is not None and by_expiry:
                 self._check_charge(task_id, holder[0], held[holder[0]])
-            if holder is not None and by_expiry and not self._may_be_dead(holder[0], self._worker_lease_seconds):
+            if (
+                holder is not None
+                and by_expiry
+                and not self._may_be_dead(holder[0], self._worker_lease_seconds)
+            ):
                 violate(f"{holder[0]} was expired within its lease: task {task_id} was lost")
             self._finish(task_id, "LOST" if by_expiry else "RELEASED")
 
@@ -311,7 +339,9 @@ class Oracle:
         results = (stored for stored in self._database.results.values() if stored.task_id == task_id)
         is_charged = any(json.loads(stored.result.error or "{}").get("alone") for stored in results)
         if is_charged != (held == 1):
-            violate(f"task {task_id} was {'' if is_charged else 'not '}charged: {worker} died with {held} tasks")
+            violate(
+                f"task {task_id} was {'' if is_charged else 'not '}charged: {worker} died with {held} tasks"
+            )
 
     def _journal_written(self, store: Any, args: tuple[Any, ...], _value: Any) -> None:
         before, self._before = self._before, {}
@@ -364,7 +394,11 @@ class Oracle:
         for job_id in self.accepted:
             if job_id not in database.jobs:
                 violate(f"job {job_id} was accepted, and is lost")
-        for kind, rows in (("a task", database.queue), ("a result", database.results), ("a command", database.inbox)):
+        for kind, rows in (
+            ("a task", database.queue),
+            ("a result", database.results),
+            ("a command", database.inbox),
+        ):
             for row in rows.values():
                 violate(f"{kind} is left behind: {row}")
         for job in database.jobs.values():

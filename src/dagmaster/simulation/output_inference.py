@@ -1,7 +1,8 @@
 """Infer the shapes of node outputs from what a workflow reads of them: a text, a number, a list of objects.
 
-Filters, operators, literals and the inputs of child workflows require a shape; a model of the handler's output is the
-most certain. Without any of them, every value fits. This module does not know handlers, nor which value is drawn.
+Filters, operators, literals and the inputs of child workflows require a shape; a model of the handler's
+output is the most certain. Without any of them, every value fits. This module does not know handlers, nor
+which value is drawn.
 """
 
 from __future__ import annotations
@@ -34,7 +35,11 @@ if TYPE_CHECKING:
     from dagmaster.engine.expressions.templates import Template
     from dagmaster.engine.graph import Graph, Spec
 
-_TEXT, _NUMBER, _LIST = Requirement(kind=Kind.TEXT), Requirement(kind=Kind.NUMBER), Requirement(kind=Kind.LIST)
+_TEXT, _NUMBER, _LIST = (
+    Requirement(kind=Kind.TEXT),
+    Requirement(kind=Kind.NUMBER),
+    Requirement(kind=Kind.LIST),
+)
 _NONEMPTY = Requirement(kind=Kind.LIST, min_items=1)
 _ANY: Final = Requirement()
 _FILTER_INPUTS: Final[Mapping[str, Requirement]] = {
@@ -109,14 +114,18 @@ class Shapes:
                 if spec.seconds is not None:
                     self._value(spec.seconds.source, _NUMBER, scope)
                 if spec.until is not None:
-                    self._value(spec.until.source, Requirement(kind=Kind.TEXT, choices=(PAST_TIME,), only=True), scope)
+                    self._value(
+                        spec.until.source, Requirement(kind=Kind.TEXT, choices=(PAST_TIME,), only=True), scope
+                    )
             case ConditionalSpec():
                 if spec.condition_field is not None:
                     self._value(spec.condition_field.source, _ANY, scope)
                 inside_it = _Scope(scope.graph, spec, spec.condition_field)
                 for branch in spec.branches:
                     if branch.condition is not None:
-                        self._expression(parse(branch.condition.text), Requirement(certainty=GUESSED), inside_it)
+                        self._expression(
+                            parse(branch.condition.text), Requirement(certainty=GUESSED), inside_it
+                        )
             case _:
                 return
 
@@ -185,7 +194,9 @@ class Shapes:
         if node.name == "map":
             self._require_part(node, scope)
         for argument in node.args:
-            self._expression(argument, _FILTER_INPUTS.get(node.name, _ANY) if node.name == "replace" else _ANY, scope)
+            self._expression(
+                argument, _FILTER_INPUTS.get(node.name, _ANY) if node.name == "replace" else _ANY, scope
+            )
 
     def _require_part(self, node: ast.Filter, scope: _Scope) -> None:
         """Let each item of a list have the key that `map(attribute=…)` takes."""
@@ -200,7 +211,9 @@ class Shapes:
             if operand.op in ("in", "notin"):
                 literals = [item.value for item in getattr(right, "items", ()) if isinstance(item, ast.Const)]
                 kind = kind_of(literals[0]) if literals else None
-                self._expression(left, Requirement(kind=kind, certainty=GUESSED, choices=tuple(literals)), scope)
+                self._expression(
+                    left, Requirement(kind=kind, certainty=GUESSED, choices=tuple(literals)), scope
+                )
                 self._expression(right, Requirement(kind=Kind.LIST, certainty=GUESSED), scope)
                 continue
             kind = _kind(left) or _kind(right)
@@ -255,7 +268,9 @@ class Shapes:
             case ["upstream", "output" | "outputs" as field, *keys]:
                 requires = None if scope.spec is None else scope.spec.requires
                 leaves = [] if requires is None else requires.leaves()
-                shapes = [self.of.setdefault(leaf.node, Shape()) for leaf in leaves] if field == "output" else []
+                shapes = (
+                    [self.of.setdefault(leaf.node, Shape()) for leaf in leaves] if field == "output" else []
+                )
             case ["item", *keys] if scope.items:
                 shapes = scope.items[-1]
             case ["outer", *_]:
@@ -301,7 +316,9 @@ class Shapes:
             most_certain = max(both, key=lambda shape: shape.certainty, default=Shape())
             for shape in both:
                 shape.require(
-                    Requirement(kind=most_certain.kind or Kind.NUMBER, certainty=most_certain.certainty or GUESSED)
+                    Requirement(
+                        kind=most_certain.kind or Kind.NUMBER, certainty=most_certain.certainty or GUESSED
+                    )
                 )
 
     def _propagate_to_children(self, graphs: Sequence[Graph]) -> None:
@@ -333,7 +350,9 @@ def _is_blank(node: Any) -> bool:
 
 def _is_whole(value: Any, expressions: list[Any]) -> bool:
     """Return whether a text is a single expression."""
-    return isinstance(value, str) and len(expressions) == 1 and not isinstance(expressions[0], ast.TemplateData)
+    return (
+        isinstance(value, str) and len(expressions) == 1 and not isinstance(expressions[0], ast.TemplateData)
+    )
 
 
 def _root(node: Any) -> Any:

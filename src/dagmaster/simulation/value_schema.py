@@ -91,7 +91,9 @@ class Shape:
     def absorb(self, other: Shape) -> None:
         """Add all that is known of another shape."""
         self.require(
-            Requirement(kind=other.kind, certainty=other.certainty, choices=tuple(other.choices), only=other.only)
+            Requirement(
+                kind=other.kind, certainty=other.certainty, choices=tuple(other.choices), only=other.only
+            )
         )
         self.require(Requirement(min_items=other.min_items, nonzero=other.nonzero))
         for key, inner in other.keys.items():
@@ -146,7 +148,11 @@ def requirement_of(schema: Mapping[str, Any]) -> Requirement:
     if not choices and kind is Kind.TEXT and schema.get("format") in _PAST:
         choices = (_PAST[schema["format"]],)
     return Requirement(
-        kind=kind, certainty=TYPED, choices=choices, only=bool(choices), min_items=int(schema.get("minItems", 0))
+        kind=kind,
+        certainty=TYPED,
+        choices=choices,
+        only=bool(choices),
+        min_items=int(schema.get("minItems", 0)),
     )
 
 
@@ -172,7 +178,11 @@ def _resolved(schema: Mapping[str, Any], defs: Mapping[str, Any]) -> Mapping[str
     for alternative in _alternatives(schema):
         return _resolved(alternative, defs)
     name = str(schema.get("$ref", "")).rpartition("/")[2]
-    return _resolved(defs[name], {key: one for key, one in defs.items() if key != name}) if name in defs else schema
+    return (
+        _resolved(defs[name], {key: one for key, one in defs.items() if key != name})
+        if name in defs
+        else schema
+    )
 
 
 def _alternatives(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -1,8 +1,8 @@
 """A simulated world: real orchestrators and workers, a database in memory, and faults.
 
-One seed is one schedule: the hosts, the commands, the order in which hosts run, and the faults: lost messages, crashes,
-pauses. The same seed always yields the same schedule. After the storm comes a calm in which every job must finish. The
-oracle checks every operation.
+One seed is one schedule: the hosts, the commands, the order in which hosts run, and the faults: lost
+messages, crashes, pauses. The same seed always yields the same schedule. After the storm comes a calm in
+which every job must finish. The oracle checks every operation.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ LEASE_SECONDS: Final = 3.0
 WORKER_LEASE_SECONDS: Final = 3.0
 POLL_SECONDS: Final = 4.0
 SCAN_SECONDS: Final = 4.0
-"""Most operations of a schedule are polls and scans that find nothing: a fifth more of them at half of this (2026-11).
-"""
+"""Most operations of a schedule are polls and scans that find nothing: a fifth more of them at half of this
+(2026-11)."""
 
 STORM_SECONDS: Final = 25.0
 CALM_SECONDS: Final = 600.0
@@ -105,7 +105,9 @@ class Outcome:
     story: list[SimulationReport] = field(repr=False)
 
 
-def simulate(seed: int, case: Case, *, faults: Faults | None = None, stores: StoreFactories | None = None) -> Outcome:
+def simulate(
+    seed: int, case: Case, *, faults: Faults | None = None, stores: StoreFactories | None = None
+) -> Outcome:
     """Run one schedule. By default its faults are drawn from the seed, and some seeds have none.
 
     What completes without faults must complete with the same outputs with them.
@@ -139,18 +141,24 @@ def _schedule(seed: int, rng: random.Random, case: Case, faults: Faults, stores:
     network = world.network
     statuses = {job_id: job.row.status.value for job_id, job in network.database.jobs.items()}
     ends = {
-        job.new.idempotency_key: {node_id: (node.row.status.value, node.output) for node_id, node in job.nodes.items()}
+        job.new.idempotency_key: {
+            node_id: (node.row.status.value, node.output) for node_id, node in job.nodes.items()
+        }
         for job in network.database.jobs.values()
         if job.new.idempotency_key is not None
     }
     jobs = network.database.jobs
     reasons = {job_id: _reason(job) for job_id, job in jobs.items() if job.row.status is JobStatus.FAILED}
     story = [
-        SimulationReport(event.at - START, job.new.workflow_id, event) for job in jobs.values() for event in job.events
+        SimulationReport(event.at - START, job.new.workflow_id, event)
+        for job in jobs.values()
+        for event in job.events
     ]
     story.sort(key=lambda report: report.at)
     trace = network.trace
-    return Outcome(seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story)
+    return Outcome(
+        seed, violation, network.steps, loop.time(), len(trace), statuses, ends, trace, reasons, story
+    )
 
 
 def calm(seed: int, case: Case) -> Outcome:
@@ -188,12 +196,20 @@ class World:
     """The hosts of one schedule."""
 
     def __init__(  # noqa: PLR0917 - the parts of a schedule
-        self, loop: SimulatedLoop, rng: random.Random, case: Case, faults: Faults, stores: StoreFactories, seed: int
+        self,
+        loop: SimulatedLoop,
+        rng: random.Random,
+        case: Case,
+        faults: Faults,
+        stores: StoreFactories,
+        seed: int,
     ) -> None:
         self.network = Network(loop, rng, faults)
         self.network.crashed = self._crashed
         self.database: MemoryDatabase = self.network.database
-        self.oracle = Oracle(self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS)
+        self.oracle = Oracle(
+            self.database, lease_seconds=LEASE_SECONDS, worker_lease_seconds=WORKER_LEASE_SECONDS
+        )
         self._loop = loop
         self._rng = rng
         self._case = case
@@ -249,7 +265,9 @@ class World:
     def _last_timer(self) -> float:
         """Return when the last timer in the future is due; minus infinity if there is none."""
         jobs = [job for job in self.database.jobs.values() if job.is_open]
-        timers = [node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None]
+        timers = [
+            node.row.wake_at for job in jobs for node in job.nodes.values() if node.row.wake_at is not None
+        ]
         now = self.database.clock.now()
         return max((at - START for at in timers if at > now), default=-inf)
 
@@ -270,7 +288,9 @@ class World:
             if job.is_open
         ]
         database = self.database
-        left = f"{len(database.queue)} tasks, {len(database.results)} results and {len(database.inbox)} commands"
+        left = (
+            f"{len(database.queue)} tasks, {len(database.results)} results and {len(database.inbox)} commands"
+        )
         return f"not finished in time, with {left} waiting. " + " | ".join(lines)
 
     # ── Hosts ──
@@ -377,7 +397,9 @@ class World:
 
     def _start_client(self, graph: Graph, number: int) -> None:
         host = self._host("client", lambda: self._start_client(graph, number))
-        self._clients[number] = self._loop.create_task(self._client(graph, number, host), context=host.context())
+        self._clients[number] = self._loop.create_task(
+            self._client(graph, number, host), context=host.context()
+        )
 
     async def _client(self, graph: Graph, number: int, host: Host) -> None:
         """Submit a job, with retries; then send the commands of the case."""
@@ -395,7 +417,9 @@ class World:
                 await asyncio.sleep(command.after_seconds * self._rng.uniform(0.1, 2.0))
                 for target_id in self._with_children(job_id):
                     await self._retry(partial(remote.send, target_id, command.kind, command.body, command.by))
-            commands = [command for command in commands if command.repeats and self.database.jobs[job_id].is_open]
+            commands = [
+                command for command in commands if command.repeats and self.database.jobs[job_id].is_open
+            ]
 
     def _with_children(self, job_id: str) -> list[str]:
         """Return a job and its open child jobs."""

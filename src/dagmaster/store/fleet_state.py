@@ -1,4 +1,7 @@
-"""The state of orchestrators and workers, derived from their registrations. Shared by the stores; reads no database."""
+"""The state of orchestrators and workers, derived from their registrations.
+
+Shared by the stores; reads no database.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ MAX_STOPPED: Final = 200
 UNKNOWN_PLACE: Final = "unknown host"
 """The place of a service whose registration was pruned."""
 OVERDUE_SECONDS: Final = 60.0
-"""How long after its timeout a task of a live worker is overdue: the worker asks it to stop, kills it and reports."""
+"""How long after its timeout a task of a live worker is overdue: the worker asks it to stop, kills it and
+reports."""
 _LATE_HEARTBEAT_SECONDS: Final = 10.0
 
 
@@ -108,7 +112,9 @@ def recent(registrations: Iterable[Registration]) -> list[Registration]:
     """Return live services, and those that stopped within the last hour, live ones first, newest first."""
     listed = [row for row in registrations if row.now - row.heartbeat_at < RECENT_SECONDS]
     registered = [row for row in listed if row.stopped_at is None]
-    stopped = sorted((row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0))
+    stopped = sorted(
+        (row for row in listed if row.stopped_at is not None), key=lambda row: -(row.stopped_at or 0.0)
+    )
     return [
         *sorted(registered, key=lambda row: -int(row.id)),
         *sorted(stopped[:MAX_STOPPED], key=lambda row: (row.stopped_at or 0.0, -int(row.id))),
@@ -149,7 +155,11 @@ def advance_failure(counters: Mapping[str, Any], job_id: str, now: float) -> Adv
     until, error = entry
     remaining = until - now
     # The next heartbeat of the owner removes an entry that is past.
-    return AdvanceFailure(error=error, retry_in_seconds=remaining) if remaining > -_LATE_HEARTBEAT_SECONDS else None
+    return (
+        AdvanceFailure(error=error, retry_in_seconds=remaining)
+        if remaining > -_LATE_HEARTBEAT_SECONDS
+        else None
+    )
 
 
 # ── Queues ──
@@ -159,7 +169,9 @@ def queue_state(workers: Iterable[Registration], queue: str) -> QueueState:
     """Return the capacity of the live workers that serve a queue; those that drain are only counted."""
     registered = [row for row in workers if row.stopped_at is None]
     is_orphaned = is_orphaned_queue(queue, [row.queues for row in registered])
-    alive = [row for row in registered if row.is_alive and is_served(queue, row.queues, is_orphaned=is_orphaned)]
+    alive = [
+        row for row in registered if row.is_alive and is_served(queue, row.queues, is_orphaned=is_orphaned)
+    ]
     serving = [row for row in alive if row.may_claim]
     return QueueState(
         draining=len(alive) - len(serving),
@@ -228,7 +240,9 @@ def left_status(status: NodeStatus) -> str:
     return "finished" if status in TERMINAL_NODE else status.lower()
 
 
-def orchestrator_record(registration: Registration, jobs: int, left_statuses: Mapping[str, int]) -> OrchestratorRecord:
+def orchestrator_record(
+    registration: Registration, jobs: int, left_statuses: Mapping[str, int]
+) -> OrchestratorRecord:
     """Describe an orchestrator that owns `jobs`. `left_statuses`: where the open jobs are that it left."""
     internal = ("last_heartbeat_at", "left")
     counters = {name: value for name, value in registration.counters.items() if name not in internal}
@@ -319,7 +333,9 @@ def worker_record(registration: Registration, claimed: int, nodes: LeftNodes | N
         prefetched=claimed - running,
         processes=int(counters.get("processes", 0)),
         processes_busy=int(counters.get("processes_busy", 0)),
-        finished_last_minute=dict(counters.get("finished_last_minute") or {}) if registration.is_alive else {},
+        finished_last_minute=dict(counters.get("finished_last_minute") or {})
+        if registration.is_alive
+        else {},
         counters={name: value for name, value in counters.items() if name not in _WORKER_KEYS},
         left=left,
     )

@@ -8,14 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FOREIGN_SECONDS: Final = 10.0
-"""How long a worker claims no tasks of a handler that another one has. If the other has gone, they wait so long."""
+"""How long a worker claims no tasks of a handler that another one has. If the other has gone, they wait so
+long."""
 _NONE: Final[frozenset[str]] = frozenset()
 
 
 class ForeignHandlers:
     """The handlers of tasks that a worker released to another one, each for some seconds.
 
-    A worker that claims such a task again as soon as it is queued wins every time against one that asks a server.
+    A worker that claims such a task again as soon as it is queued wins every time against one that asks a
+    server.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:

@@ -14,7 +14,10 @@ ROLL_UP_JOBS: Final = 200
 _REPLACEMENTS: Final = (
     (re.compile(r"""[A-Za-z][A-Za-z0-9+.-]*://[^ \t\n'"<>]+"""), "<uri>"),
     (re.compile(r"""(^|[ \t\n'"(=])/[^ \t\n'",;:)]+"""), r"\1<path>"),
-    (re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|[0-9a-fA-F]{16,}"), "<id>"),
+    (
+        re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|0x[0-9a-fA-F]+|[0-9a-fA-F]{16,}"),
+        "<id>",
+    ),
     (re.compile(r"[0-9]+([.][0-9]+)?"), "<n>"),
 )
 

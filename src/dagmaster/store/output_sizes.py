@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 MAX_CONCURRENT: Final = 4
 """How many blobs are asked for their size at a time: each costs an object store a round trip.
 
-Each takes a thread of the default pool, which has 5 on one core: at least one is left for other reads of blobs.
-"""
+Each takes a thread of the default pool, which has 5 on one core: at least one is left for other reads of
+blobs."""
 
 
 async def sum_sizes(blobs: OutputBlobs, names: Iterable[str | None]) -> int:

@@ -1,8 +1,9 @@
 """Results in notifications: an owner that is notified of small results need not read them from the table.
 
-A notification is not trusted: every client of the database can send one. Its results are validated here, and a turn
-that applies them is committed only if the same results are stored. The payload is `results FORMAT JSON`. To a service
-of another version, whose format differs, it is a notification without results: it reads the table.
+A notification is not trusted: every client of the database can send one. Its results are validated here, and
+a turn that applies them is committed only if the same results are stored. The payload is `results FORMAT
+JSON`. To a service of another version, whose format differs, it is a notification without results: it reads
+the table.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_ledger import TaskReport
 
 FORMAT: Final = "2"
-"""The version of the JSON. Format 1, of versions before 0003 of the schema, had no number: JSON followed `results`."""
+"""The version of the JSON. Format 1, of versions before 0003 of the schema, had no number: JSON followed
+`results`."""
 
 MAX_REPORTS: Final = 8
 """How many reports a notification may have. More are read from the table, which costs less for each."""
 
 MAX_CHARACTERS: Final = 4_000
-"""The size of outputs and errors in a notification. PostgreSQL allows 8,000 bytes; quotes and accents need several."""
+"""The size of outputs and errors in a notification. PostgreSQL allows 8,000 bytes; quotes and accents need
+several."""
 
 MAX_NOTIFIED_RESULTS: Final = 1_000
 """How many notified results are kept for the next turn. Beyond that, results are read from the table."""
@@ -70,7 +73,20 @@ def decode_results(text: str) -> list[TaskResult]:
 
 
 def _result(row: Any) -> TaskResult:
-    number, job_id, node_id, attempt, status, permanent, output, ref, error, started_at, reported_at, version = row
+    (
+        number,
+        job_id,
+        node_id,
+        attempt,
+        status,
+        permanent,
+        output,
+        ref,
+        error,
+        started_at,
+        reported_at,
+        version,
+    ) = row
     if (
         not all(isinstance(value, int) and 0 <= value < 1 << 63 for value in (number, job_id))
         or not (isinstance(attempt, int) and 0 <= attempt < 1 << 31)
@@ -102,7 +118,10 @@ class NotificationInbox:
         self.on_disconnect: Callable[[], None] = lambda: None
 
     def on_jobs(self, payload: str) -> None:
-        """Wake up for unowned jobs. A payload names a kind: this owner may have claimed the job a moment ago."""
+        """Wake up for unowned jobs.
+
+        A payload names a kind: this owner may have claimed the job a moment ago.
+        """
         self._wake("jobs")
         if payload:
             self._wake(payload)

@@ -1,7 +1,7 @@
 """Logs of services: one line a record on standard error, as text or as JSON.
 
-A line about a job has its ids as fields of the record (`extra`): JSON has each as a key, text appends those that the
-sentence does not name. The logs of tasks are not these: see `worker.task_log_capture`.
+A line about a job has its ids as fields of the record (`extra`): JSON has each as a key, text appends those
+that the sentence does not name. The logs of tasks are not these: see `worker.task_log_capture`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,9 @@ class TextFormatter(_Formatter):
         fields = [
             f"{name}={','.join(values)}"
             for name, value in fields_of(record).items()
-            if not _names_all(message, values := [str(one) for one in (value if isinstance(value, list) else [value])])
+            if not _names_all(
+                message, values := [str(one) for one in (value if isinstance(value, list) else [value])]
+            )
         ]
         line = " ".join([_time_of(record), record.levelname, f"{record.name}:", message, *fields])
         trace = self.traceback_of(record)
@@ -155,4 +157,6 @@ def _names_all(message: str, values: list[str]) -> bool:
 
 
 def _time_of(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )

@@ -1,7 +1,7 @@
 """The metrics of processes, as Prometheus scrapes them: one table of names, and the registry of a process.
 
-Labels are names of workflows, queues and handlers, ids of workers, and statuses: never a value of a job, which may be a
-secret, nor the id of a job, of which there are too many.
+Labels are names of workflows, queues and handlers, ids of workers, and statuses: never a value of a job,
+which may be a secret, nor the id of a job, of which there are too many.
 """
 
 from __future__ import annotations
@@ -28,8 +28,33 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _MINUTE, _HOUR = 60.0, 3600.0
-JOB_BUCKETS: Final = (0.1, 0.5, 1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR, 24 * _HOUR)
-TASK_BUCKETS: Final = (0.005, 0.02, 0.1, 0.5, 1.0, 5.0, 15.0, _MINUTE, 5 * _MINUTE, 15 * _MINUTE, _HOUR, 4 * _HOUR)
+JOB_BUCKETS: Final = (
+    0.1,
+    0.5,
+    1.0,
+    5.0,
+    15.0,
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    4 * _HOUR,
+    24 * _HOUR,
+)
+TASK_BUCKETS: Final = (
+    0.005,
+    0.02,
+    0.1,
+    0.5,
+    1.0,
+    5.0,
+    15.0,
+    _MINUTE,
+    5 * _MINUTE,
+    15 * _MINUTE,
+    _HOUR,
+    4 * _HOUR,
+)
 REQUEST_BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 
 
@@ -77,17 +102,28 @@ METRICS: Final = {
             TASK_BUCKETS,
         ),
         Metric(
-            "dagmaster_worker_task_execution_time", "worker", "Seconds that a handler ran.", ("handler",), TASK_BUCKETS
+            "dagmaster_worker_task_execution_time",
+            "worker",
+            "Seconds that a handler ran.",
+            ("handler",),
+            TASK_BUCKETS,
         ),
         Metric("dagmaster_task_queue_depth", "server", "Tasks that wait for a worker.", ("queue",)),
         Metric("dagmaster_task_queue_oldest_seconds", "server", "The age of the oldest of them.", ("queue",)),
         Metric("dagmaster_task_queue_workers", "server", "Live workers that claim from it.", ("queue",)),
         Metric("dagmaster_workers_active", "server", "Live workers."),
-        Metric("dagmaster_worker_heartbeat_age", "server", "Seconds since its last heartbeat.", ("worker", "host")),
+        Metric(
+            "dagmaster_worker_heartbeat_age",
+            "server",
+            "Seconds since its last heartbeat.",
+            ("worker", "host"),
+        ),
         Metric("dagmaster_orchestrators_active", "server", "Live orchestrators."),
         Metric("dagmaster_jobs_unowned", "server", "Open jobs without an orchestrator."),
         Metric("dagmaster_database_up", "server", "1 if the database answers, else 0."),
-        Metric("dagmaster_database_seconds", "server", "How long it took to read these values from the database."),
+        Metric(
+            "dagmaster_database_seconds", "server", "How long it took to read these values from the database."
+        ),
         Metric(
             "dagmaster_http_request_duration_seconds",
             "server",
@@ -155,7 +191,9 @@ def _with_key(app: WSGIApplication, key: str) -> WSGIApplication:
         # WSGI has the bytes of a header as Latin-1.
         if hmac.compare_digest(environ.get("HTTP_AUTHORIZATION", "").encode("latin-1"), expected):
             return app(environ, start_response)
-        start_response("401 Unauthorized", [("WWW-Authenticate", 'Bearer realm="dagmaster"'), ("Content-Length", "0")])
+        start_response(
+            "401 Unauthorized", [("WWW-Authenticate", 'Bearer realm="dagmaster"'), ("Content-Length", "0")]
+        )
         return []
 
     return check_key

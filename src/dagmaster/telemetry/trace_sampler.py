@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class JobSampler(Sampler):
-    """Follows the decision of the parent. A statement without a parent, as of polls and heartbeats, is dropped."""
+    """Follows the decision of the parent.
+
+    A statement without a parent, as of polls and heartbeats, is dropped.
+    """
 
     def __init__(self) -> None:
         self._of_ours = ParentBased(ALWAYS_ON)

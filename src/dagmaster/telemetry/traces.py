@@ -1,7 +1,8 @@
 """Traces: one for each submit, continued by the turns of its job, by its handlers and by what they call.
 
-Off until `start_tracing` is called; then a span costs one comparison. Only that function imports OpenTelemetry. Spans
-have names and ids as attributes, never values or messages of a job: these may be secrets.
+Off until `start_tracing` is called; then a span costs one comparison. Only that function imports
+OpenTelemetry. Spans have names and ids as attributes, never values or messages of a job: these may be
+secrets.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ class _State:
 
 
 def start_tracing(config: TraceConfig, exporters: Sequence[SpanExporter] | None = None) -> None:
-    """Export the spans of this process from now on; raise ImportError without the packages. `exporters`: of a test."""
+    """Export the spans of this process from now on; raise ImportError without the packages.
+
+    `exporters`: of a test.
+    """
     from opentelemetry import trace
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider

@@ -32,8 +32,8 @@ class NodeAnswers:
 def read_answers(answers: Any, graphs: Iterable[Graph]) -> Answers | None:
     """Return what answers the approvals of these graphs.
 
-    Raise `TypeError` if it is neither a mapping of booleans nor can answer, `ValueError` about a node that is no
-    approval.
+    Raise `TypeError` if it is neither a mapping of booleans nor can answer, `ValueError` about a node that is
+    no approval.
     """
     if isinstance(answers, Mapping) and all(isinstance(value, bool) for value in answers.values()):
         _check_nodes(answers, graphs)
@@ -42,7 +42,8 @@ def read_answers(answers: Any, graphs: Iterable[Graph]) -> Answers | None:
         return answers  # type: ignore[no-any-return]
     raise TypeError(
         'answers= takes a mapping of approvals to True or False, as {"ok": True}, or an object with'
-        f" `async def approval(self, request)` that returns (approved, person, comment) or None, not {answers!r:.100}"
+        " `async def approval(self, request)` that returns (approved, person, comment) or None, not"
+        f" {answers!r:.100}"
     )
 
 

@@ -1,6 +1,7 @@
 """Drive one job through the engine in memory: answer its needs from a dict of outputs, and keep rows as a store does.
 
-No handler runs, and time passes only when a test moves it. `Driver.rebuild` returns the job as a crash would leave it.
+No handler runs, and time passes only when a test moves it. `Driver.rebuild` returns the job as a crash would
+leave it.
 """
 
 from __future__ import annotations
@@ -202,7 +203,9 @@ class Driver:
 
     def finish_child_job(self, node_id: str, status: str = "COMPLETED", result: Any = None) -> list[Decision]:
         """Finish the child job of a node."""
-        return self.apply(ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result))
+        return self.apply(
+            ChildJobFinished(node_id, self.job.nodes[node_id].attempt, JobStatus(status), result)
+        )
 
     def cancel(self) -> list[Decision]:
         """Request the cancellation of the job."""
@@ -249,7 +252,9 @@ class Driver:
     @property
     def result(self) -> Any:
         """Return the result of the job."""
-        return next(decision.result for decision in reversed(self.decisions) if isinstance(decision, FinishJob))
+        return next(
+            decision.result for decision in reversed(self.decisions) if isinstance(decision, FinishJob)
+        )
 
     @property
     def error(self) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _result_nodes(specs: Mapping[str, Spec]) -> tuple[str, ...]:
     return result_nodes(specs, before)
 
 
-# ── Dependencies ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Dependencies ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def all_of(*members: After) -> Gate:
@@ -158,7 +158,7 @@ def _requires(after: After) -> Gate | None:
     return Gate(GateKind.ALL, tuple(leaves)) if leaves else None
 
 
-# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def start() -> Builder:
@@ -206,7 +206,9 @@ def task(
 
 
 def conditional(
-    on: str | None = None, branches: Mapping[str, str | tuple[str | None, str] | None] | None = None, after: After = ""
+    on: str | None = None,
+    branches: Mapping[str, str | tuple[str | None, str] | None] | None = None,
+    after: After = "",
 ) -> Builder:
     """Build a conditional: `conditional("{{ nodes.a.output.n }}", {"small": "< 10", "large": None})`; None: default.
 
@@ -221,9 +223,15 @@ def conditional(
     field = None if on is None else template(on)
     refs = dict.fromkeys(() if field is None else field.refs)
     for branch in ordered:
-        refs |= dict.fromkeys(ref for ref in (branch.condition.refs if branch.condition else ()) if ref != ("value",))
+        refs |= dict.fromkeys(
+            ref for ref in (branch.condition.refs if branch.condition else ()) if ref != ("value",)
+        )
     return lambda node_id: ConditionalSpec(
-        id=node_id, requires=_requires(after), condition_field=field, branches=tuple(ordered), refs=tuple(refs)
+        id=node_id,
+        requires=_requires(after),
+        condition_field=field,
+        branches=tuple(ordered),
+        refs=tuple(refs),
     )
 
 
@@ -237,10 +245,15 @@ def fan_out(
     on_item_error: str = "fail",
     fail_fast: bool = False,
 ) -> Builder:
-    """Build a fan-out over a list, or an expression that returns one. `tolerate` is a count or a share such as "5%"."""
+    """Build a fan-out over a list, or an expression that returns one.
+
+    `tolerate` is a count or a share such as "5%".
+    """
     make = task() if child is None else child
     tolerance = (
-        Tolerance(count=tolerate) if isinstance(tolerate, int) else Tolerance(percent=float(tolerate.rstrip("%")))
+        Tolerance(count=tolerate)
+        if isinstance(tolerate, int)
+        else Tolerance(percent=float(tolerate.rstrip("%")))
     )
 
     def build(node_id: str) -> Spec:

@@ -1,7 +1,7 @@
 """Fixtures for the tests of code that uses dagmaster: pytest loads them by itself.
 
-This module is imported in every run of pytest where dagmaster is installed: it imports nothing else until a test asks
-for a fixture.
+This module is imported in every run of pytest where dagmaster is installed: it imports nothing else until a
+test asks for a fixture.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ def frozen_clock() -> FakeClock:
 
 @pytest.fixture
 def dagmaster_store(frozen_clock: FakeClock) -> Iterator[blocking.OrchContext]:
-    """Provide an `OrchContext` over a database in memory, with the clock of the test. `run_job_test` runs its jobs.
+    """Provide an `OrchContext` over a database in memory, with the clock of the test.
+
+    `run_job_test` runs its jobs.
 
     It is the context around the test: `create_job`, `get_job`, `get_task`, … use it.
     """
@@ -60,7 +62,9 @@ def _load(workflow: Any, folder: Path) -> Any:
     from dagmaster.authoring.python.workflow_files import is_python_file, load_workflow
 
     is_name = isinstance(workflow, str) and "\n" not in workflow and "{" not in workflow
-    if not isinstance(workflow, Path) and not (is_name and (workflow.endswith((".yaml", ".yml")) or ".py" in workflow)):
+    if not isinstance(workflow, Path) and not (
+        is_name and (workflow.endswith((".yaml", ".yml")) or ".py" in workflow)
+    ):
         return workflow
     file, _, name = str(workflow).partition(".py:")
     suffix = ".py" if name else ""

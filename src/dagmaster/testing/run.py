@@ -53,12 +53,12 @@ def run_workflow(
     approval is a `ValueError`. Without a clock, waits and retry delays take no time. Handlers that ask for storage, a
     catalog or tables get those of `services`: see `local_services`.
 
-    All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines on the
-    event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions in child
-    processes.) At its timeout a coroutine is cancelled, and an exception is raised in the thread of a plain function;
-    one that blocks in a system call ends when that call returns. The attempt fails with `timeout` when the function has
-    ended, and only then is it retried: two attempts never overlap. A function that has not ended ten seconds later is
-    abandoned, and its failure is permanent.
+    All handlers run in the process of the test, where they can be patched, debugged and measured: coroutines
+    on the event loop of the run, plain functions on threads. (`dagmaster run` and workers run plain functions
+    in child processes.) At its timeout a coroutine is cancelled, and an exception is raised in the thread of
+    a plain function; one that blocks in a system call ends when that call returns. The attempt fails with
+    `timeout` when the function has ended, and only then is it retried: two attempts never overlap. A function
+    that has not ended ten seconds later is abandoned, and its failure is permanent.
     """
     registry = with_mocks(_registry(handlers).overlay(_known_handlers()))
     # The worker of this run serves every queue.
@@ -93,7 +93,11 @@ def run_workflow(
 
 
 async def _run(
-    runner: LocalRunner, database: MemoryDatabase, graph: Graph, inputs: Mapping[str, Any], children: Sequence[Graph]
+    runner: LocalRunner,
+    database: MemoryDatabase,
+    graph: Graph,
+    inputs: Mapping[str, Any],
+    children: Sequence[Graph],
 ) -> JobReport:
     job_id = await runner.run(graph, inputs, children=children)
     return await load_report(database, job_id, node_order=graph.specs, note=runner.note)
@@ -105,7 +109,9 @@ def _known_handlers() -> Registry:
     return discover(SHIPPED_HANDLERS)
 
 
-def _registry(handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str) -> Registry:
+def _registry(
+    handlers: Registry | Iterable[Callable[..., Any] | pathlib.Path | str] | pathlib.Path | str,
+) -> Registry:
     if isinstance(handlers, Registry):
         return handlers
     sources = [handlers] if isinstance(handlers, pathlib.Path | str) else list(handlers)

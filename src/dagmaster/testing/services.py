@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def local_services(folder: Path, **changes: Any) -> OpenServices:
-    """Return services whose zones, catalog, tables and scratch are below a folder. Handlers may read files below it."""
+    """Return services whose zones, catalog, tables and scratch are below a folder.
+
+    Handlers may read files below it.
+    """
     folder = folder.absolute()
     for zone in ZONES:
         (folder / zone).mkdir(parents=True, exist_ok=True)

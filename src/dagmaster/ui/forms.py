@@ -44,7 +44,9 @@ async def read_form(request: Request) -> Form:
         text = (await request.body()).decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise QueryInvalid("the form is not valid: it has too many fields, or a text that is not UTF-8") from error
+        raise QueryInvalid(
+            "the form is not valid: it has too many fields, or a text that is not UTF-8"
+        ) from error
     if any("\0" in part for pair in pairs for part in pair):
         raise QueryInvalid("a field has the character NUL, which PostgreSQL cannot store")
     return Form(pairs)

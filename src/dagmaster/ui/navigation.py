@@ -86,7 +86,9 @@ def navigation_for(
     """Return the sidebar of a caller: the pages that exist and that its scopes allow."""
     shown = [item for item in NAVIGATION if _is_allowed(item, scopes, served)]
     labels = dict.fromkeys(item.section for item in shown)
-    return tuple(NavigationSection(label, tuple(item for item in shown if item.section == label)) for label in labels)
+    return tuple(
+        NavigationSection(label, tuple(item for item in shown if item.section == label)) for label in labels
+    )
 
 
 def _is_allowed(

@@ -1,7 +1,8 @@
 """Declares routes of the web page: path, and the scope a viewer needs. Errors become pages.
 
-One table, `PageRoutes.scopes`, says which route needs which scope; a test walks all of it. A viewer who is not logged
-in is led to the login and back. A POST changes something: it needs our own origin and the token of the session.
+One table, `PageRoutes.scopes`, says which route needs which scope; a test walks all of it. A viewer who is
+not logged in is led to the login and back. A POST changes something: it needs our own origin and the token of
+the session.
 """
 
 from __future__ import annotations
@@ -101,8 +102,9 @@ def _on_error(request: Request, error: DagmasterError) -> Response:
 
 def _ask_to_log_in(request: Request) -> Response:
     if not is_own_fetch(request.headers) and request.method == "GET":
-        # A link on another site: the cookie is not accepted until one of our own pages asks for the page. The session
-        # goes on: else a picture on a page of another port would end it, as the browser sends the cookie there.
+        # A link on another site: the cookie is not accepted until one of our own pages asks for the page. The
+        # session goes on: else a picture on a page of another port would end it, as the browser sends the
+        # cookie there.
         return render(request, "forward.html", cross_site_page(request.url.path, request.url.query))
     response = RedirectResponse(login_path(request), HTTPStatus.SEE_OTHER)
     if session_key(request) is not None:
@@ -115,7 +117,9 @@ def _on_bug(request: Request, error: Exception) -> Response:
     # The message may contain a secret: it is logged, not shown.
     request_id = request.state.request_id
     _LOGGER.error("page %s failed", request_id, exc_info=error, extra={"request_id": request_id})
-    return render(request, "message.html", unexpected_page(request_id), status=HTTPStatus.INTERNAL_SERVER_ERROR)
+    return render(
+        request, "message.html", unexpected_page(request_id), status=HTTPStatus.INTERNAL_SERVER_ERROR
+    )
 
 
 def _first_problem(error: RequestValidationError) -> str:

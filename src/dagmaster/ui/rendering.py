@@ -1,7 +1,7 @@
 """Renders pages: Jinja2 with autoescape, where an unknown name is an error, and the headers of every page.
 
-A template reads `page`, `shell` and macros of `partials/`, nothing else. A request with `X-Fragment` gets one block of
-the template, by default its content: for drawers, dialogs and lists that are updated.
+A template reads `page`, `shell` and macros of `partials/`, nothing else. A request with `X-Fragment` gets one
+block of the template, by default its content: for drawers, dialogs and lists that are updated.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ def make_environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    # What macros need and no page has. `ui` has the macros: a fragment is rendered without the imports of its template.
+    # What macros need and no page has. `ui` has the macros: a fragment is rendered without the imports of its
+    # template.
     macros = SimpleNamespace()
     environment.globals.update(assets=assets.base, status_look=status_look, ui=macros)
     for name in _MACROS:

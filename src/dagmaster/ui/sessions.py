@@ -1,7 +1,7 @@
 """Sessions of browsers: a cookie with the caller's key, and what protects changes from other sites.
 
-Nothing is stored. The cookie is HttpOnly and SameSite=Strict. A change is a POST from our own origin with the token of
-the session, which only a page of this server can contain.
+Nothing is stored. The cookie is HttpOnly and SameSite=Strict. A change is a POST from our own origin with the
+token of the session, which only a page of this server can contain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ HOME: Final = "/ui/"
 LOGIN: Final = "/ui/login"
 SESSION_SECONDS: Final = 30 * 86_400
 MAX_COOKIE: Final = 4_096
-"""The longest name and value of a cookie that browsers keep (RFC 6265bis 5.7): a longer one is dropped silently."""
+"""The longest name and value of a cookie that browsers keep (RFC 6265bis 5.7): a longer one is dropped
+silently."""
 _TOKEN_CONTEXT: Final = b"dagmaster web page: token of a form"
 
 
@@ -42,7 +43,9 @@ def check_origin(request: Request) -> None:
     headers = request.headers
     is_named = "origin" in headers or "sec-fetch-site" in headers
     if not is_named or not is_own_origin(headers) or not is_own_fetch(headers):
-        raise OriginRejected("the form was not sent by a page of this server: open the page here, and send it again")
+        raise OriginRejected(
+            "the form was not sent by a page of this server: open the page here, and send it again"
+        )
 
 
 def check_token(key: str, token: str) -> None:
@@ -55,10 +58,13 @@ def start_session(response: Response, key: str, *, is_secure: bool, seconds: int
     """Keep a key or token in the browser; raise `LoginRejected` if the browser would not keep it."""
     if len(SESSION_COOKIE) + len(key) > MAX_COOKIE:
         raise LoginRejected(
-            f"the token has {len(key):,} characters, and a browser keeps at most {MAX_COOKIE - len(SESSION_COOKIE):,}:"
+            f"the token has {len(key):,} characters, and a browser keeps at most"
+            f" {MAX_COOKIE - len(SESSION_COOKIE):,}:"
             " let the issuer send fewer claims, as groups that dagmaster does not need"
         )
-    response.set_cookie(SESSION_COOKIE, key, max_age=seconds, httponly=True, samesite="strict", secure=is_secure)
+    response.set_cookie(
+        SESSION_COOKIE, key, max_age=seconds, httponly=True, samesite="strict", secure=is_secure
+    )
 
 
 def end_session(response: Response) -> None:

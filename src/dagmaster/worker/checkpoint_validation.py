@@ -1,7 +1,7 @@
 """Check the checkpoint of an earlier attempt before its handler resumes: what it relies on may be gone.
 
-An artifact is looked up in the storage, or as a local file where the storage does not serve its path. Its content is
-not read: size and etag tell whether it was replaced.
+An artifact is looked up in the storage, or as a local file where the storage does not serve its path. Its
+content is not read: size and etag tell whether it was replaced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def needs_validation(context: HandlerContext) -> bool:
 def discard_stale_checkpoint(context: HandlerContext) -> None:
     """Replace the checkpoint by the newest earlier one whose artifacts all exist unchanged; log what is wrong.
 
-    It blocks while the storage answers; `BlobsUnavailable` fails the attempt, because the answer decides what is done.
+    It blocks while the storage answers; `BlobsUnavailable` fails the attempt, because the answer decides what
+    is done.
     """
     history = () if context.last_checkpoint is None else context.last_checkpoint.history
     for number, checkpoint in enumerate(history):

@@ -1,6 +1,7 @@
 """Compare the code of a handler with the code that the submitter of a task had, and report a difference.
 
-The task runs all the same: a deployment changes code while jobs run. Tasks that record no fingerprint cost nothing.
+The task runs all the same: a deployment changes code while jobs run. Tasks that record no fingerprint cost
+nothing.
 """
 
 from __future__ import annotations

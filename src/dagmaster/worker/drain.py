@@ -33,7 +33,10 @@ class Drain:
         return heartbeat_seconds if left is None or left <= 0 else min(heartbeat_seconds, left)
 
     def follow(
-        self, request: DrainRequest | None, held: Collection[str], pools: Iterable[TaskPool | ThreadedTaskPool]
+        self,
+        request: DrainRequest | None,
+        held: Collection[str],
+        pools: Iterable[TaskPool | ThreadedTaskPool],
     ) -> bool:
         """Release what has not started, and after the grace period what runs; return whether the request changed."""
         was_requested, self.is_requested = self.is_requested, request is not None

@@ -1,6 +1,7 @@
 """Describe any object and truncate any value, for errors that are stored and shown.
 
-A handler's exception may contain anything: objects whose `repr` fails, endless lists, megabytes. Nothing here raises.
+A handler's exception may contain anything: objects whose `repr` fails, endless lists, megabytes. Nothing here
+raises.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ MAX_DEPTH = 16
 CUT = "…"
 """Stands for what was left out: at the end of a text or a list, or as a key."""
 
-# As `json.dumps` writes them: `"\u2026"`; a pair's `: ` and `, `; brackets, with space for a last `"\u2026": "\u2026"`.
+# As `json.dumps` writes them: `"\u2026"`; a pair's `: ` and `, `; brackets, with space for a last `"\u2026":
+# "\u2026"`.
 _CUT_COST = 8
 _PAIR_COST = 4
 _OPEN_COST = 2 + 2 * _CUT_COST + _PAIR_COST
@@ -51,11 +53,15 @@ def describe(value: object, by: Callable[[Any], str] = str) -> str:
 
 
 def truncate_details(details: object) -> JsonObject:
-    """Return a dict as JSON of at most MAX_DETAILS characters. Values that are not JSON become their `repr`."""
+    """Return a dict as JSON of at most MAX_DETAILS characters.
+
+    Values that are not JSON become their `repr`.
+    """
     kept: JsonObject = {}
     try:
         if isinstance(details, Mapping):
-            # One detail gets at most half of the space left, so that a long one does not displace those after it.
+            # One detail gets at most half of the space left, so that a long one does not displace those after
+            # it.
             _fill(kept, details, MAX_DETAILS, 1, share=2)
     except BaseException:  # noqa: BLE001 - as above
         kept[CUT] = CUT
@@ -122,7 +128,9 @@ def _fill(kept: dict[str, Any] | list[Any], value: Any, space: int, depth: int, 
             if left < _CUT_COST:
                 whole = False
                 break
-            one, cost = _clip(item[1] if isinstance(kept, dict) else item, max(left // share, _CUT_COST), depth + 1)
+            one, cost = _clip(
+                item[1] if isinstance(kept, dict) else item, max(left // share, _CUT_COST), depth + 1
+            )
             spent += item_cost + cost
             if isinstance(kept, dict):
                 kept[key] = one

@@ -1,11 +1,12 @@
 """Runs one task: resolve the handler, open a context, call, describe the outcome.
 
-Async handlers run on the loop. Plain functions, and handlers that are classes, run in killable child processes if the
-executor is given some. Without them, for tests, and for `isolation="thread"`, plain functions run on daemon threads. A
-thread cannot be killed: a plain function that outlives its timeout is abandoned and continues unseen until it returns
-or the process ends. With `abandons_threads=False` an exception is raised in its thread, and the task ends when the
-function does, so that a retry never overlaps with it. A function that does not end then is abandoned, too, and its
-failure is permanent: there is no retry that could overlap.
+Async handlers run on the loop. Plain functions, and handlers that are classes, run in killable child
+processes if the executor is given some. Without them, for tests, and for `isolation="thread"`, plain
+functions run on daemon threads. A thread cannot be killed: a plain function that outlives its timeout is
+abandoned and continues unseen until it returns or the process ends. With `abandons_threads=False` an
+exception is raised in its thread, and the task ends when the function does, so that a retry never overlaps
+with it. A function that does not end then is abandoned, too, and its failure is permanent: there is no retry
+that could overlap.
 """
 
 from __future__ import annotations
@@ -30,7 +31,13 @@ from dagmaster.worker.handler_call import run_on_loop, run_on_thread
 from dagmaster.worker.process_protocol import AddNodesRequest, encode_task, frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
-from dagmaster.worker.task_outcomes import checkpoint_copy, failed, failure_of, readable_progress, unknown_failure
+from dagmaster.worker.task_outcomes import (
+    checkpoint_copy,
+    failed,
+    failure_of,
+    readable_progress,
+    unknown_failure,
+)
 from dagmaster.worker.task_reports import NoReports, TaskReports
 from dagmaster.worker.thread_pool import DaemonThreads, HandlerInterrupted
 
@@ -118,7 +125,9 @@ class Executor:
         return None if spec is None else spec.version
 
     def stop(self, task_id: str, *, releases: bool = False) -> None:
-        """Ask a task to stop. Its outcome is a failure of kind `cancelled`, or a release if it has not started.
+        """Ask a task to stop.
+
+        Its outcome is a failure of kind `cancelled`, or a release if it has not started.
 
         `releases`: because the lease expired or the worker drains. This is always a release: its job was not cancelled,
         and the worker may have claimed the task again by the time its handler ends.
@@ -165,7 +174,10 @@ class Executor:
 
 
 class _Run:
-    """One task while it runs. `work`, `progress` and `checkpoint` are called on any thread, all else on the loop's."""
+    """One task while it runs.
+
+    `work`, `progress` and `checkpoint` are called on any thread, all else on the loop's.
+    """
 
     __slots__ = (
         "_abandons_threads", "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_grace_seconds",
@@ -195,8 +207,8 @@ class _Run:
         self._adder = executor.adder
         if self._adder is not None:
             self._context.node_adder = partial(self._adder.add, message)
-        # An outcome that was decided before the handler ended: its own end does not count then. A complete result of a
-        # task that was to be released does: the work need not be repeated.
+        # An outcome that was decided before the handler ended: its own end does not count then. A complete
+        # result of a task that was to be released does: the work need not be repeated.
         self._ending: Outcome | None = None
         self._is_overdue = False
         self._begun_at: float | None = None
@@ -207,7 +219,7 @@ class _Run:
         self._task: asyncio.Task[Outcome] | None = None
         self.finished: asyncio.Future[Outcome] = self._loop.create_future()
 
-    # ── Start and end ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Start and end ───────────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
         """Start on the loop, or wait for a thread or a process."""
@@ -222,7 +234,8 @@ class _Run:
             self._threads.submit(self)
         else:
             self.begin()
-            # An own asyncio task: if it refuses to be cancelled, it can be abandoned without hanging the caller.
+            # An own asyncio task: if it refuses to be cancelled, it can be abandoned without hanging the
+            # caller.
             self._task = self._loop.create_task(self._work_on_loop())
             self._task.add_done_callback(self._task_done)
 
@@ -253,7 +266,9 @@ class _Run:
     async def _work_on_loop(self) -> Outcome:
         token = TASK_LOG.set(self._log)
         try:
-            return await run_on_loop(self._spec, self._context, self.message.params, own=self.message.own_params)
+            return await run_on_loop(
+                self._spec, self._context, self.message.params, own=self.message.own_params
+            )
         finally:
             TASK_LOG.reset(token)
 
@@ -297,7 +312,7 @@ class _Run:
             outcome.running_seconds = self.running_seconds()
             self.finished.set_result(outcome)
 
-    # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────────────
+    # ── Cancellation and timeouts ───────────────────────────────────────────────────────────────────────────
 
     def stop(self, *, releases: bool) -> None:
         """End the task, because it was asked to stop."""
@@ -378,7 +393,7 @@ class _Run:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=self._grace_seconds)
 
-    # ── Reports of the handler ──────────────────────────────────────────────────────────────────────────────────────
+    # ── Reports of the handler ──────────────────────────────────────────────────────────────────────────────
 
     def progress(self, progress: Progress) -> None:
         """Report progress, unless it is invalid."""
@@ -430,7 +445,9 @@ class _Run:
             try:
                 report(self.message, value)
             except Exception:  # noqa: BLE001 - logged; a listener must not fail a task
-                log_task(logging.ERROR, "sent a report that could not be delivered", self.message, has_error=True)
+                log_task(
+                    logging.ERROR, "sent a report that could not be delivered", self.message, has_error=True
+                )
 
 
 # The loop holds only weak references to its tasks.

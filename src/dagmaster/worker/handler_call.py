@@ -1,6 +1,7 @@
 """Call a handler with its context and return the outcome: on this thread, or on the running loop.
 
-Used by the worker and by child processes, so that both describe outcomes alike. Waiting and timeouts are elsewhere.
+Used by the worker and by child processes, so that both describe outcomes alike. Waiting and timeouts are
+elsewhere.
 """
 
 from __future__ import annotations
@@ -47,8 +48,14 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
             discard_stale_checkpoint(context)
         with _handler_span(context):
             produced = spec.call(context)
-            value = _run_generator(produced, context, spec) if spec.style is HandlerStyle.GENERATOR else produced
-        return _cancelled_outcome() if context.saw_cancellation else _with_nodes(outcome_of(value, spec), context)
+            value = (
+                _run_generator(produced, context, spec) if spec.style is HandlerStyle.GENERATOR else produced
+            )
+        return (
+            _cancelled_outcome()
+            if context.saw_cancellation
+            else _with_nodes(outcome_of(value, spec), context)
+        )
     except BaseException as error:  # noqa: BLE001 - SystemExit in a handler fails an attempt, not the process
         return failure_of(error, context.about)
     finally:
@@ -56,7 +63,9 @@ def run_on_thread(spec: HandlerSpec, context: HandlerContext, params: Any, *, ow
         context.close()
 
 
-async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False) -> Outcome:
+async def run_on_loop(
+    spec: HandlerSpec, context: HandlerContext, params: Any, *, own: bool = False
+) -> Outcome:
     """Run a coroutine function, an async generator or a class to its outcome."""
     token = CURRENT_CONTEXT.set(context)
     context.loop = asyncio.get_running_loop()
@@ -69,7 +78,9 @@ async def run_on_loop(spec: HandlerSpec, context: HandlerContext, params: Any, *
         with _handler_span(context):
             produced = spec.call(context)
             value = await (
-                produced if spec.style is HandlerStyle.ASYNC else _run_async_generator(produced, context, spec)
+                produced
+                if spec.style is HandlerStyle.ASYNC
+                else _run_async_generator(produced, context, spec)
             )
             if context.running_task is not None:
                 await context.running_task.finish_calls()
@@ -129,7 +140,9 @@ async def _run_async_generator(
     return result
 
 
-def _run_generator(generator: Generator[Any, None, Any], context: HandlerContext, spec: HandlerSpec) -> JsonValue:
+def _run_generator(
+    generator: Generator[Any, None, Any], context: HandlerContext, spec: HandlerSpec
+) -> JsonValue:
     """Run a plain generator to its end; return its return value, else its last result."""
     result = None
     with contextlib.closing(generator):

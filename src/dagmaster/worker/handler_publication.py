@@ -37,4 +37,6 @@ class HandlerPublication:
             # Schemas are made from types, which takes some milliseconds.
             await self._ledger.publish_handlers(await asyncio.to_thread(self._registry.definitions))
         except DagmasterError as error:
-            _LOGGER.warning("definitions of handlers were not published; servers may know older ones: %s", error)
+            _LOGGER.warning(
+                "definitions of handlers were not published; servers may know older ones: %s", error
+            )

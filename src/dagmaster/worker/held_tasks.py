@@ -1,7 +1,7 @@
 """The tasks that a worker holds, and how many more it may claim.
 
-Tasks that need a process have a budget of their own: there are fewer processes than slots, and a task that waits for
-one is better left to another worker.
+Tasks that need a process have a budget of their own: there are fewer processes than slots, and a task that
+waits for one is better left to another worker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _RELEASED: Final = AttemptStatus.RELEASED
 
 
 class HeldTasks(dict[str, "ClaimedTask"]):
-    """The claimed tasks by id, until their reports are accepted or dropped. `processes`: None if there are none."""
+    """The claimed tasks by id, until their reports are accepted or dropped.
+
+    `processes`: None if there are none.
+    """
 
     def __init__(self, concurrency: int, processes: int | None) -> None:
         super().__init__()

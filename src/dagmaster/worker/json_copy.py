@@ -1,7 +1,7 @@
 """Copy a value as plain JSON before it is stored or sent.
 
-A copy, because a handler may keep changing what it returned or received. What has one obvious form in JSON gets it;
-any other value that is not JSON is an error with its path.
+A copy, because a handler may keep changing what it returned or received. What has one obvious form in JSON
+gets it; any other value that is not JSON is an error with its path.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from dagmaster.errors import PermanentError
 
 MAX_PATH_SHOWN = 200
 
-# The most bytes of one item without its characters, `"":-1.7976931348623157e+308,`, and of one character, `\u0001`.
+# The most bytes of one item without its characters, `"":-1.7976931348623157e+308,`, and of one character,
+# `\u0001`.
 _BYTES_A_VALUE = 30
 _BYTES_A_CHARACTER = 6
 _FIXED: frozenset[Any] = frozenset({bool, type(None)})
 _SMALL = 2**63
-# Up to this many items, checking each is cheaper than collecting the types of all; at 16 it is equal (2026-11).
+# Up to this many items, checking each is cheaper than collecting the types of all; at 16 it is equal
+# (2026-11).
 _FEW = 8
 _TOO_LARGE = f"is larger than {MAX_OUTPUT_BYTES // 1024 // 1024} MiB"
 
@@ -53,7 +55,10 @@ class _NotJsonError(Exception):
 
 
 class _Copier:
-    """Copies one value and counts it. The count is cheap; the exact size is measured only if it could be too much."""
+    """Copies one value and counts it.
+
+    The count is cheap; the exact size is measured only if it could be too much.
+    """
 
     __slots__ = ("characters", "values")
 

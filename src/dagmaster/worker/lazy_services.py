@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ServicesConfig:
-    """The factory of the services, `module:function`, and its argument. It is JSON: it is sent to handler processes."""
+    """The factory of the services, `module:function`, and its argument.
+
+    It is JSON: it is sent to handler processes.
+    """
 
     factory: str
     config: dict[str, Any] = field(repr=False)

@@ -1,7 +1,7 @@
 """Detects an async handler that blocks its loop: no other handler runs there, and no timeout takes effect.
 
-The service's loop pings the handlers' loop, and inspects its thread. Nothing is stopped here, as a thread cannot be
-killed: the worker abandons the pool with its thread.
+The service's loop pings the handlers' loop, and inspects its thread. Nothing is stopped here, as a thread
+cannot be killed: the worker abandons the pool with its thread.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class Blocker(NamedTuple):
         """Return the reports of all tasks of the loop: it fails, the others are released."""
         reports = [
             TaskReport(
-                task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=running_seconds.get(task.task_id)
+                task.task_id,
+                task.token,
+                AttemptStatus.RELEASED,
+                running_seconds=running_seconds.get(task.task_id),
             )
             for task in tasks
         ]
@@ -124,7 +127,9 @@ class LoopWatchdog:
             return
         if self._log is not None:
             self._log.flush()
-        warning = f"WARNING dagmaster.worker: this task {what}: other async tasks are blocked; stack:\n{where}"
+        warning = (
+            f"WARNING dagmaster.worker: this task {what}: other async tasks are blocked; stack:\n{where}"
+        )
         self._telemetry.log(task, warning)
         log_task(logging.WARNING, f"{what}; see its log for the traceback", task)
 

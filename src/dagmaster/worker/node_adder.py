@@ -1,7 +1,7 @@
 """Nodes that running tasks add to their job at once: stored by the worker, accepted by the owner of the job.
 
-A call returns when the owner has accepted them: the task learns of a rejection. A later attempt that makes the same
-call adds nothing, and gets the same ids: see `BatchKey`.
+A call returns when the owner has accepted them: the task learns of a rejection. A later attempt that makes
+the same call adds nothing, and gets the same ids: see `BatchKey`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ class NodeAdder:
     def add_for_process(
         self, task: TaskMessage, request: AddNodesRequest, answer: Callable[[JsonObject], None]
     ) -> None:
-        """Store nodes that a handler process adds, and send it the answer. Called on the loop of the process."""
+        """Store nodes that a handler process adds, and send it the answer.
+
+        Called on the loop of the process.
+        """
         future = asyncio.wrap_future(self.add(task, request.call, request.part))
         future.add_done_callback(lambda done: None if done.cancelled() else answer({"added": done.result()}))
 
@@ -105,5 +108,6 @@ class NodeAdder:
             names = part.names(number)
             reason = decision.rejection or f"`dagmaster jobs events {task.job_id}` says why"
             raise NodesRejected(
-                f"{format_list([names[one.id] for one in part.tasks])} cannot be added to job {task.job_id}: {reason}"
+                f"{format_list([names[one.id] for one in part.tasks])} cannot be added to job {task.job_id}:"
+                f" {reason}"
             )

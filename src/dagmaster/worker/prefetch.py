@@ -1,7 +1,7 @@
 """How many tasks a worker may hold: those that run, plus a prefetch sized by the recent completion rate.
 
-Short tasks are claimed in large batches, and no slot stays empty during the next claim: a tile takes 200 ms, a claim 5.
-Tasks that turn out to wait behind long ones are released (`task_pools`).
+Short tasks are claimed in large batches, and no slot stays empty during the next claim: a tile takes 200 ms,
+a claim 5. Tasks that turn out to wait behind long ones are released (`task_pools`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,10 @@ class PrefetchBudget:
         self._measure(1)
 
     def release(self) -> None:
-        """Count a task as released without a result. That is no completion: prefetch stops until others finish."""
+        """Count a task as released without a result.
+
+        That is no completion: prefetch stops until others finish.
+        """
         self.held -= 1
         self.rate, self._since, self._finished = 0.0, loop_time(), 0
 

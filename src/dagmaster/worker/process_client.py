@@ -1,8 +1,8 @@
 """The worker's side of one handler process: start it, send it tasks one at a time, receive reports, kill it.
 
-It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never released.
-It leads a process group of its own, so that what a handler starts is killed with it. `process_pool` decides which task
-gets a process. Everything happens on the loop's thread.
+It is spawned, never forked: a fork of a worker with threads and connections would copy locks that are never
+released. It leads a process group of its own, so that what a handler starts is killed with it. `process_pool`
+decides which task gets a process. Everything happens on the loop's thread.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class HandlerProcess(asyncio.Protocol):
         self.job: Job | None = None
         self.idle_since = 0.0
 
-    # ── Lifecycle ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Lifecycle ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def supervise(self) -> None:
         """Start the process, and wait until it has ended."""
@@ -118,7 +118,8 @@ class HandlerProcess(asyncio.Protocol):
             # Once, and at once: its process id may be reused soon.
             self._kill_group()
             self.last_pid, self.pid = self.pid, 0
-            # What it sent before it died is still to be read. Children that inherited the socket were killed just now.
+            # What it sent before it died is still to be read. Children that inherited the socket were killed
+            # just now.
             await asyncio.wait([self._hung_up], timeout=HANG_UP_SECONDS)
             outcome = self._ending or self._death(returncode)
         except OSError as error:
@@ -176,7 +177,7 @@ class HandlerProcess(asyncio.Protocol):
             return crash_of(returncode)
         return unavailable(f"the import of the handlers failed: {crash_of(returncode).error['message']}")
 
-    # ── Requests of the worker ──────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of the worker ──────────────────────────────────────────────────────────────────────────────
 
     def run(self, job: Job) -> None:
         """Send it a task."""
@@ -249,7 +250,7 @@ class HandlerProcess(asyncio.Protocol):
                 os.close(fd)
         self._log_fd = self._lifeline_fd = self._dump_fd = -1
 
-    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Handle that the socket is open."""
@@ -308,7 +309,7 @@ class HandlerProcess(asyncio.Protocol):
         elif self.job is not None:
             self.job.on_report(message)
 
-    # ── Output ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Output ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _read_log(self) -> None:
         data = _read(self._log_fd, MAX_READ)

@@ -1,7 +1,7 @@
 """The main program of a handler process: runs one task after the other on the main thread and sends the outcomes.
 
-Started by `process_client` as `python -m dagmaster.worker.process_main`. Every import here delays its start. It ends
-with its worker: otherwise it would continue a task that another worker has claimed.
+Started by `process_client` as `python -m dagmaster.worker.process_main`. Every import here delays its start.
+It ends with its worker: otherwise it would continue a task that another worker has claimed.
 """
 
 from __future__ import annotations
@@ -57,10 +57,14 @@ _LINE_BUFFERED = 1
 
 
 def main() -> None:
-    """Serve the worker at the other end of the socket. Arguments: descriptors of socket, lifeline and dump pipe."""
+    """Serve the worker at the other end of the socket.
+
+    Arguments: descriptors of socket, lifeline and dump pipe.
+    """
     connection_fd, lifeline_fd, dump_fd = map(int, sys.argv[1:])
     for fd in (connection_fd, lifeline_fd, dump_fd):
-        # A process that a handler starts must not inherit them: the worker would not see the end of this process.
+        # A process that a handler starts must not inherit them: the worker would not see the end of this
+        # process.
         os.set_inheritable(fd, False)  # noqa: FBT003 - os takes it by position only
     die_with(lifeline_fd)
     output = Output()
@@ -75,8 +79,9 @@ def main() -> None:
 def die_with(lifeline_fd: int) -> None:
     """Let the kernel kill this process and its children when the worker's end of this pipe closes.
 
-    The reader sees the end of the socket too, but not while native code holds the interpreter. PR_SET_PDEATHSIG kills
-    this process alone, and before the reader can kill its group: 16 of 20 grandchildren survived (2026-11, Linux 6.18).
+    The reader sees the end of the socket too, but not while native code holds the interpreter.
+    PR_SET_PDEATHSIG kills this process alone, and before the reader can kill its group: 16 of 20
+    grandchildren survived (2026-11, Linux 6.18).
     """
     if hasattr(fcntl, "F_SETSIG") and os.getpgrp() == os.getpid():
         fcntl.fcntl(lifeline_fd, fcntl.F_SETOWN, -os.getpgrp())
@@ -169,7 +174,10 @@ class Child:
 
 
 class Attempt:
-    """One task. Reports of its handler are sent to the worker until its outcome is, and dropped after that."""
+    """One task.
+
+    Reports of its handler are sent to the worker until its outcome is, and dropped after that.
+    """
 
     def __init__(
         self, task: dict[str, Any], send: Callable[[dict[str, Any]], None], services: WorkerServices | None
@@ -280,7 +288,8 @@ class Output:
         self._libc = None
         with contextlib.suppress(OSError, ValueError, AttributeError):
             self._libc = ctypes.CDLL(None)
-            # In a pipe, printf of native code would buffer 4 KiB, which would be seen late, and lost in a crash.
+            # In a pipe, printf of native code would buffer 4 KiB, which would be seen late, and lost in a
+            # crash.
             self._libc.setvbuf(ctypes.c_void_p.in_dll(self._libc, "stdout"), None, _LINE_BUFFERED, 0)
 
     def flush(self) -> None:
@@ -335,7 +344,9 @@ def limit_memory(limit_mb: int) -> None:
     """Limit the memory of handlers: a MemoryError fails one attempt instead of using up the machine's memory."""
     limit = limit_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
+    )
 
 
 def end_all() -> NoReturn:

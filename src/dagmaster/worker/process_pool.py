@@ -1,7 +1,7 @@
 """A pool of warm, killable processes for handlers that block.
 
-A process runs one task at a time and is reused; one that was killed or died is replaced when it is needed. Further
-tasks wait in order. `process_client` is one process.
+A process runs one task at a time and is reused; one that was killed or died is replaced when it is needed.
+Further tasks wait in order. `process_client` is one process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class HandlerProcesses:
         self._reap_timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    # ── Requests of the executor ────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests of the executor ────────────────────────────────────────────────────────────────────────────
 
     def submit(self, job: Job) -> None:
         """Run a job as soon as there is a process."""
@@ -104,7 +104,7 @@ class HandlerProcesses:
         """Return the ids of live processes."""
         return [process.pid for process in self._processes if process.pid]
 
-    # ── Events of processes ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── Events of processes ─────────────────────────────────────────────────────────────────────────────────
 
     def on_ready(self, process: HandlerProcess) -> None:
         """Assign a waiting job to a new process."""
@@ -150,7 +150,7 @@ class HandlerProcesses:
         finally:
             self._assign()
 
-    # ── Assignment ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Assignment ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _assign(self) -> None:
         # One that died while it was idle is removed only when its exit code is known.
@@ -183,7 +183,9 @@ class HandlerProcesses:
             "modules": self._modules,
             "path": sys.path,
             "memory_limit_mb": self._memory_limit_mb,
-            "services": None if services is None else {"factory": services.factory, "config": services.config},
+            "services": None
+            if services is None
+            else {"factory": services.factory, "config": services.config},
             "tracing": traces.config_of_children(),
         }
 
@@ -193,7 +195,7 @@ class HandlerProcesses:
         if self._reap_timer is None and self._active_count() > 1:
             self._reap_idle_later()
 
-    # ── Idle processes ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Idle processes ──────────────────────────────────────────────────────────────────────────────────────
 
     def _reap_idle_later(self) -> None:
         self._reap_timer = asyncio.get_running_loop().call_later(self._idle_seconds, self._reap_idle)

@@ -44,7 +44,8 @@ class AddNodesRequest:
 
 def frame(message: dict[str, Any]) -> bytes:
     """Return a message as bytes."""
-    # ASCII: a lone surrogate, which UTF-8 cannot encode, is transferred, and rejected where values are checked.
+    # ASCII: a lone surrogate, which UTF-8 cannot encode, is transferred, and rejected where values are
+    # checked.
     body = json.dumps(message, separators=(",", ":")).encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
@@ -91,7 +92,9 @@ def encode_task(message: TaskMessage, handler: str) -> JsonObject:
             "job_id": message.job_id,
             "node_id": message.node_id,
             "attempt": message.attempt,
-            "params": params if message.own_params else json_copy(params, kind="invalid_params", subject="the params"),
+            "params": params
+            if message.own_params
+            else json_copy(params, kind="invalid_params", subject="the params"),
             "checkpoint": None if message.checkpoint is None else message.checkpoint.to_json(),
             "workflow": message.workflow,
             "fencing_token": message.fencing_token,
@@ -130,7 +133,9 @@ def decode(body: dict[str, Any]) -> Progress | Checkpoint | AddNodesRequest | Su
         return Checkpoint.from_json(body["checkpoint"])
     if "succeeded" in body:
         added = body.get("added")
-        return Succeeded(body["succeeded"], dict(body["metrics"]), None if added is None else _read_nodes(added))
+        return Succeeded(
+            body["succeeded"], dict(body["metrics"]), None if added is None else _read_nodes(added)
+        )
     if "add_nodes" in body:
         return AddNodesRequest(int(body["call"]), dict(body["add_nodes"]))
     if "ready" in body:

@@ -1,4 +1,7 @@
-"""Delivery of reports: in batches, until the store has accepted or dropped them. And the counters of a heartbeat."""
+"""Delivery of reports: in batches, until the store has accepted or dropped them.
+
+And the counters of a heartbeat.
+"""
 
 from __future__ import annotations
 
@@ -178,7 +181,11 @@ def log_crash(task: ClaimedTask, report: TaskReport) -> None:
 
 def counter_of(report: TaskReport) -> str:
     """Return the counter of a report. A task that stopped when asked to has not failed."""
-    if report.error and report.status == AttemptStatus.FAILED and json.loads(report.error).get("kind") == "cancelled":
+    if (
+        report.error
+        and report.status == AttemptStatus.FAILED
+        and json.loads(report.error).get("kind") == "cancelled"
+    ):
         return "stopped"
     return _COUNTERS[report.status]
 

@@ -1,7 +1,7 @@
 """Removal of scratch directories that killed processes left behind.
 
-Each process has a directory of its own below the worker's scratch directory. A live process removes its own after each
-task; the worker removes those of dead processes.
+Each process has a directory of its own below the worker's scratch directory. A live process removes its own
+after each task; the worker removes those of dead processes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STALE_SECONDS: Final = 7 * 24 * 3600.0
-"""A directory of another machine that did not change for so long is of a dead process, perhaps ours before a reboot."""
+"""A directory of another machine that did not change for so long is of a dead process, perhaps ours before a
+reboot."""
 
 
 def remove_process_dir(scratch: Path, pid: int) -> None:

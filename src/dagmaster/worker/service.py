@@ -51,8 +51,8 @@ CLAIM_SECONDS: Final = 1.0
 """How long a stopping worker waits for the answer to a claim."""
 
 EXCLUSIVE_DRAIN_SECONDS: Final = 60.0
-"""How long a worker claims nothing so that an exclusive task can run. Then its long tasks have other tasks beside them
-again until they have ended, and another worker may take the exclusive one."""
+"""How long a worker claims nothing so that an exclusive task can run. Then its long tasks have other tasks
+beside them again until they have ended, and another worker may take the exclusive one."""
 
 
 class Worker:
@@ -206,9 +206,12 @@ class Worker:
         heartbeat = asyncio.create_task(self._heartbeat_loop())
         stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([claiming, heartbeat, stopping, *self._background], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                [claiming, heartbeat, stopping, *self._background], return_when=asyncio.FIRST_COMPLETED
+            )
             if self._stopping.is_set():
-                # Tasks of a claim in flight are released at the end. An unresponsive database is not waited for.
+                # Tasks of a claim in flight are released at the end. An unresponsive database is not waited
+                # for.
                 await asyncio.wait([claiming], timeout=CLAIM_SECONDS)
         finally:
             for task in (claiming, heartbeat, stopping):
@@ -276,8 +279,8 @@ class Worker:
             if claimed:
                 self._accept(claimed)
             if len(claimed) < capacity:
-                # The queue is empty, except perhaps for tasks that need a process. Claiming again at once would only
-                # delay the reports.
+                # The queue is empty, except perhaps for tasks that need a process. Claiming again at once
+                # would only delay the reports.
                 if process_slots is not None:
                     self._has_more = sum(map(self.held.needs_process, claimed)) >= process_slots
                 await self._sleep()
@@ -286,7 +289,9 @@ class Worker:
         """Let the held tasks finish, for a while; then run exclusive tasks, one after the other."""
         self._has_exclusive = False
         if self.held:
-            _LOGGER.info("a task waits that must run alone; claiming nothing for up to %g s", EXCLUSIVE_DRAIN_SECONDS)
+            _LOGGER.info(
+                "a task waits that must run alone; claiming nothing for up to %g s", EXCLUSIVE_DRAIN_SECONDS
+            )
             for pool in dict.fromkeys(self._pools.values()):
                 pool.release_waiting()
             with contextlib.suppress(TimeoutError):
@@ -332,8 +337,8 @@ class Worker:
         for task in claimed:
             before = self.held.get(task.task_id)
             if before is not None:
-                # It runs here already: the database lost the claim in a crash, and this claim replaces it; or it was
-                # released.
+                # It runs here already: the database lost the claim in a crash, and this claim replaces it; or
+                # it was released.
                 before.token, before.claimed_at = task.token, task.claimed_at
                 self.telemetry.renew(task.task_id, task.token)
                 continue
@@ -349,7 +354,9 @@ class Worker:
                 self._imports.add(task)
                 continue
             # A task with an unknown handler is not run; the store is asked for it, on this loop.
-            mode = ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec, task.isolation)
+            mode = (
+                ExecutionMode.THREAD if spec is None else self._executor.execution_mode(spec, task.isolation)
+            )
             if mode is ExecutionMode.PROCESS and not self.held.needs_process(task):
                 # An entrypoint that was not known when the worker started.
                 self.held.bind_to_process(task.handler)
@@ -386,7 +393,8 @@ class Worker:
             if answer is None:
                 if not self._is_deregistering:
                     _LOGGER.warning(
-                        "the lease of this worker expired (paused, or the database was unreachable); registering again"
+                        "the lease of this worker expired (paused, or the database was unreachable);"
+                        " registering again"
                     )
                 return
             self._has_exclusive = self._has_exclusive or answer.has_exclusive

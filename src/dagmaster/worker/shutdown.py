@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 ASK_SECONDS: Final = 5.0
-"""How long tasks may finish by themselves. Then they are asked to stop: they save a checkpoint and are released."""
+"""How long tasks may finish by themselves. Then they are asked to stop: they save a checkpoint and are
+released."""
 
 CLOSE_SECONDS: Final = 3.0
-"""Reserved for the last reports and deregistration. The longest that a worker takes even without a grace period."""
+"""Reserved for the last reports and deregistration. The longest that a worker takes even without a grace
+period."""
 
 
 class ShutdownBudget:

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 def make_message(
     task: ClaimedTask, secrets: Callable[[str], str | None], hidden: set[str], *, place: str = "worker"
 ) -> TaskMessage:
-    """Return the message of a task; add the values to redact to `hidden`. `place`: the process that has the secrets.
+    """Return the message of a task; add the values to redact to `hidden`.
+
+    `place`: the process that has the secrets.
 
     Raise `PermanentError` of kind `secret_missing` if it needs a secret that is not there.
     """
@@ -73,8 +75,10 @@ class SecretReplaced(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the secret {name!r} was replaced while the task ran: what its worker reported could not be redacted, and"
-            f" was dropped. Keep the old value as DAGMASTER_SECRET_{name}_PREVIOUS where the servers run until such"
+            f"the secret {name!r} was replaced while the task ran: what its worker reported could not be"
+            " redacted, and"
+            f" was dropped. Keep the old value as DAGMASTER_SECRET_{name}_PREVIOUS where the servers run"
+            " until such"
             " tasks have ended"
         )
 
@@ -110,7 +114,8 @@ def _secret_names(references: str | None) -> set[str]:
 
 @lru_cache(maxsize=1_000)
 def _fingerprint(name: str, value: str) -> str:
-    # It is stored beside the task: slow (40 ms, once a value), so that a short secret cannot be guessed from it.
+    # It is stored beside the task: slow (40 ms, once a value), so that a short secret cannot be guessed from
+    # it.
     salt = f"dagmaster {name}".encode()
     return hashlib.scrypt(value.encode(errors="surrogateescape"), salt=salt, n=2**14, r=8, p=1, dklen=8).hex()
 
@@ -139,7 +144,9 @@ class ReportedTask(Protocol):
         """Return the number of the attempt."""
 
 
-async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, version: str | None) -> TaskReport:
+async def make_report(
+    task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, version: str | None
+) -> TaskReport:
     """Return the report of an outcome. `version`: that of the handler, which is stored with a success."""
     match outcome:
         case Succeeded():
@@ -154,7 +161,9 @@ async def make_report(task: ReportedTask, outcome: Outcome, blobs: OutputBlobs, 
                 running_seconds=outcome.running_seconds,
             )  # fmt: skip
         case Released():
-            return TaskReport(task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=outcome.running_seconds)
+            return TaskReport(
+                task.task_id, task.token, AttemptStatus.RELEASED, running_seconds=outcome.running_seconds
+            )
 
 
 def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: str | None) -> TaskReport:

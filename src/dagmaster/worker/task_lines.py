@@ -18,7 +18,10 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 def log_task(level: int, sentence: str, task: TaskMessage | ClaimedTask, *, has_error: bool = False) -> None:
-    """Log a sentence about a task, whose subject is its handler. `has_error`: with the exception of this moment."""
+    """Log a sentence about a task, whose subject is its handler.
+
+    `has_error`: with the exception of this moment.
+    """
     _LOGGER.log(level, "handler %s %s", task.handler, sentence, exc_info=has_error, extra=task_fields(task))
 
 
@@ -49,4 +52,7 @@ def log_unfinished(tasks: Sequence[ClaimedTask], seconds: float) -> None:
 
 def _fields_of(tasks: Sequence[ClaimedTask]) -> dict[str, Any]:
     named = tasks[:MAX_IDS]
-    return {"task_ids": [task.task_id for task in named], "nodes": [f"{task.job_id}/{task.node_id}" for task in named]}
+    return {
+        "task_ids": [task.task_id for task in named],
+        "nodes": [f"{task.job_id}/{task.node_id}" for task in named],
+    }

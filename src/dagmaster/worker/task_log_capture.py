@@ -1,9 +1,9 @@
 """Capture the log of a task: what it prints, and what it logs.
 
-Tasks of one process share `sys.stdout` and the loggers, so a context variable names the task of a text: it follows a
-coroutine, and threads that are started with its context. A thread that a handler starts by itself has none, and its
-output is not captured. Nothing is replaced until `capture` is entered. A handler process needs none of this: all its
-output is its task's.
+Tasks of one process share `sys.stdout` and the loggers, so a context variable names the task of a text: it
+follows a coroutine, and threads that are started with its context. A thread that a handler starts by itself
+has none, and its output is not captured. Nothing is replaced until `capture` is entered. A handler process
+needs none of this: all its output is its task's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ TASK_LOG: contextvars.ContextVar[TaskLog | None] = contextvars.ContextVar("TASK_
 
 
 class _Capture:
-    """The capture of this process. Each task asks for it: the handlers of the root logger take longer to check."""
+    """The capture of this process.
+
+    Each task asks for it: the handlers of the root logger take longer to check.
+    """
 
     listener: _ToTaskLog | None = None
 
@@ -47,8 +50,8 @@ class _Capture:
 def capture(*, echoes: bool = False) -> Iterator[None]:
     """Capture the output of each task until the block ends. Nested captures have no effect.
 
-    What a task logs goes to its log alone, where secrets are redacted: not to the log of this process. `echoes`: what
-    it prints and logs also goes where it would go without a capture.
+    What a task logs goes to its log alone, where secrets are redacted: not to the log of this process.
+    `echoes`: what it prints and logs also goes where it would go without a capture.
     """
     root = logging.getLogger()
     if is_capturing():
@@ -124,7 +127,9 @@ class TaskLog:
 
     __slots__ = ("_deliver", "_is_scheduled", "_loop", "_loop_thread", "_texts")
 
-    def __init__(self, deliver: Callable[[str], None], loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
+    def __init__(
+        self, deliver: Callable[[str], None], loop: asyncio.AbstractEventLoop, loop_thread: int
+    ) -> None:
         self._deliver = deliver
         self._loop = loop
         self._loop_thread = loop_thread

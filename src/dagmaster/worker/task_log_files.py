@@ -1,7 +1,7 @@
 """Writes the logs of tasks to files, besides the store: `{directory}/{task_id}.log`.
 
-A file is a copy, so a disk that is full, read-only or does not answer fails no task and delays no report for long.
-Files are as long as the log in the store, which is bounded, and are never deleted here.
+A file is a copy, so a disk that is full, read-only or does not answer fails no task and delays no report for
+long. Files are as long as the log in the store, which is bounded, and are never deleted here.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class TaskLogFiles:
 
     def _failed(self, reason: str) -> None:
         if not self._has_failed:
-            message = "logs of tasks cannot be written to %s (DAGMASTER_LOG_DIR): %s; they are in the database only"
+            message = (
+                "logs of tasks cannot be written to %s (DAGMASTER_LOG_DIR): %s; they are in the database only"
+            )
             _LOGGER.warning(message, self._directory, reason)
         self._has_failed = True

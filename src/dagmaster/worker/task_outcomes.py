@@ -93,17 +93,23 @@ def handle_yielded(item: Any, context: HandlerContext, spec: HandlerSpec) -> Any
         case _ if spec.returns_json or isinstance(item, dict | HandlerResult | BaseModel):
             return item
     raise PermanentError(
-        f"the handler yielded a value of type {type(item).__name__}: it may yield Progress, Checkpoint and a result",
+        f"the handler yielded a value of type {type(item).__name__}: it may yield Progress, Checkpoint and a"
+        " result",
         kind="invalid_output",
         path="",
     )
 
 
 def readable_progress(progress: Progress, context: HandlerContext) -> Progress | None:
-    """Return the progress in plain numbers. Other progress is dropped with a warning, and never fails a task."""
+    """Return the progress in plain numbers.
+
+    Other progress is dropped with a warning, and never fails a task.
+    """
     current, total = _number(progress.current), _number(progress.total)
     if current is None or (total is None and progress.total is not None):
-        context.logger.warning("invalid progress (not a number): %r of %r; dropped", progress.current, progress.total)
+        context.logger.warning(
+            "invalid progress (not a number): %r of %r; dropped", progress.current, progress.total
+        )
         return None
     return Progress(current, total, storable_text(str(progress.message)))
 
@@ -114,7 +120,9 @@ def checkpoint_copy(checkpoint: Checkpoint) -> Checkpoint:
     data: Any = checkpoint.data
     artifacts: Any = checkpoint.artifacts
     if not isinstance(phase, str) or not phase or not isinstance(data, dict):
-        raise PermanentError("a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint")
+        raise PermanentError(
+            "a checkpoint has a phase, which is text, and data, a dict", kind="invalid_checkpoint"
+        )
     if not isinstance(artifacts, list | tuple) or not all(isinstance(one, Artifact) for one in artifacts):
         raise PermanentError(
             "the artifacts of a checkpoint are a list of URIs, paths, or results of ctx.blobs.publish",
@@ -186,13 +194,17 @@ def _validated_output(value: Any, spec: HandlerSpec) -> Any:
         try:
             value = model.model_validate(value)
         except ValidationError as error:
-            errors = error.errors(include_url=False, include_input=False, include_context=False)[:MAX_FIELDS_SHOWN]
+            errors = error.errors(include_url=False, include_input=False, include_context=False)[
+                :MAX_FIELDS_SHOWN
+            ]
             listed = "; ".join(
                 f"`{format_path(one['loc'])}`: {one['msg']}" if one["loc"] else one["msg"] for one in errors
             )
             path = format_path(errors[0]["loc"])
             raise PermanentError(
-                f"the output of {spec.name} is not a {model.__name__}: {listed}", kind="invalid_output", path=path
+                f"the output of {spec.name} is not a {model.__name__}: {listed}",
+                kind="invalid_output",
+                path=path,
             ) from None
     return _dump_model(value)
 

@@ -1,7 +1,8 @@
 """Task pools: claimed tasks wait and run here, a limited number at a time.
 
-Async handlers have a pool on an own loop in a thread: a handler that blocks delays its neighbours there, not the
-heartbeat, and the loop can be abandoned (see `loop_watchdog`). Everything else has a pool on the service's loop.
+Async handlers have a pool on an own loop in a thread: a handler that blocks delays its neighbours there, not
+the heartbeat, and the loop can be abandoned (see `loop_watchdog`). Everything else has a pool on the
+service's loop.
 """
 
 from __future__ import annotations
@@ -108,7 +109,10 @@ class TaskPool:
             self._check_stall_later()
 
     async def close(self, grace_seconds: float | None = None) -> None:
-        """Release everything and end. Running tasks are asked to stop, and abandoned after the grace period."""
+        """Release everything and end.
+
+        Running tasks are asked to stop, and abandoned after the grace period.
+        """
         if self._stall_timer is not None:
             self._stall_timer.cancel()
         self.release_waiting()
@@ -125,7 +129,10 @@ class TaskPool:
             except Exception as error:  # noqa: BLE001 - reported and logged
                 # A bug of ours. Without a report the task would be held forever.
                 log_task(logging.ERROR, "could not be run", task, has_error=True)
-                problem = {"kind": "internal", "message": f"the worker failed: {type(error).__name__}: {error}"}
+                problem = {
+                    "kind": "internal",
+                    "message": f"the worker failed: {type(error).__name__}: {error}",
+                }
                 report = TaskReport(task.task_id, task.token, AttemptStatus.FAILED, error=json.dumps(problem))
             self._done(report)
         self._open -= 1

@@ -86,8 +86,8 @@ class TaskRunner:
         """Release a task to a worker that has its handler (during a deployment), or fail it."""
         is_allowed = self.executor.registry.allows(task.handler)
         try:
-            # This worker has the package of an entrypoint, and no such function. Another that only has the package
-            # would release the task to this one again, and so on.
+            # This worker has the package of an entrypoint, and no such function. Another that only has the
+            # package would release the task to this one again, and so on.
             has_other = await is_served(task.task_id, by_package=not is_allowed)
         except DagmasterError:
             # Unknown: the next worker that claims it checks again.
@@ -96,7 +96,9 @@ class TaskRunner:
             # Not at once: another one without the handler may claim it. This one leaves it to others now.
             await asyncio.sleep(UNKNOWN_HANDLER_SECONDS)
             return await self._report(task, Released("another worker has its handler"))
-        outcome = await self.executor.execute(TaskMessage(task.task_id, task.job_id, task.node_id, task.handler))
+        outcome = await self.executor.execute(
+            TaskMessage(task.task_id, task.job_id, task.node_id, task.handler)
+        )
         if isinstance(outcome, Failed):
             # An entrypoint has its module in its name; a handler may be defined anywhere.
             module = task.handler.rpartition(".")[0] or "MODULE"
@@ -111,7 +113,8 @@ class TaskRunner:
             # The message is a line in lists; `jobs why` shows the details instead.
             end = "" if message.endswith("?") else "."
             outcome.error["details"] = (
-                f"{message}{end} Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other"
+                f"{message}{end} Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and"
+                " no other"
                 f" has it: {todo}"
             )
             outcome.error["message"] = message if is_allowed else self._format_missing(task.handler)
@@ -126,7 +129,9 @@ class TaskRunner:
             hint = f"start one with `--handlers {module}`, or correct the name."
         else:
             hint = "it is not of the form 'module.function', and no known handler."
-        return f"no worker of its queue has the handler {handler!r}: {hint} `dagmaster handlers list` lists them"
+        return (
+            f"no worker of its queue has the handler {handler!r}: {hint} `dagmaster handlers list` lists them"
+        )
 
     async def _report(self, task: ClaimedTask, outcome: Outcome) -> TaskReport:
         return await make_report(task, outcome, self._blobs, self.executor.version_of(task.handler))

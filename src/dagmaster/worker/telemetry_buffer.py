@@ -150,7 +150,11 @@ class TelemetryBuffer:
         # Redacted like everything stored: a resumed task gets its secrets again.
         clean = redact_value(checkpoint.to_json(), of_task.secrets)
         written = CheckpointWrite(
-            task.task_id, of_task.token, clean["phase"], json.dumps(data_to_store(clean)), tuple(clean["artifacts"])
+            task.task_id,
+            of_task.token,
+            clean["phase"],
+            json.dumps(data_to_store(clean)),
+            tuple(clean["artifacts"]),
         )
         of_task.checkpoints = with_checkpoint(of_task.checkpoints, clean["phase"], _now() - of_task.begun_at)
         with self._lock:
@@ -179,9 +183,16 @@ class TelemetryBuffer:
         self._keep(task.task_id, of_task, text)
 
     def _forward(
-        self, on_log: Callable[[TaskMessage, str], None], task: TaskMessage, of_task: _TaskTelemetry, text: str
+        self,
+        on_log: Callable[[TaskMessage, str], None],
+        task: TaskMessage,
+        of_task: _TaskTelemetry,
+        text: str,
     ) -> None:
-        """Pass log text on, redacted. A task with secrets is passed on by whole lines: a secret may come in pieces."""
+        """Pass log text on, redacted.
+
+        A task with secrets is passed on by whole lines: a secret may come in pieces.
+        """
         if of_task.secrets:
             lines, newline, partial_line = (of_task.partial_line + text).rpartition("\n")
             of_task.task, of_task.partial_line = task, partial_line
@@ -209,7 +220,10 @@ class TelemetryBuffer:
         return bool(self._logs or self._progress or self._checkpoints)
 
     def take_logs(self, finished: Collection[str] = ()) -> list[LogChunk]:
-        """Return the log chunks since the last call. Of unfinished tasks, a possible partial secret is held back."""
+        """Return the log chunks since the last call.
+
+        Of unfinished tasks, a possible partial secret is held back.
+        """
         with self._lock:
             logs, self._logs = self._logs, {}
         chunks: list[LogChunk] = []

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 FLUSH_SECONDS: Final = 0.25
 """How long log text and progress may wait to be stored with others.
 
-A task that runs for less is never marked as started: its report says for how long it ran, and costs no other write.
-"""
+A task that runs for less is never marked as started: its report says for how long it ran, and costs no other
+write."""
 
 CHECKPOINT_SECONDS: Final = 0.02
 """Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
@@ -37,7 +37,10 @@ _LOGGER = logging.getLogger("dagmaster.worker")
 
 
 class TelemetryFlush:
-    """Writes a buffer to the journal. What could not be stored during an outage is kept for the next flush."""
+    """Writes a buffer to the journal.
+
+    What could not be stored during an outage is kept for the next flush.
+    """
 
     def __init__(self, buffer: TelemetryBuffer, journal: TaskJournal, log_dir: Path | None = None) -> None:
         self._buffer = buffer
@@ -72,7 +75,9 @@ class TelemetryFlush:
 
     async def mark_started(self, running_seconds: Mapping[str, float]) -> None:
         """Store which tasks have started, in one statement; raise `DatabaseUnavailable` in an outage."""
-        long_running = {task_id: seconds for task_id, seconds in running_seconds.items() if seconds >= FLUSH_SECONDS}
+        long_running = {
+            task_id: seconds for task_id, seconds in running_seconds.items() if seconds >= FLUSH_SECONDS
+        }
         starts = self._buffer.unmarked_starts(long_running)
         if not starts:
             return
@@ -84,16 +89,24 @@ class TelemetryFlush:
         self._buffer.mark(starts)
 
     async def end_files(self, reports: Collection[TaskReport]) -> None:
-        """Write the errors of attempts to the ends of their log files. One that printed nothing has a file, too."""
+        """Write the errors of attempts to the ends of their log files.
+
+        One that printed nothing has a file, too.
+        """
         if self._files is None:
             return
         with contextlib.suppress(DatabaseUnavailable):
             await self.run_once({report.task_id for report in reports})
         ended = [report for report in reports if not report.returns_to_queue]
-        await self._files.write([LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended])
+        await self._files.write(
+            [LogChunk(report.task_id, report.token, 0, _ending(report)) for report in ended]
+        )
 
     async def run_once(self, finished: Collection[str] = ()) -> None:
-        """Store everything; raise `DatabaseUnavailable` in an outage. `finished`: tasks whose logs are complete."""
+        """Store everything; raise `DatabaseUnavailable` in an outage.
+
+        `finished`: tasks whose logs are complete.
+        """
         async with self._lock:
             self._checkpoints += self._buffer.take_checkpoints()
             logs = self._buffer.take_logs(finished)
@@ -112,7 +125,9 @@ class TelemetryFlush:
                     await self._journal.progress(progress)
             except StatementFailed:
                 message = "logs, checkpoints or progress of tasks were rejected; they are dropped"
-                task_ids = sorted({one.task_id for one in self._checkpoints} | {one.task_id for one in self._logs})
+                task_ids = sorted(
+                    {one.task_id for one in self._checkpoints} | {one.task_id for one in self._logs}
+                )
                 _LOGGER.exception(message, extra={"task_ids": task_ids[:MAX_IDS]})
                 self._checkpoints, self._logs = [], []
 

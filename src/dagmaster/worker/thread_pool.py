@@ -153,7 +153,9 @@ class _Thread:
         thread_id = self._thread.ident
         if thread_id is not None and not self.is_interrupted:
             self.is_interrupted = True
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(HandlerInterrupted))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread_id), ctypes.py_object(HandlerInterrupted)
+            )
 
     def _serve(self) -> None:
         # An interrupt may arrive when the assignment is done.

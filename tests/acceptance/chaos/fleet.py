@@ -139,7 +139,9 @@ class Fleet:
         parts = []
         for service in self.services:
             lines = service.log.read_text(errors="replace").splitlines()[-12:] if service.log.exists() else []
-            parts.append("\n".join([f"--- {service.log.name} (pid {service.pid}, alive: {service.is_alive})", *lines]))
+            parts.append(
+                "\n".join([f"--- {service.log.name} (pid {service.pid}, alive: {service.is_alive})", *lines])
+            )
         return "\n".join(parts)
 
     # ── Services ──
@@ -170,7 +172,9 @@ class Fleet:
         async def has_match() -> bool:
             sql = "SELECT o.pid, o.owner_id FROM dag_jobs j JOIN dag_orchestrators o USING (owner_id) WHERE j.id = $1"
             for pid, owner_id in await self.rows(sql, int(job)):
-                matches.extend((service, owner_id) for service in self.alive("orchestrator") if service.pid == pid)
+                matches.extend(
+                    (service, owner_id) for service in self.alive("orchestrator") if service.pid == pid
+                )
             return bool(matches)
 
         await self.wait_for(has_match, f"job {job} has an owner")
@@ -226,7 +230,8 @@ class Fleet:
         store = client or self.client
         graph = compile_text(text).graph
         submissions = [
-            Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos") for _ in range(times)
+            Submission(graph=graph, inputs={}, idempotency_key=key, submitted_by="chaos")
+            for _ in range(times)
         ]
         accepted = await JobSubmitter(store, store.identity.ids).submit(submissions)
         self._expected.update(int(result.job_id) for result in accepted)
@@ -255,7 +260,9 @@ class Fleet:
             while True:
                 try:
                     if self._reader is None or self._reader.is_closed():
-                        self._reader = await asyncpg.connect(self.server.dsn, server_settings={"search_path": "dagapp"})
+                        self._reader = await asyncpg.connect(
+                            self.server.dsn, server_settings={"search_path": "dagapp"}
+                        )
                     return await self._reader.fetch(sql, *params)
                 except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
                     if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
@@ -299,9 +306,13 @@ class Fleet:
         `failed`: the jobs that must fail. Return how often handlers were executed.
         """
         await self.until("SELECT count(*) = 0 FROM dag_jobs WHERE finished_at IS NULL")
-        statuses = {str(row["id"]): row["status"] for row in await self.rows("SELECT id, status FROM dag_jobs")}
+        statuses = {
+            str(row["id"]): row["status"] for row in await self.rows("SELECT id, status FROM dag_jobs")
+        }
         wrong = {
-            job: status for job, status in statuses.items() if status != ("FAILED" if job in failed else "COMPLETED")
+            job: status
+            for job, status in statuses.items()
+            if status != ("FAILED" if job in failed else "COMPLETED")
         }
         assert not wrong, f"jobs have other statuses: {wrong}"
         stored = {row["id"] for row in await self.rows("SELECT id FROM dag_jobs")}
@@ -316,7 +327,9 @@ class Fleet:
         assert not report.violations, "\n".join(map(str, report.violations[:20]))
         sql = "SELECT job_id, node_id, attempt, output FROM dag_node_states WHERE task_id IS NOT NULL AND status = 'COMPLETED'"
         # A server that crashes may lose a claim, so that another worker runs the attempt; else each attempt runs once.
-        problems = self.ledger.violations([tuple(row) for row in await self.rows(sql)], may_repeat=self.restarts > 0)
+        problems = self.ledger.violations(
+            [tuple(row) for row in await self.rows(sql)], may_repeat=self.restarts > 0
+        )
         assert not problems, "\n".join(problems[:20])
         return self.ledger.executions()
 

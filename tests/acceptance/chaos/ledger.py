@@ -106,7 +106,9 @@ class Ledger:
             if json.loads(output)["mark"] not in marks[key]:
                 violations.append(f"{node} has the output {output}, and attempt {attempt} wrote {marks[key]}")
         if not may_repeat:
-            violations += [f"attempt {key[2]} of {key[1]} was started {n} times" for key, n in started.items() if n > 1]
+            violations += [
+                f"attempt {key[2]} of {key[1]} was started {n} times" for key, n in started.items() if n > 1
+            ]
         return violations
 
     def in_progress(self) -> set[tuple[str, str, int]]:
@@ -117,7 +119,9 @@ class Ledger:
 
     def executions(self) -> Counter[str]:
         """Count the nodes that were started, their executions, those after the first, and those in an attempt again."""
-        started = Counter((job, node, attempt) for kind, job, node, attempt, _ in self._lines() if kind == "begin")
+        started = Counter(
+            (job, node, attempt) for kind, job, node, attempt, _ in self._lines() if kind == "begin"
+        )
         nodes = {(job, node) for job, node, _ in started}
         executions = started.total()
         return Counter(

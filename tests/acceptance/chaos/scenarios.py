@@ -56,7 +56,9 @@ def fan_out(nodes: int, *, parallel: int, gates: int = 1, retry: str = "{max_los
         s: {{handler: work, queue: work, retry: {retry}}}}}}}"""
 
 
-async def in_portion(fleet: Fleet, job: str, number: int, *, of: int, nodes: int, chance: random.Random) -> None:
+async def in_portion(
+    fleet: Fleet, job: str, number: int, *, of: int, nodes: int, chance: random.Random
+) -> None:
     """Wait until a job is within a portion. After the fault the next gate is opened, so that there is work."""
     # A task has two events: dispatched and completed.
     await fleet.until_events(job, int(2 * nodes * (number + chance.uniform(0.1, 0.9)) / of))
@@ -96,7 +98,9 @@ async def kill_growing_jobs(kills: int, tasks: int, chance: random.Random) -> Do
     async with Fleet() as fleet:
         await fleet.start("orchestrator", "orchestrator", "worker", "worker")
         job = await fleet.job(f"{{workflow_id: growing, version: 1, nodes: {{{growing}, {last}}}}}")
-        accepted = "SELECT count(*) >= $2 FROM dag_node_batches WHERE job_id = $1 AND accepted_order IS NOT NULL"
+        accepted = (
+            "SELECT count(*) >= $2 FROM dag_node_batches WHERE job_id = $1 AND accepted_order IS NOT NULL"
+        )
         for number in range(kills):
             # Of each task before it two batches are accepted, of this one the first.
             await fleet.until(accepted, int(job), 2 * number + 1)
@@ -110,7 +114,9 @@ async def kill_growing_jobs(kills: int, tasks: int, chance: random.Random) -> Do
     return done
 
 
-async def _kill_owner_and_worker(fleet: Fleet, job: str, gate: int, done: Done, chance: random.Random) -> None:
+async def _kill_owner_and_worker(
+    fleet: Fleet, job: str, gate: int, done: Done, chance: random.Random
+) -> None:
     """Kill the owner of a job and a busy worker, open a gate, and wait for the recovery."""
     owner, owner_id = await fleet.owner(job)
     worker, worker_id = await fleet.busy_worker(chance)
@@ -161,11 +167,11 @@ async def poison_workers(*, kills_worker: bool) -> Done:
         await fleet.wait_finished(*jobs)
         supervisor.cancel()
         await fleet.check(failed=jobs[1:])
-        charged = (
-            "SELECT count(*) FROM dag_node_states WHERE job_id = $1 AND (failed_attempts > 0 OR lost_attempts > 0)"
-        )
+        charged = "SELECT count(*) FROM dag_node_states WHERE job_id = $1 AND (failed_attempts > 0 OR lost_attempts > 0)"
         assert await fleet.value(charged, int(jobs[0])) == 0
-        error = json.loads(await fleet.value("SELECT error FROM dag_node_states WHERE job_id = $1", int(jobs[1])))
+        error = json.loads(
+            await fleet.value("SELECT error FROM dag_node_states WHERE job_id = $1", int(jobs[1]))
+        )
         assert error["kind"] == ("lost" if kills_worker else "crashed")
     return done
 
@@ -217,7 +223,9 @@ async def _submit_until(fleet: Fleet, finished: asyncio.Event) -> int:
     while not finished.is_set():
         number += 1
         key = f"key {number}"
-        results = [await _retry_while_unavailable(fleet.submit, text, key=key, client=client) for _ in range(2)]
+        results = [
+            await _retry_while_unavailable(fleet.submit, text, key=key, client=client) for _ in range(2)
+        ]
         assert len({accepted.job_id for (accepted,) in results}) == 1
     return number
 
@@ -228,7 +236,9 @@ async def _send_signals(fleet: Fleet, jobs: list[str], finished: asyncio.Event) 
     for number, job in enumerate(jobs):
         if number >= len(jobs) // 2:
             await finished.wait()
-        assert await _retry_while_unavailable(client.send, job, "signal", {"name": "go", "payload": {}}, "chaos")
+        assert await _retry_while_unavailable(
+            client.send, job, "signal", {"name": "go", "payload": {}}, "chaos"
+        )
     return len(jobs)
 
 
@@ -319,7 +329,9 @@ async def stop_worker(times: int, chance: random.Random) -> Done:
             await fleet.until_executing(worker_id, first=150)
             worker.signal(signal.SIGSTOP)
             started = time.monotonic()
-            await fleet.until("SELECT stopped_at IS NOT NULL FROM dag_workers WHERE worker_id = $1", worker_id)
+            await fleet.until(
+                "SELECT stopped_at IS NOT NULL FROM dag_workers WHERE worker_id = $1", worker_id
+            )
             await _is_reclaimed(fleet, worker_id)
             # Both go on: the worker with what it has lost, and its successor.
             fleet.ledger.open_gate(job, 1)
@@ -427,7 +439,9 @@ async def terminate_services(times: int, nodes: int, chance: random.Random) -> D
             await codes
             assert (owner.code, worker.code) == (0, 0), "a graceful shutdown exits with 0"
         await fleet.wait_finished(job)
-        used = await fleet.value("SELECT count(*) FROM dag_node_states WHERE failed_attempts > 0 OR lost_attempts > 0")
+        used = await fleet.value(
+            "SELECT count(*) FROM dag_node_states WHERE failed_attempts > 0 OR lost_attempts > 0"
+        )
         assert used == 0, f"{used} nodes used up an attempt"
         done.work += await fleet.check()
     return done

@@ -168,7 +168,10 @@ class World:
         self, *, lease_seconds: float = A_LEASE, worker_lease_seconds: float = A_LEASE, beats: bool = True
     ) -> Orchestrator:
         store = PostgresOrchestratorStore(
-            self.address, blobs=self.blobs, lease_seconds=lease_seconds, worker_lease_seconds=worker_lease_seconds
+            self.address,
+            blobs=self.blobs,
+            lease_seconds=lease_seconds,
+            worker_lease_seconds=worker_lease_seconds,
         )
         timing = Timing(
             poll_seconds=0.5,
@@ -196,7 +199,11 @@ class World:
         log_dir: Path | None = None,
     ) -> Worker:
         modules = (*MODULES, *self.modules)
-        pool = None if processes is None else HandlerProcesses(modules, limit=processes, memory_limit_mb=memory_mb)
+        pool = (
+            None
+            if processes is None
+            else HandlerProcesses(modules, limit=processes, memory_limit_mb=memory_mb)
+        )
         store = PostgresWorkerStore(self.address)
         service = Worker(
             store,
@@ -250,9 +257,15 @@ class World:
     async def silence(self, service: Orchestrator | Worker) -> None:
         """Let its last heartbeat be long ago, so that its lease is over."""
         if isinstance(service, Orchestrator):
-            where, number = "dag_orchestrators SET heartbeat_at = to_timestamp(0) WHERE owner_id", owner_of(service)
+            where, number = (
+                "dag_orchestrators SET heartbeat_at = to_timestamp(0) WHERE owner_id",
+                owner_of(service),
+            )
         else:
-            where, number = "dag_workers SET heartbeat_at = to_timestamp(0) WHERE worker_id", worker_of(service)
+            where, number = (
+                "dag_workers SET heartbeat_at = to_timestamp(0) WHERE worker_id",
+                worker_of(service),
+            )
         await self.rows(f"UPDATE {where} = $1", number)
 
     def is_alive(self, service: Orchestrator | Worker) -> bool:
@@ -277,7 +290,12 @@ class World:
         return graph
 
     async def accept(
-        self, text: str, inputs: Mapping[str, Any] | None = None, *, brings: Sequence[str] = (), **options: Any
+        self,
+        text: str,
+        inputs: Mapping[str, Any] | None = None,
+        *,
+        brings: Sequence[str] = (),
+        **options: Any,
     ) -> Accepted:
         """Submit, and give what was answered. `brings`: workflows that come with the job."""
         children = [self.graph(each) for each in brings]
@@ -351,7 +369,9 @@ class World:
             while True:
                 try:
                     if self._connection is None or self._connection.is_closed():
-                        self._connection = await asyncpg.connect(self.dsn, server_settings={"search_path": "dagapp"})
+                        self._connection = await asyncpg.connect(
+                            self.dsn, server_settings={"search_path": "dagapp"}
+                        )
                     return await self._connection.fetch(sql, *arguments)
                 except (OSError, InterfaceError, InternalClientError, PostgresError) as error:
                     if isinstance(error, PostgresError) and (error.sqlstate or "")[:2] not in ("57", "08"):
@@ -394,7 +414,9 @@ class World:
         await self.until(sql, int(job_id), event, node)
 
     async def events(self, job_id: str, *types: str) -> list[asyncpg.Record]:
-        sql = "SELECT seq, type, by, node_id, attempt, data FROM dag_job_events WHERE job_id = $1 ORDER BY seq"
+        sql = (
+            "SELECT seq, type, by, node_id, attempt, data FROM dag_job_events WHERE job_id = $1 ORDER BY seq"
+        )
         return [row for row in await self.rows(sql, int(job_id)) if not types or row["type"] in types]
 
     async def types(self, job_id: str, *types: str) -> list[str]:
@@ -412,9 +434,7 @@ class World:
 
     async def log(self, job_id: str, node: str) -> str:
         """Return the log of a node's attempts, whose pieces are numbered from 1."""
-        sql = (
-            "SELECT attempt, chunk, text FROM dag_task_logs WHERE job_id = $1 AND node_id = $2 ORDER BY attempt, chunk"
-        )
+        sql = "SELECT attempt, chunk, text FROM dag_task_logs WHERE job_id = $1 AND node_id = $2 ORDER BY attempt, chunk"
         rows = await self.rows(sql, int(job_id), node)
         for attempt in {row["attempt"] for row in rows}:
             chunks = [row["chunk"] for row in rows if row["attempt"] == attempt]
@@ -427,7 +447,9 @@ class World:
         result: list[str] = []
         for (table,) in tables:
             for row in await self.rows(f"SELECT * FROM {table}"):
-                result += [f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but]
+                result += [
+                    f"{table}.{key}: {value}" for key, value in row.items() if f"{table}.{key}" not in but
+                ]
         return "\n".join(result)
 
     async def why(self, job_id: str) -> Why:

@@ -49,9 +49,7 @@ OPEN = """{workflow_id: open, nodes: {
 # What is done to the rows, and the invariants that it violates. {done}, {open} and {child} are jobs.
 HELD = "UPDATE dag_task_queue SET lease_token = 1, claimed_at = clock(), worker_id ="
 # An orchestrator lives for an hour, and it owns what is open.
-ALIVE = (
-    "UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
-)
+ALIVE = "UPDATE dag_orchestrators SET stopped_at = NULL, heartbeat_at = clock(), started_at = clock() - interval '1 hour'"
 OWNED = f"{ALIVE}; UPDATE dag_jobs SET owner_id = (SELECT owner_id FROM dag_orchestrators) WHERE finished_at IS NULL"
 AN_HOUR_AGO = "UPDATE dag_job_events SET at = at - interval '1 hour'"
 CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
@@ -59,7 +57,10 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "DELETE FROM dag_job_events WHERE job_id = {done} AND type = 'SignalReceived'",
         {"events_have_no_gaps"},
     ),
-    "an event is to come": ("UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}", {"events_have_no_gaps"}),
+    "an event is to come": (
+        "UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {open}",
+        {"events_have_no_gaps"},
+    ),
     "something happens after the end": (
         (
             "UPDATE dag_jobs SET event_seq = event_seq + 1 WHERE id = {done};"
@@ -160,7 +161,10 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_node_states SET lost_attempts = 1 WHERE job_id = {done} AND node_id = 'p'",
         {"attempt_counters_match_attempts"},
     ),
-    "a task that is held by an unknown worker": (f"{HELD} 1 WHERE node_id = 'q'", {"queued_tasks_match_nodes"}),
+    "a task that is held by an unknown worker": (
+        f"{HELD} 1 WHERE node_id = 'q'",
+        {"queued_tasks_match_nodes"},
+    ),
     "a task of another attempt": (
         "UPDATE dag_node_states SET task_id = 1 WHERE job_id = {open} AND node_id = 'q'",
         {"queued_tasks_match_nodes", "open_nodes_can_progress"},
@@ -185,7 +189,10 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_jobs SET parent_attempt = 9 WHERE parent_job_id = {open}",
         {"open_nodes_can_progress", "child_jobs_match_events"},
     ),
-    "an owner that is not registered": ("UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}", {"claims_can_expire"}),
+    "an owner that is not registered": (
+        "UPDATE dag_jobs SET owner_id = 1 WHERE id = {open}",
+        {"claims_can_expire"},
+    ),
     "an owner that was expired long ago": (
         (
             "UPDATE dag_jobs SET owner_id = (SELECT min(owner_id) FROM dag_orchestrators) WHERE id = {open};"
@@ -208,7 +215,10 @@ CORRUPTIONS: dict[str, tuple[str, set[str]]] = {
         "UPDATE dag_jobs SET status = 'FAILED', error = '{{}}', result = NULL WHERE id = {done}",
         {"finished_jobs_are_consistent"},
     ),
-    "a run that was not told": ("UPDATE dag_jobs SET run = 2 WHERE id = {done}", {"finished_jobs_are_consistent"}),
+    "a run that was not told": (
+        "UPDATE dag_jobs SET run = 2 WHERE id = {done}",
+        {"finished_jobs_are_consistent"},
+    ),
     "a node that is open in a job that is over": (
         (
             "UPDATE dag_node_states SET status = 'WAITING', output = NULL, finished_seq = NULL"
@@ -331,7 +341,9 @@ async def populate(world: World) -> dict[str, str]:
     assert (await world.finished(done)).status == "COMPLETED"
     await world.until_node(opened, "r", "READY")
     await world.until_node(opened, "c", "RUNNING")
-    await world.until("SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING' AND job_id <> $1", int(opened))
+    await world.until(
+        "SELECT count(*) = 1 FROM dag_node_states WHERE status = 'WAITING' AND job_id <> $1", int(opened)
+    )
     child = await world.value("SELECT id FROM dag_jobs WHERE parent_job_id = $1", int(done))
     for each in (worker, orchestrator):
         await world.stop(each)
@@ -363,7 +375,9 @@ async def violated_after(world: World, done: dict[str, str]) -> dict[str, set[st
 
 
 async def test_each_corruption_violates_exactly_the_expected_invariants(world: World):
-    violations = await violated_after(world, {what: statements for what, (statements, _) in CORRUPTIONS.items()})
+    violations = await violated_after(
+        world, {what: statements for what, (statements, _) in CORRUPTIONS.items()}
+    )
     assert violations == {what: invariants for what, (_, invariants) in CORRUPTIONS.items()}
 
 
@@ -381,13 +395,22 @@ async def test_no_check_compares_all_rows_of_a_job_with_all_others(world: World)
     """Merged by the id of the job alone, 10,000 nodes are compared with 10,000 attempts each."""
     await populate(world)
     connection = await asyncpg.connect(world.dsn, server_settings={"search_path": "dagapp"})
-    known = {"low": 0, "high": 2**63 - 1, "limit": 10, "at_once": 10, "events_at_once": 10, "has_open_jobs": True}
+    known = {
+        "low": 0,
+        "high": 2**63 - 1,
+        "limit": 10,
+        "at_once": 10,
+        "events_at_once": 10,
+        "has_open_jobs": True,
+    }
     try:
         async with connection.transaction():
             for name, value in SETTINGS.items():
                 await connection.execute(f"SET LOCAL {name} = {value}")
             plans = [
-                await connection.fetch(f"EXPLAIN {query.sql}", *query.arguments(defaultdict(lambda: 1.0, known)))
+                await connection.fetch(
+                    f"EXPLAIN {query.sql}", *query.arguments(defaultdict(lambda: 1.0, known))
+                )
                 for query in queries("audit").values()
             ]
     finally:
@@ -462,7 +485,11 @@ async def test_an_audit_in_calls_of_a_batch_each_finds_what_one_in_a_single_call
         assert {(each.job_id, each.invariant, each.message) for each in view.violations} == {
             (each.job_id, each.invariant, each.message) for each in whole.violations
         }
-        assert (view.jobs_total, view.nodes_total, view.events_total) == (whole.jobs, whole.nodes, whole.events)
+        assert (view.jobs_total, view.nodes_total, view.events_total) == (
+            whole.jobs,
+            whole.nodes,
+            whole.events,
+        )
         assert (view.is_valid, view.invariants_total) == (False, whole.invariants)
         assert ({each.job_id for each in one.violations}, one.next_cursor) == ({jobs["done"]}, None)
         for job_id in ("1", "x", "9" * 20):
@@ -494,13 +521,18 @@ async def test_the_audit_of_one_job_reports_only_that_job(world: World):
             assert str(result).startswith(
                 f"events_have_no_gaps: job {job} has 6 events from 1 to 6, and its event_seq is 99"
             )
-            assert result.rule == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+            assert (
+                result.rule
+                == "The events of a job are numbered from 1 to its event_seq, and none is missing."
+            )
     finally:
         await transaction.rollback()
         await connection.close()
 
 
-async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     await world.publish(SLOW_CHILD)
     first = await world.orchestrator()
     parent = await world.submit("{workflow_id: parent, nodes: {c: {type: workflow, workflow_id: slow}}}")
@@ -524,7 +556,9 @@ async def test_what_was_asked_by_another_orchestrator_is_no_write_of_it(world: W
             monkeypatch.setattr(owner_of_child.store, "claim", claims_nothing)
             await looked.wait()
         owner_of_parent = await world.orchestrator()
-        await world.until("SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent))
+        await world.until(
+            "SELECT owner_id = $2 FROM dag_jobs WHERE id = $1", int(parent), owner_of(owner_of_parent)
+        )
         # And a person may have any name.
         await world.send(child, "approve", by="orchestrator Ada", node="w")
         await world.until_event(child, "CommandRejected")

@@ -87,7 +87,9 @@ async def test_a_follower_sees_child_jobs_that_start_later_and_ends_with_the_job
     assert (await world.finished(job_id)).status == "COMPLETED"
 
 
-async def test_a_child_job_that_outlives_the_job_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_child_job_that_outlives_the_job_is_not_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(job_tree_logs, "SILENT_SECONDS", 0.01)
     world.handlers.append(say)
     orchestrator = await world.orchestrator()

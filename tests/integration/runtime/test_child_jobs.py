@@ -50,7 +50,11 @@ async def test_children_come_along_to_any_depth(world: World):
     inner = "{workflow_id: inner, nodes: {a: {handler: echo}}}"
     report = await world.run(CALLS, brings=[middle, inner])
     assert report.status == "COMPLETED"
-    assert [row["depth"] for row in await world.rows("SELECT depth FROM dag_jobs ORDER BY depth")] == [0, 1, 2]
+    assert [row["depth"] for row in await world.rows("SELECT depth FROM dag_jobs ORDER BY depth")] == [
+        0,
+        1,
+        2,
+    ]
 
 
 async def test_a_fan_out_of_child_jobs_gathers_their_results(world: World):
@@ -148,8 +152,13 @@ REPAIRED = "{workflow_id: child, version: 2, nodes: {a: {handler: echo, next: b}
 
 async def reused(world: World, job_id: str) -> list[list[str]]:
     """Of each child of a job, the nodes whose results were there already."""
-    completed = [await world.events(str(child["id"]), "NodeCompleted") for child in await children(world, job_id)]
-    return [[event["node_id"] for event in events if "reused_from" in (event["data"] or "")] for events in completed]
+    completed = [
+        await world.events(str(child["id"]), "NodeCompleted") for child in await children(world, job_id)
+    ]
+    return [
+        [event["node_id"] for event in events if "reused_from" in (event["data"] or "")]
+        for events in completed
+    ]
 
 
 async def test_what_a_failed_child_had_done_is_not_done_again_when_its_parent_is_resumed(world: World):
@@ -175,7 +184,9 @@ async def test_a_child_that_is_retried_continues_where_it_failed(world: World):
 
 async def test_a_completed_node_that_is_run_again_starts_from_the_beginning(world: World):
     await world.publish(CHILD)
-    failing = PARENT.replace("b: {handler: echo, params: {n:", "b: {handler: fail, params: {permanent: true, message:")
+    failing = PARENT.replace(
+        "b: {handler: echo, params: {n:", "b: {handler: fail, params: {permanent: true, message:"
+    )
     job = (await world.run(failing)).job_id
     await world.send(job, "resume", nodes=["sub"])
     assert (await world.finished(job, run=2)).status == "FAILED"

@@ -57,7 +57,10 @@ async def test_each_of_two_senders_gets_the_result_of_its_own_signal(world: Worl
     senders = {"go": "ada", "stop": "bob"}
     try:
         results = await asyncio.gather(
-            *(send_signal(app, job, name, sent_by=sender, wait_seconds=30.0) for name, sender in senders.items())
+            *(
+                send_signal(app, job, name, sent_by=sender, wait_seconds=30.0)
+                for name, sender in senders.items()
+            )
         )
     finally:
         await store.close()
@@ -110,7 +113,11 @@ async def test_an_approval_continues_the_job_and_names_the_approver(world: World
     report = await world.finished(job)
     assert report.nodes["a"]["output"] == {"message": "Hello, bob!"}
     (event,) = await world.events(job, "Approved")
-    assert (event["by"], event["node_id"], read(event["data"])) == ("bob", "ok", {"comment": "fine", "command_id": ANY})
+    assert (event["by"], event["node_id"], read(event["data"])) == (
+        "bob",
+        "ok",
+        {"comment": "fine", "command_id": ANY},
+    )
 
 
 async def test_a_rejection_fails_the_approval(world: World):
@@ -133,7 +140,9 @@ async def test_a_rejection_fails_the_approval(world: World):
         ("ada", {}, "no node None"),
     ],
 )
-async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(world: World, by: str, body: Any, message: str):
+async def test_an_answer_that_cannot_be_is_refused_and_the_job_waits_on(
+    world: World, by: str, body: Any, message: str
+):
     await world.start()
     job = await world.submit(APPROVAL)
     await world.until_event(job, "ApprovalRequested")
@@ -155,7 +164,9 @@ async def test_an_approval_without_an_answer_times_out(world: World, what: str, 
 
 
 async def test_an_answer_to_a_finished_job_is_rejected_with_an_event(world: World):
-    report = await world.run("{name: n, nodes: {ok: {type: approval, timeout_seconds: 0.1, on_timeout: approve}}}")
+    report = await world.run(
+        "{name: n, nodes: {ok: {type: approval, timeout_seconds: 0.1, on_timeout: approve}}}"
+    )
     await world.send(report.job_id, CommandKind.REJECT, node="ok")
     await world.until_event(report.job_id, "CommandRejected")
     assert (await world.finished(report.job_id)).status == "COMPLETED"
@@ -214,7 +225,9 @@ async def test_a_cancel_ends_a_plain_function_whether_it_listens_or_not(world: W
     await world.start()
     job = await world.submit(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}")
     await world.until("SELECT progress IS NOT NULL FROM dag_task_queue WHERE job_id = $1", int(job))
-    pid = await world.value("SELECT (progress->>'current')::int FROM dag_task_queue WHERE job_id = $1", int(job))
+    pid = await world.value(
+        "SELECT (progress->>'current')::int FROM dag_task_queue WHERE job_id = $1", int(job)
+    )
     await world.send(job, CommandKind.CANCEL)
     assert (await world.finished(job)).status == "CANCELLED"
     if name == "deaf":
@@ -308,7 +321,9 @@ def breaks_until(gate: Gate) -> Any:
 MENDABLE = "{name: n, nodes: {a: {handler: echo, next: b}, b: {handler: breaks, retry: none, next: c}, c: {handler: echo, params: {n: '{{ nodes.b.output.attempt }}'}}}, outputs: {n: '{{ nodes.c.output.echoed_params.n }}'}}"
 
 
-@pytest.mark.parametrize(("command", "body"), [("resume", {}), ("resume", {"nodes": ["b"]}), ("retry", {"node": "b"})])
+@pytest.mark.parametrize(
+    ("command", "body"), [("resume", {}), ("resume", {"nodes": ["b"]}), ("retry", {"node": "b"})]
+)
 async def test_a_failed_job_that_is_retried_continues_where_it_failed(world: World, command: str, body: Any):
     repaired = Gate()
     world.handlers.append(breaks_until(repaired))
@@ -377,7 +392,9 @@ async def test_one_child_of_a_fan_out_can_be_tried_again(world: World):
 async def test_a_resume_of_a_job_that_completed_is_refused_or_ignored(world: World):
     report = await world.run("{name: n, nodes: {a: {handler: echo}}}")
     await world.send(report.job_id, CommandKind.RESUME)
-    await world.until("SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRejected')")
+    await world.until(
+        "SELECT count(*) > 0 FROM dag_job_events WHERE type IN ('StaleReportIgnored', 'CommandRejected')"
+    )
     assert (await world.finished(report.job_id)).status == "COMPLETED"
     assert await world.attempts(report.job_id, "a") == ["COMPLETED"]
 

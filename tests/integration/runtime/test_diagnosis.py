@@ -60,9 +60,13 @@ async def test_queued_and_claimed_tasks_are_not_displayed_as_running(world: Worl
     await world.orchestrator()
     worker = await world.worker(concurrency=1, heartbeat_seconds=0.05)
     hurry(worker.held._budget)
-    job = await world.submit("{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}")
+    job = await world.submit(
+        "{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 4, 5], task: {handler: gated}}}}"
+    )
     await world.until_claimed(3)
-    await world.rows("UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL")
+    await world.rows(
+        "UPDATE dag_task_queue SET claimed_at = claimed_at - interval '9 s' WHERE worker_id IS NOT NULL"
+    )
     # It has run since its handler started, not since it was claimed.
     assert "has been running for 9 s" not in await world.until_reason(job, "f__0", "running")
     assert "9 s ago and has not started" in await world.until_reason(job, "f__1", "claimed")
@@ -109,7 +113,9 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     first = await world.worker(concurrency=100)
     await world.orchestrator()
     items = list(range(60))
-    job = await world.submit(f"{{name: n, nodes: {{f: {{type: fan_out, source: {items}, task: {{handler: gated}}}}}}}}")
+    job = await world.submit(
+        f"{{name: n, nodes: {{f: {{type: fan_out, source: {items}, task: {{handler: gated}}}}}}}}"
+    )
     await world.until_claimed(60)
     await world.kill(first)
     await world.silence(first)
@@ -125,7 +131,9 @@ async def test_the_fleet_counts_all_that_a_dead_worker_left(world: World):
     await world.finished(job)
 
 
-async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_lists_what_it_left(world: World):
+async def test_a_dead_worker_is_named_until_its_task_is_retried_and_the_fleet_lists_what_it_left(
+    world: World,
+):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     first = await world.worker()
@@ -230,7 +238,10 @@ async def test_the_value_of_a_branch_that_was_not_taken_is_redacted(world: World
     job = await world.submit(text, {"word": "hunter2hunter2"})
     await world.finished(job)
     why = await world.why(job)
-    assert why.reason_for("b").sentence == "was skipped: value = 150, branch small (< 100) was false; r took default"
+    assert (
+        why.reason_for("b").sentence
+        == "was skipped: value = 150, branch small (< 100) was false; r took default"
+    )
     everything = json.dumps([why.reason_for(node.id).to_dict() for node in why.nodes()])
     assert "branch known (== 'x') was false" in why.reason_for("d").sentence
     assert "hunter2" not in everything
@@ -238,7 +249,9 @@ async def test_the_value_of_a_branch_that_was_not_taken_is_redacted(world: World
 
 
 async def test_pauses_and_child_jobs_are_followed(world: World):
-    child = "{workflow_id: child, name: c, nodes: {ask: {type: approval, message: 'Go on?', approvers: [ada]}}}"
+    child = (
+        "{workflow_id: child, name: c, nodes: {ask: {type: approval, message: 'Go on?', approvers: [ada]}}}"
+    )
     await world.start()
     job = await world.submit(
         "{name: n, nodes: {w: {type: workflow, workflow_id: child, next: s}, s: {type: wait, signal: go}}}",

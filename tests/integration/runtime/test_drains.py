@@ -35,7 +35,8 @@ async def test_a_worker_that_drains_finishes_what_runs_and_others_get_what_waits
     await world.until("SELECT drain_seen_at IS NOT NULL FROM dag_workers WHERE worker_id = $1", worker_id)
     other = await world.worker(concurrency=4)
     await world.until(
-        "SELECT count(*) = 4 FROM dag_task_queue WHERE worker_id = $1 AND started_at IS NOT NULL", worker_of(other)
+        "SELECT count(*) = 4 FROM dag_task_queue WHERE worker_id = $1 AND started_at IS NOT NULL",
+        worker_of(other),
     )
     held.gate.open()
     assert (await world.finished(job)).status == "COMPLETED"

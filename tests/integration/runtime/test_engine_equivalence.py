@@ -37,7 +37,9 @@ def seen(report: JobReport) -> dict[str, Any]:
 
     def cleaned(value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: "then" if key in ("at", "waited_until") else cleaned(item) for key, item in value.items()}
+            return {
+                key: "then" if key in ("at", "waited_until") else cleaned(item) for key, item in value.items()
+            }
         if isinstance(value, list):
             return [cleaned(item) for item in value]
         return value.replace(report.job_id, "this job") if isinstance(value, str) else value
@@ -54,7 +56,9 @@ def seen(report: JobReport) -> dict[str, Any]:
 
 async def both(world: World, text: str, inputs: dict[str, Any] | None = None) -> JobReport:
     """Run it both ways, compare, and give the report of the whole stack."""
-    alone = await asyncio.to_thread(run_workflow, text, inputs or {}, handlers=world.registry(), answers=Ada())
+    alone = await asyncio.to_thread(
+        run_workflow, text, inputs or {}, handlers=world.registry(), answers=Ada()
+    )
     await world.start()
     job = await world.submit(text, inputs)
     if "type: approval" in text:
@@ -193,7 +197,9 @@ async def test_a_failure_that_is_allowed_can_be_caught(world: World):
 
 
 @pytest.mark.parametrize(("tolerated", "status"), [(0, "FAILED"), (3, "COMPLETED")])
-async def test_a_fan_out_tolerates_the_configured_number_of_failures(world: World, tolerated: int, status: str):
+async def test_a_fan_out_tolerates_the_configured_number_of_failures(
+    world: World, tolerated: int, status: str
+):
     report = await both(world, TOLERANT % (tolerated, "fail"))
     assert report.status == status
     assert report.nodes["sum"]["status"] == ("COMPLETED" if status == "COMPLETED" else "SKIPPED")

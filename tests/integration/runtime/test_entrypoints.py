@@ -113,11 +113,15 @@ async def test_a_worker_without_the_module_says_so_in_why(world: World):
     assert f"start one with `--handlers {ETL}`, or with the module or file that defines it" in reason
 
 
-async def test_a_task_is_left_to_the_worker_that_has_its_package(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_task_is_left_to_the_worker_that_has_its_package(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     asked, has_joined = Gate(), Gate()
     has_handler = PostgresWorkerStore.other_worker_has_handler
 
-    async def after_the_other_joined(store: PostgresWorkerStore, task_id: str, *, by_package: bool = True) -> bool:
+    async def after_the_other_joined(
+        store: PostgresWorkerStore, task_id: str, *, by_package: bool = True
+    ) -> bool:
         asked.open()
         await has_joined.wait()
         return await has_handler(store, task_id, by_package=by_package)

@@ -20,7 +20,9 @@ FAST = "{max_attempts: 3, initial_delay_seconds: 0.02, max_delay_seconds: 0.05, 
 
 
 async def test_a_failed_attempt_is_tried_again_after_its_delay(world: World):
-    report = await world.run(f"{{name: n, nodes: {{a: {{handler: flaky, params: {{fail_times: 2}}, retry: {FAST}}}}}}}")
+    report = await world.run(
+        f"{{name: n, nodes: {{a: {{handler: flaky, params: {{fail_times: 2}}, retry: {FAST}}}}}}}"
+    )
     assert (report.status, report.nodes["a"]["output"]) == ("COMPLETED", {"attempt": 3})
     assert await world.attempts(report.job_id, "a") == ["FAILED", "FAILED", "COMPLETED"]
     failures = await world.events(report.job_id, "AttemptFailed")
@@ -71,7 +73,10 @@ async def test_an_unknown_handler_fails_the_node_at_once_with_the_reason(world: 
     report = await world.run("{name: n, nodes: {a: {handler: only_here}}}")
     error = report.nodes["a"]["error"]
     assert error["kind"] == "unknown_handler"
-    assert f"Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other" in error["details"]
+    assert (
+        f"Worker {socket.gethostname()}:{os.getpid()} serves its queue without it, and no other"
+        in error["details"]
+    )
     assert await world.attempts(report.job_id, "a") == ["FAILED"]
 
 
@@ -141,10 +146,14 @@ async def test_an_async_handler_that_takes_too_long_is_stopped_and_tried_again(w
 @pytest.mark.parametrize("name", ["deaf", "endless"])
 async def test_a_plain_handler_that_takes_too_long_is_killed(world: World, name: str):
     await world.start()
-    job = await world.submit(f"{{name: n, nodes: {{a: {{handler: {name}, timeout_seconds: 1, retry: none}}}}}}")
+    job = await world.submit(
+        f"{{name: n, nodes: {{a: {{handler: {name}, timeout_seconds: 1, retry: none}}}}}}"
+    )
     report = await world.finished(job)
     assert report.nodes["a"]["error"]["kind"] == "timeout"
-    pid = await world.value("SELECT (progress->>'current')::int FROM dag_task_attempts WHERE job_id = $1", int(job))
+    pid = await world.value(
+        "SELECT (progress->>'current')::int FROM dag_task_attempts WHERE job_id = $1", int(job)
+    )
     assert pid is not None
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)

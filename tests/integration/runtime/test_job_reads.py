@@ -58,10 +58,15 @@ nodes:
         job = await world.submit(flow.replace("%s", "look").replace(", {bbox: [7, 7, 8, 8]}, [1]", ""))
         assert (await world.finished(job)).status == "COMPLETED"
         placed = await store.footprints(job)
-        assert [(one.node_id, one.footprint) for one in placed] == [("f__0", [0, 0, 1, 1]), ("f__1", [2, 2, 3, 3])]
+        assert [(one.node_id, one.footprint) for one in placed] == [
+            ("f__0", [0, 0, 1, 1]),
+            ("f__1", [2, 2, 3, 3]),
+        ]
         job = await world.submit(flow.replace("%s", "echo"))
         await world.finished(job)
-        assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [("f__4", [7, 7, 8, 8])]
+        assert [(one.node_id, one.footprint) for one in await store.footprints(job)] == [
+            ("f__4", [7, 7, 8, 8])
+        ]
 
 
 async def test_a_read_that_takes_too_long_is_cancelled_and_names_the_setting(world: World):
@@ -98,7 +103,9 @@ async def test_a_run_begins_when_the_job_was_resumed(world: World):
         head = await store.job(job)
         assert head is not None
         assert head.resumed_at is None
-        await world.rows("UPDATE dag_jobs SET started_at = started_at - interval '1 h' WHERE id = $1", int(job))
+        await world.rows(
+            "UPDATE dag_jobs SET started_at = started_at - interval '1 h' WHERE id = $1", int(job)
+        )
         await world.send(job, "resume", nodes=[])
         assert (await world.finished(job, run=2)).status == "FAILED"
         head = await store.job(job)

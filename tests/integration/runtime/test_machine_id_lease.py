@@ -63,7 +63,8 @@ async def test_a_lease_that_expired_is_not_renewed_and_another_machine_id_is_lea
         await let_pass(world, client, LEASE_SECONDS * 2)
         # Another process holds it by now.
         await world.rows(
-            "UPDATE dag_leases SET holder = 1, expires_at = clock() + interval '1 hour' WHERE name = $1", lease[0]
+            "UPDATE dag_leases SET holder = 1, expires_at = clock() + interval '1 hour' WHERE name = $1",
+            lease[0],
         )
         assert await client.lease_ids() is not ids
         other = await lease_of(world, client)

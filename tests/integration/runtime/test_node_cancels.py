@@ -38,7 +38,9 @@ def tile_until(began: Gate, finish: Gate, calls: list[int]) -> Any:
     return tile
 
 
-async def test_one_running_tile_is_cancelled_the_others_complete_and_a_resume_runs_exactly_that_one(world: World):
+async def test_one_running_tile_is_cancelled_the_others_complete_and_a_resume_runs_exactly_that_one(
+    world: World,
+):
     began, finish, calls = Gate(), Gate(), list[int]()
     world.handlers.append(tile_until(began, finish, calls))
     await world.start()
@@ -52,7 +54,11 @@ async def test_one_running_tile_is_cancelled_the_others_complete_and_a_resume_ru
     finish.open()
     report = await world.finished(job)
     assert report.status == "FAILED"
-    assert report.nodes["tiles__3"]["error"] == {"kind": "cancelled", "message": "cancelled by ada", "by": "ada"}
+    assert report.nodes["tiles__3"]["error"] == {
+        "kind": "cancelled",
+        "message": "cancelled by ada",
+        "by": "ada",
+    }
     others = [f"tiles__{number}" for number in range(8) if number != 3]
     assert {report.nodes[node]["status"] for node in others} == {"COMPLETED"}
     assert await world.attempts(job, "tiles__3") == ["FAILED"]
@@ -95,7 +101,9 @@ async def test_a_cancel_survives_the_death_of_the_owner_between_request_and_repo
 
 async def test_a_node_in_the_queue_is_withdrawn_and_never_reaches_a_worker(world: World):
     await world.orchestrator()
-    job = await world.submit("{name: n, on_failure: continue, nodes: {a: {handler: echo}, b: {handler: echo}}}")
+    job = await world.submit(
+        "{name: n, on_failure: continue, nodes: {a: {handler: echo}, b: {handler: echo}}}"
+    )
     await world.until_node(job, "b", "DISPATCHED")
     await world.send(job, CommandKind.CANCEL_NODES, nodes=["a"])
     await world.until_node(job, "a", "FAILED")
@@ -147,11 +155,15 @@ async def test_several_failed_nodes_are_retried_in_one_run_while_the_job_runs(wo
     job = await world.submit(
         "{name: n, nodes: {f: {type: fan_out, source: [1, 2, 3, 9], task: {handler: fragile, params: {number: '{{ item }}'}, retry: none}}}}"
     )
-    await world.until("SELECT count(*) = 3 FROM dag_node_states WHERE job_id = $1 AND status = 'FAILED'", int(job))
+    await world.until(
+        "SELECT count(*) = 3 FROM dag_node_states WHERE job_id = $1 AND status = 'FAILED'", int(job)
+    )
     repaired.open()
     # The last one runs: it is skipped.
     await world.send(job, CommandKind.RETRY, nodes=["f__0", "f__2", "f__3"])
-    await world.until("SELECT count(*) = 2 FROM dag_node_states WHERE job_id = $1 AND status = 'COMPLETED'", int(job))
+    await world.until(
+        "SELECT count(*) = 2 FROM dag_node_states WHERE job_id = $1 AND status = 'COMPLETED'", int(job)
+    )
     hold.open()
     report = await world.finished(job, run=2)
     assert {name: node["status"] for name, node in report.nodes.items() if name != "f"} == {
@@ -168,6 +180,8 @@ async def test_a_cancel_that_changes_nothing_is_rejected_with_the_reason(world: 
     await world.send(report.job_id, CommandKind.CANCEL_NODES, nodes=["a"])
     await world.send(report.job_id, CommandKind.CANCEL_NODES, nodes=["nope"])
     await world.until("SELECT count(*) = 2 FROM dag_job_events WHERE type = 'CommandRejected'")
-    reasons = [read(event["data"])["reason"] for event in await world.events(report.job_id, "CommandRejected")]
+    reasons = [
+        read(event["data"])["reason"] for event in await world.events(report.job_id, "CommandRejected")
+    ]
     # One that names no node of the job is rejected before the other one, if both are read at once.
     assert sorted(reasons) == ["the job has no node 'nope'", "the job is COMPLETED"]

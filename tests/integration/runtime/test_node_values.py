@@ -43,7 +43,9 @@ async def test_a_fan_out_over_a_large_list_of_large_outputs_has_a_large_result(w
 
 async def test_a_blob_that_cannot_be_written_fails_the_attempt_with_the_reason(world: World):
     world.blobs.root.write_text("a file where a folder should be")
-    report = await world.run("{name: n, nodes: {a: {handler: make_chunks, params: {count: 20000}, retry: none}}}")
+    report = await world.run(
+        "{name: n, nodes: {a: {handler: make_chunks, params: {count: 20000}, retry: none}}}"
+    )
     assert report.nodes["a"]["error"]["kind"] == "blobs_unavailable"
 
 
@@ -191,7 +193,9 @@ EVENTS = "keep_secrets (orchestrator/turn_commit.py) cleans what failed, and not
 )
 async def test_a_secret_input_is_in_no_error_of_the_engine(world: World, node: str):
     child = "{workflow_id: child, inputs: {n: {type: string, enum: [x], required: true}}, nodes: {a: {handler: echo}}}"
-    text = f"{{name: n, inputs: {{key: {{type: string, secret: true, required: true}}}}, nodes: {{a: {node}}}}}"
+    text = (
+        f"{{name: n, inputs: {{key: {{type: string, secret: true, required: true}}}}, nodes: {{a: {node}}}}}"
+    )
     report = await world.run(text, {"key": CANARY}, brings=[child])
     assert report.status == "FAILED"
     everything = await world.everything("dag_jobs.inputs")
@@ -199,7 +203,9 @@ async def test_a_secret_input_is_in_no_error_of_the_engine(world: World, node: s
 
 
 async def test_a_secret_that_is_not_there_fails_the_node_and_names_it(world: World):
-    report = await world.run("{name: n, nodes: {a: {handler: tell, params: {secret: '{{ secrets.KEY }}', how: x}}}}")
+    report = await world.run(
+        "{name: n, nodes: {a: {handler: tell, params: {secret: '{{ secrets.KEY }}', how: x}}}}"
+    )
     assert report.nodes["a"]["error"]["kind"] == "secret_missing"
     assert "DAGMASTER_SECRET_KEY" in report.nodes["a"]["error"]["message"]
 
@@ -218,7 +224,9 @@ async def test_a_secret_printed_in_two_parts_is_hidden(world: World):
     world.handlers.append(in_parts)
     world.secrets["KEY"] = CANARY
     await world.start()
-    job = await world.submit("{name: n, nodes: {a: {handler: in_parts, params: {secret: '{{ secrets.KEY }}'}}}}")
+    job = await world.submit(
+        "{name: n, nodes: {a: {handler: in_parts, params: {secret: '{{ secrets.KEY }}'}}}}"
+    )
     await first.wait()
     await world.until("SELECT count(*) > 0 FROM dag_task_logs")
     go.open()

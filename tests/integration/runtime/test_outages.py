@@ -105,7 +105,9 @@ async def test_a_connection_that_is_cut_in_the_middle_of_a_turn(world: World):
     assert len(await world.events(job, "SignalReceived")) == 1
 
 
-async def test_a_report_that_was_stored_and_not_answered_counts_once(world: World, caplog: pytest.LogCaptureFixture):
+async def test_a_report_that_was_stored_and_not_answered_counts_once(
+    world: World, caplog: pytest.LogCaptureFixture
+):
     """The commit went through, the answer was lost with the connection: the worker reports again, to no effect."""
     counted = Counted()
     world.handlers.append(counted.handler)
@@ -311,7 +313,9 @@ class TestAServerThatDies:
         (CheckViolationError("does not fit\nDETAIL:  Failing row contains (canary)"), StatementFailed),
     ],
 )
-def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(error: PostgresError, means: type[Exception]):
+def test_what_passes_by_itself_is_waited_for_and_no_row_is_shown(
+    error: PostgresError, means: type[Exception]
+):
     translated = Connection(DatabaseConfig(dsn=""), "test")._translate(error, "turn")
     assert type(translated) is means
     assert "canary" not in str(translated)
@@ -328,7 +332,9 @@ def test_internal_messages_of_the_driver_are_not_shown(error: Exception):
     assert str(translate_error(error, "turn")) == "the connection to the database was lost"
 
 
-async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_run_whose_worker_cannot_start_ends_with_the_reason(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     async def refused(*_given: object) -> None:
         raise StatementFailed("permission denied for table dag_workers")
 

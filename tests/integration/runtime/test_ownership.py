@@ -100,7 +100,9 @@ async def test_a_timer_that_was_due_while_the_job_was_unowned_fires_for_the_next
     assert (await world.finished(job)).status == "COMPLETED"
 
 
-async def test_an_orchestrator_that_was_paused_past_its_lease_writes_nothing_and_registers_again(world: World):
+async def test_an_orchestrator_that_was_paused_past_its_lease_writes_nothing_and_registers_again(
+    world: World,
+):
     gate = Gate()
     world.handlers.append(gated_by(gate))
     # It takes turns, and its heart stands still.
@@ -146,7 +148,9 @@ async def test_a_turn_with_an_old_epoch_changes_nothing(world: World):
     await paused._run_turns({job: _cancelling()})
     after = await world.everything()
     changed = {line for line in after.splitlines() if line not in before.splitlines()}
-    assert not [line for line in changed if not line.startswith(("dag_orchestrators", "dag_workers", "dag_leases"))]
+    assert not [
+        line for line in changed if not line.startswith(("dag_orchestrators", "dag_workers", "dag_leases"))
+    ]
     assert job not in paused.jobs
     assert held.job.cancel_requested
     gate.open()

@@ -67,7 +67,9 @@ async def test_a_graph_runs_in_this_process_on_the_database_of_the_settings(
 ):
     use_database(world, place, monkeypatch)
     first = create_task(double, {"x": 1}, queue="q")
-    group = Group("g", [create_task(plain, {"x": first}, queue="q"), create_task(plain, {"x": None}, queue="q")])
+    group = Group(
+        "g", [create_task(plain, {"x": first}, queue="q"), create_task(plain, {"x": None}, queue="q")]
+    )
     last = create_task(double, {"x": {"all": ResultCollector(group.tasks)}}, queue="q")
     async with OrchContext() as context:
         job = await create_job("nightly", last)
@@ -87,7 +89,9 @@ async def test_a_function_that_no_worker_can_import_is_rejected_with_its_line(
     use_database(world, place, monkeypatch)
     async with OrchContext() as context:
         for function in (inner, lambda: 1, task(inner)):
-            with pytest.raises(NodesRejected, match=r"cannot import a lambda.*made at .*test_python_graphs\.py:\d+\)"):
+            with pytest.raises(
+                NodesRejected, match=r"cannot import a lambda.*made at .*test_python_graphs\.py:\d+\)"
+            ):
                 await create_job("nested", create_task(function, queue="q"))
         job = await create_job("open", create_task(plain, queue="q"))
         with pytest.raises(NodesRejected, match="cannot import a lambda"):
@@ -151,7 +155,9 @@ async def test_a_local_context_does_not_wait_for_an_owner_of_its_jobs(
         assert run_job_test(cancelled).status is JobStatus.CANCELLED
 
 
-async def test_applies_at_the_same_time_may_share_a_task(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_applies_at_the_same_time_may_share_a_task(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
     use_database(world, place, monkeypatch)
     async with OrchContext(local=True) as context:
         job = await create_job("shared", create_task(plain, queue="q", name="first"))
@@ -163,7 +169,9 @@ async def test_applies_at_the_same_time_may_share_a_task(world: World, place: Pa
         assert run_job_test(job).result == {"first": 0, "user_0": 5, "user_1": 5, "user_2": 5}
 
 
-async def test_a_fleet_runs_what_a_context_releases(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_fleet_runs_what_a_context_releases(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
     use_database(world, place, monkeypatch)
     await world.orchestrator()
     await world.worker()
@@ -238,7 +246,9 @@ async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
     world: World, place: Path, monkeypatch: pytest.MonkeyPatch
 ):
     use_database(world, place, monkeypatch)
-    job = await create_job("plain", [create_task("echo", queue="q"), create_task("echo", queue="q", name="named")])
+    job = await create_job(
+        "plain", [create_task("echo", queue="q"), create_task("echo", queue="q", name="named")]
+    )
     added = await add_task_to_job(job.id, "echo", {"n": 5}, queue="q")
     applied = await Context(job_id=job.id).apply([create_task("echo", queue="q", name="applied")])
     assert [task.node_id for task in applied] == ["applied"]
@@ -248,7 +258,9 @@ async def test_a_job_outside_of_a_context_starts_at_once_and_grows_from_outside(
     await world.worker()
     report = await world.finished(str(job.id))
     assert report.status == "COMPLETED"
-    assert sorted(report.nodes) == sorted(["context_hold_b3_1", "applied", "echo", "named", str(added.node_id)])
+    assert sorted(report.nodes) == sorted(
+        ["context_hold_b3_1", "applied", "echo", "named", str(added.node_id)]
+    )
 
 
 async def test_the_next_owner_starts_what_the_last_one_had_not_started(
@@ -302,7 +314,9 @@ async def test_a_task_without_a_queue_is_rejected_on_a_database_of_an_operator(
         await create_job("no queue", "echo")
 
 
-async def test_workers_of_code_are_alive_while_they_call(world: World, place: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_workers_of_code_are_alive_while_they_call(
+    world: World, place: Path, monkeypatch: pytest.MonkeyPatch
+):
     use_database(world, place, monkeypatch)
     async with OrchContext():
         worker = await register_worker("worker-01", 12345)

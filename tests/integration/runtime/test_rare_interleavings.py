@@ -73,7 +73,11 @@ AGAIN: list[tuple[str, dict[str, Any]]] = [
 )
 @pytest.mark.parametrize("seed", range(2))
 async def test_whatever_is_asked_at_whatever_time_jobs_come_to_an_end(
-    world: World, seed: int, asked: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: World,
+    seed: int,
+    asked: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
     """The database is audited when the world is closed."""
     monkeypatch.setattr(service, "QUARANTINE_SECONDS", 0.2)
@@ -179,7 +183,10 @@ async def test_of_several_jobs_of_which_one_is_refused_none_is_stored(world: Wor
     await world.intake.submit([Submission(graph=graph, inputs={"n": 1}, idempotency_key="k")])
     with pytest.raises(SubmissionRejected):
         await world.intake.submit(
-            [Submission(graph=graph, inputs={}), Submission(graph=graph, inputs={"n": 2}, idempotency_key="k")]
+            [
+                Submission(graph=graph, inputs={}),
+                Submission(graph=graph, inputs={"n": 2}, idempotency_key="k"),
+            ]
         )
     assert await world.value("SELECT count(*) FROM dag_jobs") == 1
 
@@ -243,7 +250,8 @@ async def test_a_worker_that_cannot_report_any_more_ends_and_others_have_its_tas
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"), [("object", {"password": "canary-77"}), ("array", ["canary-77"]), ("integer", 7755337733)]
+    ("kind", "value"),
+    [("object", {"password": "canary-77"}), ("array", ["canary-77"]), ("integer", 7755337733)],
 )
 async def test_a_secret_input_that_is_no_text_is_hidden_as_well(world: World, kind: str, value: Any):
     text = f"{{name: n, inputs: {{key: {{type: {kind}, secret: true, required: true}}}}, nodes: {{a: {{handler: echo, params: {{key: '{{{{ inputs.key }}}}'}}}}}}}}"
@@ -310,22 +318,31 @@ async def test_what_a_task_adds_at_once_is_read_before_its_result_although_the_n
     monkeypatch.setattr(PollSchedule, "due", lambda schedule: due(schedule) - {"commands"})
     world.handlers.append(grow)
     await world.start()
-    job_id = await world.submit("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    job_id = await world.submit(
+        "{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}"
+    )
     await world.until("SELECT true FROM dag_inbox WHERE job_id = $1", int(job_id))
     gate.open()
     report = await world.finished(job_id)
     assert report.status == "COMPLETED"
-    assert {node: report.nodes[node]["status"] for node in ("extra", "b")} == {"extra": "COMPLETED", "b": "COMPLETED"}
+    assert {node: report.nodes[node]["status"] for node in ("extra", "b")} == {
+        "extra": "COMPLETED",
+        "b": "COMPLETED",
+    }
 
 
-async def test_commands_beyond_those_of_one_read_wait_for_no_poll(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_commands_beyond_those_of_one_read_wait_for_no_poll(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     init = PollSchedule.__init__
     monkeypatch.setattr(PollSchedule, "__init__", lambda schedule, store, _: init(schedule, store, 3600.0))
     monkeypatch.setattr(service, "MAX_COMMANDS", 1)
     nodes = ", ".join(f"n{number}: {{type: approval, message: '?'}}" for number in range(6))
     job_id = await world.submit(f"{{name: asks, nodes: {{{nodes}}}}}")
     owner = await world.orchestrator()
-    await world.until("SELECT count(*) = 6 FROM dag_node_states WHERE job_id = $1 AND status = 'WAITING'", int(job_id))
+    await world.until(
+        "SELECT count(*) = 6 FROM dag_node_states WHERE job_id = $1 AND status = 'WAITING'", int(job_id)
+    )
     await world.stop(owner)
     for number in range(6):
         await world.send(job_id, "approve", node=f"n{number}")
@@ -355,23 +372,30 @@ async def test_a_node_that_is_run_again_replaces_what_it_had_added(world: World,
     async def grow() -> dict[str, Any]:
         context = get_current_context()
         assert isinstance(context, RunningTask)
-        parts = Group("parts", [create_task("echo", {"n": n}, queue="q", name=f"p{n}") for n in range(next(sizes))])
+        parts = Group(
+            "parts", [create_task("echo", {"n": n}, queue="q", name=f"p{n}") for n in range(next(sizes))]
+        )
         total = create_task("echo", {"all": ResultCollector(parts.tasks)}, queue="q", name="total")
         await context.apply([parts, total], at_once=at_once)
         return {}
 
     world.handlers.append(grow)
-    job_id = await world.submit("{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}")
+    job_id = await world.submit(
+        "{name: grows, nodes: {a: {handler: grow, queue: q, next: b}, b: {handler: echo}}}"
+    )
     await world.start()
     assert (await world.finished(job_id)).status == "COMPLETED"
     await world.send(job_id, "resume", nodes=["a"])
     report = await world.finished(job_id, run=2)
     assert report.status == "COMPLETED"
     rows = await world.rows(
-        "SELECT node_id, status, skip_reason, attempt, output FROM dag_node_states WHERE job_id = $1", int(job_id)
+        "SELECT node_id, status, skip_reason, attempt, output FROM dag_node_states WHERE job_id = $1",
+        int(job_id),
     )
     nodes = {row["node_id"]: row for row in rows}
-    attempts = {node: (nodes[node]["status"], nodes[node]["attempt"]) for node in ("a", "b", "p0", "p1", "total")}
+    attempts = {
+        node: (nodes[node]["status"], nodes[node]["attempt"]) for node in ("a", "b", "p0", "p1", "total")
+    }
     assert attempts == dict.fromkeys(attempts, ("COMPLETED", 2))
     assert nodes["p2"]["skip_reason"] == "superseded"
     parts = [{"echoed_params": {"n": 0}}, {"echoed_params": {"n": 1}}]

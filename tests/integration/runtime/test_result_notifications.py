@@ -82,7 +82,8 @@ async def test_a_notified_result_of_an_unknown_node_is_ignored(world):
     job_id = await world.submit(CHAIN)
     await world.until_claimed()
     await say(
-        world, f"results {FORMAT} {json.dumps([[1, int(job_id), 'c', 1, 'LOST', False, None, None, None, 1, 2]])}"
+        world,
+        f"results {FORMAT} {json.dumps([[1, int(job_id), 'c', 1, 'LOST', False, None, None, None, 1, 2]])}",
     )
     held.open()
     assert (await world.finished(job_id)).result == {"a": {"of": "a"}, "b": {"of": "b"}}
@@ -106,6 +107,7 @@ async def test_a_repeated_notification_is_applied_once(world):
     assert held.ran == ["a", "b"]
     assert await world.value(EPOCH, int(job_id)) == 1
     details = [
-        row["type"] for row in await world.rows("SELECT type FROM dag_job_events WHERE job_id = $1", int(job_id))
+        row["type"]
+        for row in await world.rows("SELECT type FROM dag_job_events WHERE job_id = $1", int(job_id))
     ]
     assert "StaleReportIgnored" not in details

@@ -69,7 +69,12 @@ class Ran:
 
 
 async def resumed(
-    world: World, text: str, old: str, inputs: Mapping[str, Any] | None = None, redo: tuple[str, ...] = (), **more: Any
+    world: World,
+    text: str,
+    old: str,
+    inputs: Mapping[str, Any] | None = None,
+    redo: tuple[str, ...] = (),
+    **more: Any,
 ) -> JobReport:
     """Resume a job as a new one, and wait for it."""
     return await world.finished(await world.submit(text, inputs, resumed_from=old, redo=redo, **more))
@@ -163,7 +168,11 @@ async def test_a_result_that_is_used_after_a_lost_attempt_is_no_attempt_at_all(w
     await world.silence(held_by)
     assert (await world.finished(again)).status == "COMPLETED"
     (details, _) = await world.events(again, "NodeCompleted")
-    assert (details["node_id"], details["attempt"], "reused_from" in read(details["data"])) == ("a", None, True)
+    assert (details["node_id"], details["attempt"], "reused_from" in read(details["data"])) == (
+        "a",
+        None,
+        True,
+    )
     assert await world.attempts(again, "a") == ["LOST"]
     events = await world.types(again, "NodeDispatched", "AttemptLost", "NodeCompleted")
     assert events[:3] == ["NodeDispatched", "AttemptLost", "NodeCompleted"]
@@ -206,7 +215,9 @@ async def test_another_version_of_a_handler_computes_its_results_again(world: Wo
     world.handlers += newer.handlers
     await world.worker()
     it.took()
-    resume_plan = await plan(world, TILES, before.job_id, {"tiles": [1], "year": 2024}, await circumstances(world))
+    resume_plan = await plan(
+        world, TILES, before.job_id, {"tiles": [1], "year": 2024}, await circumstances(world)
+    )
     assert resume_plan["list"] == ("redone", "handler `count` is version 2 now, was 1")
     report = await resumed(world, TILES, before.job_id, {"tiles": [1]})
     assert report.status == "COMPLETED"
@@ -272,7 +283,9 @@ async def test_a_child_job_is_not_started_again_while_its_workflow_and_inputs_ar
     assert await world.types(same.job_id, "ChildJobStarted") == []
     await resumed(world, text, before.job_id, {"n": 5})
     assert it.took() == {"x 5": 1, "b 1": 1}
-    await world.publish(child.replace("of: '{{", "of: '0{{").replace("name: inner,", "name: inner, version: 2,"))
+    await world.publish(
+        child.replace("of: '{{", "of: '0{{").replace("name: inner,", "name: inner, version: 2,")
+    )
     await resumed(world, text, before.job_id, {"m": 3})
     assert it.took() == {"x 01": 1, "b 3": 1}
 
@@ -386,7 +399,13 @@ SMALL = "{name: small, version: 2, inputs: {year: {type: integer, default: 1}}, 
         ),
         (("next: c}, c:", "next: d}, d:"), {"year": 1}, "c", "impossible", "version 2 has no node `c`"),
         (("next: c}, c:", "next: d}, d:"), {"year": 1}, "d", "redone", "is new in version 2"),
-        (("output.of", "output.on"), {"year": 1}, "c", "impossible", "`nodes.b.output.on` is missing: there is of"),
+        (
+            ("output.of", "output.on"),
+            {"year": 1},
+            "c",
+            "impossible",
+            "`nodes.b.output.on` is missing: there is of",
+        ),
     ],
 )
 async def test_the_dry_run_explains_each_decision(  # noqa: PLR0917 - a table

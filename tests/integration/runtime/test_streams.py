@@ -39,7 +39,9 @@ def world(own_server: EmbeddedPostgres, place: Path) -> DyingWorld:
 
 
 @contextlib.asynccontextmanager
-async def running_server(world: DyingWorld, place: Path, key: str) -> AsyncIterator[tuple[ServerService, Client]]:
+async def running_server(
+    world: DyingWorld, place: Path, key: str
+) -> AsyncIterator[tuple[ServerService, Client]]:
     """Run a server, and give a client of it; it is stopped in the end."""
     listener = socket.create_server(("127.0.0.1", 0))
     host, port = listener.getsockname()
@@ -49,7 +51,9 @@ async def running_server(world: DyingWorld, place: Path, key: str) -> AsyncItera
         async with asyncio.timeout(A_LONG_WHILE):
             await service.ready.wait()
         headers = {"Authorization": f"Bearer {key}"}
-        async with httpx.AsyncClient(base_url=f"http://{host}:{port}", headers=headers, timeout=A_LONG_WHILE) as http:
+        async with httpx.AsyncClient(
+            base_url=f"http://{host}:{port}", headers=headers, timeout=A_LONG_WHILE
+        ) as http:
             yield service, Client(http)
     finally:
         service.stop()
@@ -111,7 +115,9 @@ class Record:
                 await anext(messages)
 
 
-async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_restart(world: DyingWorld, place: Path):
+async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_restart(
+    world: DyingWorld, place: Path
+):
     gates = [Gate() for _ in range(STEPS)]
 
     @handler("gated", queue="q")
@@ -127,7 +133,10 @@ async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_resta
     await keys.close()
     job_id, record = await world.submit(CHAIN), Record()
 
-    async with running_server(world, place, key) as (service, client), client.follow(job_id, record) as messages:
+    async with (
+        running_server(world, place, key) as (service, client),
+        client.follow(job_id, record) as messages,
+    ):
         assert await anext(messages) == "snapshot"
         gates[0].open()
         await record.until(messages, "n0", "COMPLETED")
@@ -159,6 +168,8 @@ async def test_no_event_is_skipped_or_repeated_when_servers_and_postgresql_resta
     assert record.snapshots == 1
     stored = [
         row["seq"]
-        for row in await world.rows("SELECT seq FROM dag_job_events WHERE job_id = $1 ORDER BY seq", int(job_id))
+        for row in await world.rows(
+            "SELECT seq FROM dag_job_events WHERE job_id = $1 ORDER BY seq", int(job_id)
+        )
     ]
     assert [*range(1, record.first + 1), *record.numbers] == stored

@@ -25,7 +25,9 @@ async def test_what_a_task_writes_is_its_log_in_order(world: World, name: str):
         lines = (await world.log(report.job_id, f"f__{index}")).splitlines()
         assert [line for line in lines if "printed" in line] == [f"{word} printed {n}" for n in range(3)]
         assert [line for line in lines if "stderr" in line] == [f"{word} on stderr {n}" for n in range(3)]
-        assert [line for line in lines if "logged" in line] == [f"WARNING lib: {word} logged {n}" for n in range(3)]
+        assert [line for line in lines if "logged" in line] == [
+            f"WARNING lib: {word} logged {n}" for n in range(3)
+        ]
         assert len(lines) == 9
 
 
@@ -70,7 +72,9 @@ async def test_each_attempt_has_a_log_of_its_own(world: World):
     world.handlers.append(counts)
     await world.run(f"{{name: n, nodes: {{a: {{handler: counts, retry: {FAST}}}}}}}")
     rows = await world.rows("SELECT attempt, text FROM dag_task_logs ORDER BY attempt")
-    assert [(row["attempt"], row["text"].split(": ")[1]) for row in rows] == [(n, f"attempt {n}\n") for n in (1, 2, 3)]
+    assert [(row["attempt"], row["text"].split(": ")[1]) for row in rows] == [
+        (n, f"attempt {n}\n") for n in (1, 2, 3)
+    ]
 
 
 async def test_progress_can_be_seen_while_the_task_runs_and_stays_with_the_attempt(world: World):
@@ -107,7 +111,9 @@ async def test_the_checkpoint_of_a_failed_attempt_is_given_to_the_next(world: Wo
     assert report.nodes["a"]["output"] == {"steps": [1, 2]}
 
 
-async def test_a_checkpoint_is_stored_at_once_and_waits_for_nothing_else(world: World, monkeypatch: pytest.MonkeyPatch):
+async def test_a_checkpoint_is_stored_at_once_and_waits_for_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr("dagmaster.worker.telemetry_flush.FLUSH_SECONDS", 3600.0)
     gate = Gate()
 
@@ -153,7 +159,9 @@ async def test_checkpoints_are_in_the_audit_log_between_start_and_end_of_their_a
     await world.start()
     job = await world.submit(f"{{name: n, nodes: {{a: {{handler: stepwise, retry: {FAST}}}}}}}")
     await world.finished(job)
-    events = [(row["type"], row["attempt"], json.loads(row["data"] or "{}")) for row in await world.events(job)]
+    events = [
+        (row["type"], row["attempt"], json.loads(row["data"] or "{}")) for row in await world.events(job)
+    ]
     of_attempt = {attempt: [event for event in events if event[1] == attempt] for attempt in (1, 2)}
     for attempt, count, end in ((1, 12, "AttemptFailed"), (2, 20, "NodeCompleted")):
         types = [event for event, _, _ in of_attempt[attempt]]

@@ -73,7 +73,9 @@ async def test_a_worker_serves_its_own_queues_only(world: World):
 async def test_a_worker_of_every_queue_finds_the_new_ones(world: World):
     await world.start()
     for name in ("one", "two", "three"):
-        assert (await world.run(f"{{name: n, nodes: {{a: {{handler: echo, queue: {name}}}}}}}")).status == "COMPLETED"
+        assert (
+            await world.run(f"{{name: n, nodes: {{a: {{handler: echo, queue: {name}}}}}}}")
+        ).status == "COMPLETED"
 
 
 async def test_the_tasks_of_a_worker_that_died_are_tried_again_and_no_retry_is_used_up(world: World):
@@ -205,9 +207,7 @@ async def test_a_database_that_does_not_answer_keeps_no_worker_from_leaving(worl
     await world.rows("LOCK TABLE dag_task_queue IN ACCESS EXCLUSIVE MODE")
     # It claims just now. An answer would come when the lock is gone, or after a minute.
     worker.source.wakeup.set()
-    blocked = (
-        "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%dag_task_queue%'"
-    )
+    blocked = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%dag_task_queue%'"
     await world.until(f"{blocked} AND datname = current_database()")
     await world.stop(worker)
     await world.rows("ROLLBACK")

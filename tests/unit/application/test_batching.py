@@ -13,7 +13,13 @@ from dagmaster.application.commands.publication import publish_workflows
 from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.submission import JobRequest, JobSubmitter, SubmissionQueue, submit_jobs
 from dagmaster.authoring.handler_registry import Registry
-from dagmaster.errors import DatabaseUnavailable, IdempotencyConflict, InputsInvalid, StatementFailed, WorkflowNotFound
+from dagmaster.errors import (
+    DatabaseUnavailable,
+    IdempotencyConflict,
+    InputsInvalid,
+    StatementFailed,
+    WorkflowNotFound,
+)
 from dagmaster.ports.audit_trail import ChangeOrigin
 from tests.unit.application.memory_application import memory_application
 
@@ -23,9 +29,7 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
     from dagmaster.ports.audit_trail import AuditEntry
 
-FLOW = (
-    "{workflow_id: flow, version: 1, inputs: {size: {type: integer, default: 1}}, nodes: {a: {type: wait, seconds: 1}}}"
-)
+FLOW = "{workflow_id: flow, version: 1, inputs: {size: {type: integer, default: 1}}, nodes: {a: {type: wait, seconds: 1}}}"
 
 
 class Squares:
@@ -184,7 +188,11 @@ def test_submits_of_many_callers_share_statements_and_each_has_its_own_outcome()
         same, other = results[:3], results[6]
         assert len({result.job_id for result in same}) == 1
         assert [result.is_new for result in same] == [True, False, False]
-        assert [type(result) for result in results[3:6]] == [IdempotencyConflict, WorkflowNotFound, InputsInvalid]
+        assert [type(result) for result in results[3:6]] == [
+            IdempotencyConflict,
+            WorkflowNotFound,
+            InputsInvalid,
+        ]
         assert (other.is_new, other.job_id != same[0].job_id) == (True, True)
         assert client.sizes == [5]
         # Each of both workflows once.
@@ -266,9 +274,14 @@ def test_each_submit_of_a_batch_is_recorded_for_its_own_caller():
     async def main() -> None:
         app, client, _ = await an_application()
         queue = SubmissionQueue(app)
-        origins = [ChangeOrigin(actor=name, request_id=f"of-{name}", key_id=f"key-{name}") for name in ("ada", "bob")]
+        origins = [
+            ChangeOrigin(actor=name, request_id=f"of-{name}", key_id=f"key-{name}") for name in ("ada", "bob")
+        ]
         await asyncio.gather(*(queue.submit(a_request(submitted_by=each.actor), each) for each in origins))
-        assert [(entry.actor, entry.request_id) for entry in client.entries] == [("ada", "of-ada"), ("bob", "of-bob")]
+        assert [(entry.actor, entry.request_id) for entry in client.entries] == [
+            ("ada", "of-ada"),
+            ("bob", "of-bob"),
+        ]
         assert client.sizes == [2]
 
     asyncio.run(main())

@@ -8,7 +8,14 @@ from dagmaster.application import blocking_reasons as module
 from dagmaster.engine.diagnosis.context import QueueState
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.ports.read_store import FleetCounts, NodeRecord, OwnerRecord, PendingCommand, QueueBacklog, WaitInfo
+from dagmaster.ports.read_store import (
+    FleetCounts,
+    NodeRecord,
+    OwnerRecord,
+    PendingCommand,
+    QueueBacklog,
+    WaitInfo,
+)
 from tests.unit.application.world import ASKED, DONE, SECRET, a_snapshot
 
 if TYPE_CHECKING:
@@ -25,7 +32,9 @@ def test_what_a_job_waits_for_has_a_sentence_a_code_and_data():
     (approval,) = module.blocking_reasons(a_snapshot(DONE, ASKED))
     assert (approval.sentence, approval.code) == ("release waits for approval by ada", ReasonCode.APPROVAL)
     assert approval.node_id == "release"
-    (signal,) = module.blocking_reasons(a_snapshot(DONE, NodeRecord(node_id="after", status=NodeStatus.WAITING)))
+    (signal,) = module.blocking_reasons(
+        a_snapshot(DONE, NodeRecord(node_id="after", status=NodeStatus.WAITING))
+    )
     assert (signal.sentence, signal.data["signal"]) == ("after waits for signal go", "go")
 
 

@@ -97,7 +97,9 @@ def test_rows_that_make_no_sense_are_explained_as_a_failure_to_advance():
 
 
 def test_pending_commands_are_named():
-    store = FakeReadStore([a_record()], facts=in_queue(), commands=[PendingCommand("3", "cancel", "ada", 60.0)])
+    store = FakeReadStore(
+        [a_record()], facts=in_queue(), commands=[PendingCommand("3", "cancel", "ada", 60.0)]
+    )
     (reason,) = run(why_job(an_application(store), "7")).commands
     assert reason.sentence == "a cancel by ada has been waiting 1 min to be processed"
 

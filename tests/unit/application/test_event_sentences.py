@@ -63,11 +63,17 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
         (event("AttemptReleased", attempt=1), "fetch: attempt 1 was released unfinished"),
         (event("AttemptReleased", attempt=1, cancelled=True), "fetch: attempt 1 was cancelled"),
         (
-            event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "the task was asked to stop"}),
+            event(
+                "AttemptFailed",
+                attempt=1,
+                error={"kind": "cancelled", "message": "the task was asked to stop"},
+            ),
             "fetch: attempt 1 stopped on request",
         ),
         (
-            event("AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "…", "signal": "SIGKILL"}),
+            event(
+                "AttemptFailed", attempt=1, error={"kind": "cancelled", "message": "…", "signal": "SIGKILL"}
+            ),
             "fetch: attempt 1 did not stop on request: killed",
         ),
         (
@@ -83,7 +89,10 @@ def test_an_event_of_a_newer_version_is_named_by_its_type():
             "claimed by orchestrator 2; its owner h:1 died",
         ),
         (event("NodeExpanded", first=0, count=5, total=5), "fetch has 5 children"),
-        (event("NodeExpanded", first=5000, count=5000, total=20000), "fetch has children 5,000 to 9,999 of 20,000"),
+        (
+            event("NodeExpanded", first=5000, count=5000, total=20000),
+            "fetch has children 5,000 to 9,999 of 20,000",
+        ),
         (event("Approved", comment="fine"), "ada approved fetch: fine"),
         (event("Rejected", comment=""), "ada rejected fetch"),
         (event("CommandRejected", node=None, command="retry", reason="no"), "retry by ada was rejected: no"),

@@ -14,7 +14,13 @@ NOW = 1_800_000_000.0
 
 def test_text_becomes_the_values_of_a_filter():
     parsed = parse_job_filter(
-        now=NOW, statuses=["failed", "RUNNING"], workflow_id="w", version="3", since="1h", finished_until="2h", text="a"
+        now=NOW,
+        statuses=["failed", "RUNNING"],
+        workflow_id="w",
+        version="3",
+        since="1h",
+        finished_until="2h",
+        text="a",
     )
     assert parsed == JobFilter(
         statuses=frozenset({JobStatus.FAILED, JobStatus.RUNNING}),
@@ -35,7 +41,10 @@ def test_without_fields_every_job_matches():
     [
         ({"statuses": ["done"]}, "status: 'done' is not a status of a job: pending, running"),
         ({"workflow_id": "w", "version": "two"}, "version: 'two' is not a number"),
-        ({"version": 2}, "version: name the workflow, too; versions of different workflows have nothing in common"),
+        (
+            {"version": 2},
+            "version: name the workflow, too; versions of different workflows have nothing in common",
+        ),
         ({"finished_since": "soon"}, "finished_since: 'soon' is not a time: write a span"),
     ],
 )

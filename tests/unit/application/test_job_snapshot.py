@@ -91,7 +91,9 @@ def test_a_member_that_has_begun_is_read_after_many_that_have_not(status):
 
 
 def test_the_statuses_of_a_job_are_those_that_a_client_derives_from_its_json():
-    view = run(job_detail(an_application(a_store({"fetch": NodeStatus.COMPLETED, "ask": NodeStatus.WAITING})), "7"))
+    view = run(
+        job_detail(an_application(a_store({"fetch": NodeStatus.COMPLETED, "ask": NodeStatus.WAITING})), "7")
+    )
     assert parse_view(JobDetailView, view.to_dict(), read_at=111.0).statuses == view.statuses
 
 

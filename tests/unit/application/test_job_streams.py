@@ -114,7 +114,9 @@ def test_a_stream_is_a_snapshot_then_every_event_once_then_the_end():
         await stage.played.work({f"tiles__{number}": {} for number in range(3)})
         await stage.played.work({"last": {}})
         messages = await reader.rest()
-        assert [event["seq"] for event in delta["events"]] + numbers_in(messages) == stage.numbers()[job["event_seq"] :]
+        assert [event["seq"] for event in delta["events"]] + numbers_in(messages) == stage.numbers()[
+            job["event_seq"] :
+        ]
         assert messages[-1] == ("end", {"reason": "finished", "detail": "the job is COMPLETED"})
         assert messages[-2][1]["job"]["status"] == "COMPLETED"
 
@@ -153,8 +155,12 @@ def test_readers_that_wake_together_are_read_for_together_and_share_a_message(mo
 
     async def scenario() -> None:
         stage = await begin()
-        others = [await Played.begin(stage.world, FLOW, stage.played.orchestrator, token="") for _ in range(4)]
-        readers = [await stage.open() for _ in range(3)] + [await stage.open(job_id=other.job_id) for other in others]
+        others = [
+            await Played.begin(stage.world, FLOW, stage.played.orchestrator, token="") for _ in range(4)
+        ]
+        readers = [await stage.open() for _ in range(3)] + [
+            await stage.open(job_id=other.job_id) for other in others
+        ]
         for reader in readers:
             await reader.next("snapshot")
         waiting = [asyncio.ensure_future(reader.next()) for reader in readers]
@@ -259,7 +265,9 @@ def test_what_runs_is_sent_when_it_changes():
         item, data = await reader.next("tasks")
         assert item.id is None
         assert [(shown["task_id"], shown["status"]) for shown in data["tasks"]] == [(task.task_id, "CLAIMED")]
-        stage.world.database.queue[task.task_id].progress = json.dumps({"current": 3, "total": 10, "message": ""})
+        stage.world.database.queue[task.task_id].progress = json.dumps(
+            {"current": 3, "total": 10, "message": ""}
+        )
         _, data = await reader.next("tasks")
         assert data["tasks"][0]["progress"] == {"current": 3, "total": 10, "message": ""}
 

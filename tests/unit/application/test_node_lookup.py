@@ -55,4 +55,9 @@ def test_a_child_does_what_its_fan_out_does_for_each_item():
 
 
 def test_dependencies_are_in_topological_order():
-    assert dependencies_of(graph()) == {"fetch": (), "tiles": ("fetch",), "release": ("fetch",), "after": ("release",)}
+    assert dependencies_of(graph()) == {
+        "fetch": (),
+        "tiles": ("fetch",),
+        "release": ("fetch",),
+        "after": ("release",),
+    }

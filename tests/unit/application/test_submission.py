@@ -53,14 +53,20 @@ def test_a_hundred_jobs_are_stored_in_the_order_of_their_requests():
     results, database = submitted(*map(tile, range(MAX_BATCH)))
     assert MAX_BATCH == 100
     assert [result.outcome for result in results] == [SubmitOutcome.ACCEPTED] * 100
-    assert [database.jobs[str(result.job_id)].new.inputs for result in results] == [f'{{"x": {x}}}' for x in range(100)]
+    assert [database.jobs[str(result.job_id)].new.inputs for result in results] == [
+        f'{{"x": {x}}}' for x in range(100)
+    ]
     assert {(result.workflow_id, result.version, result.is_new) for result in results} == {("tile", 3, True)}
 
 
 def test_a_batch_of_101_is_refused_and_nothing_is_stored():
     database = MemoryDatabase()
     with pytest.raises(SubmissionRejected, match="at most 100 jobs, not 101"):
-        run(submit_jobs(memory_application(database), [JobRequest(graph=GRAPH, inputs={"x": x}) for x in range(101)]))
+        run(
+            submit_jobs(
+                memory_application(database), [JobRequest(graph=GRAPH, inputs={"x": x}) for x in range(101)]
+            )
+        )
     assert not database.jobs
     assert not database.graphs
 
@@ -78,7 +84,14 @@ def test_an_invalid_request_does_not_stop_the_others():
         tile(3, priority=11),
         tile(4),
     )
-    assert [result.outcome.value for result in results] == ["accepted", "error", "error", "error", "error", "accepted"]
+    assert [result.outcome.value for result in results] == [
+        "accepted",
+        "error",
+        "error",
+        "error",
+        "error",
+        "accepted",
+    ]
     errors = [result.error or {} for result in results[1:5]]
     assert [error["code"] for error in errors] == [
         "inputs_invalid",
@@ -160,7 +173,9 @@ def test_one_key_is_one_job():
 def test_inputs_as_text_are_parsed_and_win():
     async def work() -> None:
         app = await published()
-        result = await submit_job(app, JobRequest(workflow_id="tile", inputs={"x": 1}, input_texts={"x": "7"}))
+        result = await submit_job(
+            app, JobRequest(workflow_id="tile", inputs={"x": 1}, input_texts={"x": "7"})
+        )
         job = await app.read.job(str(result.job_id))
         assert job is not None
         assert job.inputs == {"x": 7}

@@ -44,7 +44,10 @@ def a_storage(folder: Path) -> ObjectStorage:
 
 def test_a_plan_names_the_blobs_of_the_inputs_that_do_not_exist(tmp_path):
     storage, folder = a_storage(tmp_path), f"file://{tmp_path}/bronze"
-    inputs = {"source": f"{folder}/here.tif", "others": [{"uri": f"{folder}/gone.tif"}, f"{folder}/gone.tif", "gone"]}
+    inputs = {
+        "source": f"{folder}/here.tif",
+        "others": [{"uri": f"{folder}/gone.tif"}, f"{folder}/gone.tif", "gone"],
+    }
     assert missing(storage, **inputs) == (f"{folder}/gone.tif",)
     assert missing(storage, source="a word") == ()
 

@@ -118,7 +118,9 @@ class FakeMetrics:
         return MetricWindow(since=0.0, until=seconds, pending=1)
 
     async def workflows(self, since: float, *, workflow_id: str | None = None) -> list[WorkflowMetrics]:
-        return [WorkflowMetrics(workflow_id="flow", completed=3, failed=1, cancelled=0, durations=self.durations)]
+        return [
+            WorkflowMetrics(workflow_id="flow", completed=3, failed=1, cancelled=0, durations=self.durations)
+        ]
 
     async def nodes(self, workflow_id: str, since: float) -> list[NodeMetrics]:
         counts = {"completed": 3, "failed": 1, "skipped": 0, "cancelled": 0, "retries": 2}
@@ -128,12 +130,21 @@ class FakeMetrics:
         return [PeriodMetrics(at=since, completed=3, failed=1, cancelled=0, durations=self.durations)]
 
     async def node_durations(self, since: float, *, workflow_id: str | None = None) -> list[DurationBin]:
-        return [DurationBin(seconds=0.02, completed=2, failed=0), DurationBin(seconds=9_000.0, completed=1, failed=1)]
+        return [
+            DurationBin(seconds=0.02, completed=2, failed=0),
+            DurationBin(seconds=9_000.0, completed=1, failed=1),
+        ]
 
     async def failures(
         self, since: float, *, workflow_id: str | None = None, per_workflow: int | None = None, limit: int
     ) -> list[FailureGroup]:
-        group = {"workflow_id": "flow", "node_id": "fetch", "message": "no", "job_id": "7", "content_hash": "x"}
+        group = {
+            "workflow_id": "flow",
+            "node_id": "fetch",
+            "message": "no",
+            "job_id": "7",
+            "content_hash": "x",
+        }
         return [FailureGroup(**group, count=1, last_at=100.0)]
 
     async def throughput(self, since: float, until: float, step_seconds: float) -> list[ThroughputBucket]:
@@ -232,7 +243,9 @@ class FakeReadStore:
             and node_filter.parent_node_id in (None, node.parent_node_id)
             and (not node_filter.statuses or node.status in node_filter.statuses)
         ]
-        return [node for node in sorted(matching, key=position) if after is None or position(node) > after][:limit]
+        return [node for node in sorted(matching, key=position) if after is None or position(node) > after][
+            :limit
+        ]
 
     async def child_counts(self, job_id: str, fan_outs: Any) -> dict[str, ChildCounts]:
         self.reads.append(f"child_counts {','.join(fan_outs)}")
@@ -261,20 +274,26 @@ class FakeReadStore:
 
     async def footprints(self, job_id: str, *, after: Any = None, limit: int = 1000) -> list[Any]:
         last = after or ("", -1)
-        return [one for one in self.footprint_records if (one.parent_node_id, one.fan_out_index) > last][:limit]
+        return [one for one in self.footprint_records if (one.parent_node_id, one.fan_out_index) > last][
+            :limit
+        ]
 
     async def pending_commands(self, job_id: str, *, after: Any = None, limit: int = 20) -> list[Any]:
         return [one for one in self.commands if after is None or int(one.command_id) > int(after[0])][:limit]
 
-    async def events(self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Any = None) -> list[Any]:
+    async def events(
+        self, job_id: str, *, after: int = 0, limit: int = 1000, node_ids: Any = None
+    ) -> list[Any]:
         return [event for event in self.stored_events if event.seq > after][:limit]
 
-    async def recent_events(self, *, types: Any = (), since: Any = None, after: Any = None, limit: int = 100) -> Any:
+    async def recent_events(
+        self, *, types: Any = (), since: Any = None, after: Any = None, limit: int = 100
+    ) -> Any:
         newest = sorted(self.stored_events, key=lambda event: (-event.at, -event.seq))
         events = [JobEvent("7", event) for event in newest if not types or event.type in types]
-        return [each for each in events if after is None or (each.event.at, each.event.seq) < (after[0], after[2])][
-            :limit
-        ]
+        return [
+            each for each in events if after is None or (each.event.at, each.event.seq) < (after[0], after[2])
+        ][:limit]
 
     async def event_counts(self, *, since: Any = None, until: Any = None) -> dict[str, int]:
         counts: dict[str, int] = {}
@@ -301,7 +320,9 @@ class FakeReadStore:
         return next((log for log in self.log_records if log.position[1:] == (task_id, chunk)), None)
 
     async def workflows(self, *, tag: str | None = None, after: Any = None, limit: int = 100) -> list[Any]:
-        return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][:limit]
+        return [each for each in self.workflow_records if after is None or each.workflow_id > after[0]][
+            :limit
+        ]
 
     async def handlers(self, *, after: Any = None, limit: int = 100) -> list[Any]:
         return [each for each in self.handler_records if after is None or each.name > after[0]][:limit]

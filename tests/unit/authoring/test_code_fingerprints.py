@@ -73,7 +73,9 @@ def function_of(folder: Path, name: str, text: str) -> Callable[..., Any]:
 
 def test_a_fingerprint_is_that_of_the_source_text_wherever_it_is(tmp_path: Path):
     plain = function_of(tmp_path, "plain", "def double(x):\n    return 2 * x\n")
-    moved = function_of(tmp_path, "moved", "X = 1\n\n\nif X:\n    def double(x):  \n        return 2 * x\n\n\nY = 2\n")
+    moved = function_of(
+        tmp_path, "moved", "X = 1\n\n\nif X:\n    def double(x):  \n        return 2 * x\n\n\nY = 2\n"
+    )
     other = function_of(tmp_path, "other", "def double(x):\n    return x + x\n")
     assert code_fingerprint(plain) == code_fingerprint(moved) != code_fingerprint(other)
     assert len(code_fingerprint(plain)) == 16

@@ -99,7 +99,9 @@ class Mutation:
     def word(self, lines: list[str]) -> None:
         place = self.place(lines)
         words = lines[place].split(" ")
-        words[self.random.randrange(len(words))] = self.random.choice(WORDS) + self.random.choice(["", ":", ","])
+        words[self.random.randrange(len(words))] = self.random.choice(WORDS) + self.random.choice(
+            ["", ":", ","]
+        )
         lines[place] = " ".join(words)
 
     def splice(self, lines: list[str]) -> None:
@@ -117,9 +119,9 @@ def test_a_file_with_a_few_changes_compiles_or_is_refused(text):
 
 
 @given(
-    st.lists(st.sampled_from([*WORDS, "\n", "\n  ", "\n    ", ": ", "- ", "{", "}", "[", "]", ", "]), max_size=30).map(
-        "".join
-    )
+    st.lists(
+        st.sampled_from([*WORDS, "\n", "\n  ", "\n    ", ": ", "- ", "{", "}", "[", "]", ", "]), max_size=30
+    ).map("".join)
 )
 @example("workflow_id: w\nnodes: {a: {type: fan_out, source: [1], task: {type: [a]}}}")
 @example("workflow_id: w\nnodes: {a: {type: [a]}}")
@@ -200,7 +202,8 @@ def test_data_with_a_few_changes_compiles_or_is_refused(data, seed):
 
 @given(
     st.dictionaries(
-        st.sampled_from(["workflow_id", "name", "nodes", "inputs", "outputs", "tags"]) | st.text(max_size=5), VALUES
+        st.sampled_from(["workflow_id", "name", "nodes", "inputs", "outputs", "tags"]) | st.text(max_size=5),
+        VALUES,
     )
 )
 def test_any_data_compiles_or_is_refused(data):

@@ -48,7 +48,9 @@ NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 
 def mappings(text: st.SearchStrategy[str], scalars: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     inside = st.recursive(
-        scalars, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4), max_leaves=15
+        scalars,
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=4),
+        max_leaves=15,
     )
     return st.dictionaries(text, inside, max_size=4)
 
@@ -168,7 +170,9 @@ def test_the_place_of_a_value_is_where_its_json_begins(data, indent):
 
 
 def json_at(document: Document, problem: Problem) -> Any:
-    rest = "\n".join([document.lines[problem.line - 1][problem.column - 1 :], *document.lines[problem.line :]])
+    rest = "\n".join(
+        [document.lines[problem.line - 1][problem.column - 1 :], *document.lines[problem.line :]]
+    )
     return json.JSONDecoder().raw_decode(rest)[0]
 
 

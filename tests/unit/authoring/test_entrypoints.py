@@ -150,7 +150,9 @@ def test_a_file_is_the_module_of_its_stem_and_two_of_one_stem_are_ambiguous(tmp_
     registry = discover(map(str, files), entry_points=False)
     assert registry.get("rain.only_0").name == "rain.only_0"
     assert registry.get("rain.only_1").name == "rain.only_1"
-    with pytest.raises(HandlerNotFound, match=r"'rain\.both' is ambiguous: .*one/rain\.py and .*two/rain\.py"):
+    with pytest.raises(
+        HandlerNotFound, match=r"'rain\.both' is ambiguous: .*one/rain\.py and .*two/rain\.py"
+    ):
         registry.get("rain.both")
 
 
@@ -186,7 +188,20 @@ def test_the_entrypoint_of_a_function_is_its_module_and_name(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    "value", ["load", "", "my app.load", "app._load", "app.", "a." * 70 + "b", print, partial(plain), Registry, flow, 3]
+    "value",
+    [
+        "load",
+        "",
+        "my app.load",
+        "app._load",
+        "app.",
+        "a." * 70 + "b",
+        print,
+        partial(plain),
+        Registry,
+        flow,
+        3,
+    ],
 )
 def test_what_cannot_be_named_is_no_entrypoint(value: Any):
     with pytest.raises(HandlerInvalid, match="is not an entrypoint"):
@@ -197,7 +212,9 @@ def test_a_registry_for_functions_of_a_script_has_them_under_given_names(shop: R
     def local(count: int) -> list[int]:
         return [count]
 
-    registry = registry_for({"script.local": local, "script.marked": marked}, ["shop"], default_queue="default")
+    registry = registry_for(
+        {"script.local": local, "script.marked": marked}, ["shop"], default_queue="default"
+    )
     assert registry.get("script.local").known_params() == frozenset({"count"})
     assert registry.get("script.marked").returns_json
     assert registry.get("shop.load").name == "shop.load"

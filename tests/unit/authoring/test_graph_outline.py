@@ -27,7 +27,11 @@ SHOWN = (
 def check(compiled: Graph) -> None:
     definition = json.loads(json.dumps(compiled.definition))
     graph, outline = compile_definition(definition), outline_graph(definition, compiled.content_hash)
-    assert (outline.workflow_id, outline.version, outline.name) == (graph.workflow_id, graph.version, graph.name)
+    assert (outline.workflow_id, outline.version, outline.name) == (
+        graph.workflow_id,
+        graph.version,
+        graph.name,
+    )
     assert (outline.inputs, outline.content_hash) == (graph.inputs, graph.content_hash)
     assert (outline.on_failure, outline.deadline_seconds) == (graph.on_failure, graph.deadline_seconds)
     assert list(outline.specs) == list(graph.specs)

@@ -46,7 +46,14 @@ def test_a_decorated_function_stays_an_ordinary_function():
 def test_a_handler_says_what_it_was_given():
     retry = RetryPolicy(max_attempts=7)
 
-    @handler("raster.validate", queue="heavy", timeout_seconds=60, retry=retry, version=2, aliases=["raster_validate"])
+    @handler(
+        "raster.validate",
+        queue="heavy",
+        timeout_seconds=60,
+        retry=retry,
+        version=2,
+        aliases=["raster_validate"],
+    )
     async def validate(ctx: HandlerContext) -> HandlerResult:
         """Look at a raster.
 
@@ -55,7 +62,12 @@ def test_a_handler_says_what_it_was_given():
         return HandlerResult(success=bool(ctx))
 
     spec = spec_of(validate)
-    assert (spec.name, spec.queue, spec.timeout_seconds, spec.version) == ("raster.validate", "heavy", 60, "2")
+    assert (spec.name, spec.queue, spec.timeout_seconds, spec.version) == (
+        "raster.validate",
+        "heavy",
+        60,
+        "2",
+    )
     assert (spec.retry, spec.aliases, spec.isolation) == (retry, ("raster_validate",), None)
     assert (spec.description, spec.module, spec.function) == ("Look at a raster.", __name__, validate)
 
@@ -157,7 +169,9 @@ def test_the_style_is_how_the_function_is_written():
 def test_a_class_gets_params_and_the_last_checkpoint():
     @handler("steps")
     class Steps(CheckpointableHandler):
-        async def execute(self, params: dict[str, Any], checkpoint: dict[str, Any] | None = None) -> AsyncIterator[Any]:
+        async def execute(
+            self, params: dict[str, Any], checkpoint: dict[str, Any] | None = None
+        ) -> AsyncIterator[Any]:
             yield params, checkpoint
 
     spec = spec_of(Steps)

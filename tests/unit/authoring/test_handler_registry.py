@@ -60,7 +60,9 @@ def test_a_name_is_misspelt_in_a_similar_module_alone():
     @handler("raster.list_files")
     def list_files() -> None: ...
 
-    registry = Registry([list_files, *[handler(f"other.step_{number}")(lambda: None) for number in range(20)]])
+    registry = Registry(
+        [list_files, *[handler(f"other.step_{number}")(lambda: None) for number in range(20)]]
+    )
     with pytest.raises(HandlerNotFound) as raised:
         registry.get("tiles.list_tiles")
     assert "raster" not in str(raised.value)
@@ -152,7 +154,10 @@ def test_handlers_are_found_through_entry_points(monkeypatch):
         ("def f(:", "cannot be imported: SyntaxError"),
         ("import not_installed_here", "install 'not_installed_here'"),
         ("x = 1", r"has no handlers: decorate a function with @handler\(\)"),
-        ("from dagmaster.authoring.handler_registry import handler\nhandler('no good')", "'no good' is not a name"),
+        (
+            "from dagmaster.authoring.handler_registry import handler\nhandler('no good')",
+            "'no good' is not a name",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, text, sentence):
@@ -161,7 +166,9 @@ def test_a_file_that_cannot_be_used_is_named_with_the_reason(tmp_path, text, sen
     before = set(sys.modules)
     with pytest.raises(HandlerInvalid, match=rf"bad_handlers\.py.*{sentence}"):
         discover([str(file)], entry_points=False)
-    assert [name for name in set(sys.modules) - before if "bad_handlers" in name and "has no" not in sentence] == []
+    assert [
+        name for name in set(sys.modules) - before if "bad_handlers" in name and "has no" not in sentence
+    ] == []
 
 
 @pytest.fixture

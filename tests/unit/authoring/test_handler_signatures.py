@@ -107,7 +107,9 @@ def test_a_model_beside_other_parameters_is_refused():
     @handler("x")
     def function(box: Box, name: str) -> None: ...
 
-    with pytest.raises(HandlerInvalid, match=r"handler 'x' .*'box' is a model.*'name': put it into the model"):
+    with pytest.raises(
+        HandlerInvalid, match=r"handler 'x' .*'box' is a model.*'name': put it into the model"
+    ):
         spec_of(function)
 
 
@@ -137,7 +139,9 @@ def test_names_that_models_use_themselves_are_good_names_of_params():
 
     values: Mapping[str, Any] = {"json": 1, "schema": "s", "copy": True, "model_config": 2}
     assert arguments(function, **values) == {**values, "_hidden": 1}
-    assert spec_of(function).known_params() == frozenset({"json", "schema", "copy", "model_config", "_hidden"})
+    assert spec_of(function).known_params() == frozenset(
+        {"json", "schema", "copy", "model_config", "_hidden"}
+    )
     assert "copy is required" in str(misfit(function, json=1, schema="s", model_config=2))
 
 
@@ -181,7 +185,10 @@ def test_the_schema_of_the_params_has_names_types_and_defaults():
     schema = spec_of(function).params_schema()
     assert schema is not None
     assert schema["required"] == ["count"]
-    assert {name: one["type"] for name, one in schema["properties"].items()} == {"count": "integer", "schema": "string"}
+    assert {name: one["type"] for name, one in schema["properties"].items()} == {
+        "count": "integer",
+        "schema": "string",
+    }
     assert schema["properties"]["schema"]["default"] == "public"
     assert schema["additionalProperties"] is False
 
@@ -231,7 +238,9 @@ def test_an_annotation_that_cannot_be_read_is_explained():
     def function(box): ...
 
     function.__annotations__ = {"box": "NeverImported"}
-    with pytest.raises(HandlerInvalid, match=r"`NeverImported` of parameter 'box' cannot be read.*TYPE_CHECKING"):
+    with pytest.raises(
+        HandlerInvalid, match=r"`NeverImported` of parameter 'box' cannot be read.*TYPE_CHECKING"
+    ):
         spec_of(handler("x")(function))
 
 

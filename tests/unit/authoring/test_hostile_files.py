@@ -70,7 +70,9 @@ def test_a_pattern_whose_repetitions_can_be_told_apart_is_taken(pattern: str) ->
 
 @pytest.mark.parametrize("schema", ["{pattern: '^(a+)+$'}", "{patternProperties: {'^(a+)+$': {}}}"])
 def test_a_pattern_deep_in_a_schema_is_looked_at_too(schema: str) -> None:
-    assert the_problem_of(with_input(f"{{type: array, items: {schema}}}")).path.startswith("inputs.x.items.pattern")
+    assert the_problem_of(with_input(f"{{type: array, items: {schema}}}")).path.startswith(
+        "inputs.x.items.pattern"
+    )
 
 
 def test_a_pattern_is_not_tried_on_a_text_that_is_too_long() -> None:
@@ -78,7 +80,9 @@ def test_a_pattern_is_not_tried_on_a_text_that_is_too_long() -> None:
     assert accept_inputs(graph, {"x": "a" * MAX_PATTERN_TEXT})
     with pytest.raises(InputsInvalid) as caught:
         accept_inputs(graph, {"x": "a" * (MAX_PATTERN_TEXT + 1)})
-    assert caught.value.problems[0].message == "the text is too long for its pattern: at most 10,000 characters"
+    assert (
+        caught.value.problems[0].message == "the text is too long for its pattern: at most 10,000 characters"
+    )
 
 
 @pytest.mark.parametrize("wrong", ["5", "{typo: 5}", "{type: strin}"])
@@ -103,7 +107,9 @@ def test_what_is_wrong_is_copied_once_however_much_it_is(monkeypatch: pytest.Mon
     assert len(copied) < 200
 
 
-def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     folded: list[int] = []
     merge = availability.Availability._merge
 
@@ -116,7 +122,9 @@ def test_nodes_that_wait_for_the_same_two_of_many_branches_cost_one_product(monk
     for name in "xy":
         branches = ", ".join(f"{{name: b{n}, condition: '== {n}', next: {name}_end}}" for n in range(63))
         other = f"{{name: b63, condition: '== 63', next: {name}_no}}"
-        lines.append(f"{name}: {{type: conditional, condition_field: job.id, branches: [{branches}, {other}]}}")
+        lines.append(
+            f"{name}: {{type: conditional, condition_field: job.id, branches: [{branches}, {other}]}}"
+        )
         lines += [f"{name}_end: {{{TASK}}}", f"{name}_no: {{{TASK}}}"]
     lines += [f"n{n}: {{{TASK}, depends_on: [x_end, y_end]}}" for n in range(50)]
     assert len(nodes_of("\n".join(lines))) == 56
@@ -142,11 +150,17 @@ def make_chunks(count: int, name: str = "", sizes: list[int] | None = None) -> d
         ("{count: three}", "count is a whole number, not the text 'three'", "nodes.a.params.count"),
         ("{count: 3, name: 5}", "name is text, not the number 5", "nodes.a.params.name"),
         ("{count: '{{ job.id }}', name: 5}", "name is text, not the number 5", "nodes.a.params.name"),
-        ("{count: 3, sizes: [1, x]}", "sizes[1] is a whole number, not the text 'x'", "nodes.a.params.sizes[1]"),
+        (
+            "{count: 3, sizes: [1, x]}",
+            "sizes[1] is a whole number, not the text 'x'",
+            "nodes.a.params.sizes[1]",
+        ),
     ],
 )
 def test_a_param_that_is_written_out_must_fit_its_handler(params: str, message: str, path: str) -> None:
-    problem = the_problem_of(flow(f"a: {{handler: make_chunks, params: {params}}}"), handlers=Registry([make_chunks]))
+    problem = the_problem_of(
+        flow(f"a: {{handler: make_chunks, params: {params}}}"), handlers=Registry([make_chunks])
+    )
     assert (problem.message, problem.path) == (message, path)
 
 
@@ -157,7 +171,9 @@ def test_nothing_is_said_of_a_param_with_an_expression() -> None:
 
 @pytest.mark.parametrize("number", [str(2**1023), "0x" + "f" * 300, "9" * 308])
 def test_a_number_that_the_engine_cannot_hold_is_refused_where_it_is_read(number: str) -> None:
-    assert messages(problems_of(with_input(f"{{type: integer, default: {number}}}"))) == ["the number is too large"]
+    assert messages(problems_of(with_input(f"{{type: integer, default: {number}}}"))) == [
+        "the number is too large"
+    ]
     with pytest.raises(WorkflowInvalid, match="too large"):
         document_from_data({"x": int(number, 0)})
     assert document_from_data({"x": 2**1023 - 1}).data
@@ -179,7 +195,9 @@ def test_nodes_joined_by_a_word_are_hinted_as_a_list(text: str, hint: str) -> No
 
 @pytest.mark.parametrize("word", ["tasks", "steps", "jobs"])
 def test_steps_under_another_word_are_hinted_to_stand_under_nodes(word: str) -> None:
-    assert the_problem_of(f"workflow_id: w\n{word}: {{a: {{{TASK}}}}}\n").hint == "write the steps under nodes:"
+    assert (
+        the_problem_of(f"workflow_id: w\n{word}: {{a: {{{TASK}}}}}\n").hint == "write the steps under nodes:"
+    )
 
 
 def test_a_node_that_is_not_indented_is_hinted_to_be() -> None:

@@ -98,7 +98,9 @@ def test_a_default_is_taken_when_nothing_is_given():
     assert accept_inputs(graph, {"x": 4, "z": "a"}) == {"x": 4, "y": [], "z": "a"}
 
 
-@pytest.mark.parametrize(("default", "value"), [("0", 0), ("false", False), ("''", ""), ("[]", []), ("{}", {})])
+@pytest.mark.parametrize(
+    ("default", "value"), [("0", 0), ("false", False), ("''", ""), ("[]", []), ("{}", {})]
+)
 def test_a_default_that_is_nothing_much_is_a_default(default, value):
     kind = {int: "integer", bool: "boolean", str: "string", list: "array", dict: "object"}[type(value)]
     assert accept_inputs(with_inputs(f"{{x: {{type: {kind}, default: {default}}}}}"), {}) == {"x": value}
@@ -124,7 +126,10 @@ FILLED = {"size": 4, "tags": [], "box": {"x": 1.5}, "maybe": None}
     [
         ({"name": "a"}, {"name": "a", **FILLED}),
         ({"size": 1, "tags": ["t"]}, {**FILLED, "size": 1, "tags": ["t"]}),
-        ({"box": {"x": 2}, "maybe": {}, "none": {}}, {**FILLED, "box": {"x": 2}, "maybe": {"y": 2}, "none": {}}),
+        (
+            {"box": {"x": 2}, "maybe": {}, "none": {}},
+            {**FILLED, "box": {"x": 2}, "maybe": {"y": 2}, "none": {}},
+        ),
     ],
 )
 def test_a_key_of_an_object_that_is_left_out_has_its_default(value: dict[str, Any], accepted: dict[str, Any]):
@@ -169,7 +174,11 @@ def test_a_default_wins_over_required():
 
 def test_an_unknown_input_is_reported_with_the_nearest():
     (problem,) = refused("{area: {}, size: {}}", aera="x")
-    assert (problem.message, problem.path, problem.hint) == ("unknown input 'aera'", "aera", "did you mean 'area'?")
+    assert (problem.message, problem.path, problem.hint) == (
+        "unknown input 'aera'",
+        "aera",
+        "did you mean 'area'?",
+    )
 
 
 def test_a_workflow_without_inputs_takes_none():
@@ -224,7 +233,8 @@ def test_a_long_value_is_reported_in_short():
 
 
 @pytest.mark.parametrize(
-    "declaration", ["{secret: true, pattern: '^k'}", "{secret: true, enum: [a]}", "{secret: true, type: integer}"]
+    "declaration",
+    ["{secret: true, pattern: '^k'}", "{secret: true, enum: [a]}", "{secret: true, type: integer}"],
 )
 def test_the_value_of_a_secret_is_not_repeated(declaration):
     (problem,) = refused(f"{{x: {declaration}}}", x="hunter2")
@@ -239,7 +249,8 @@ def test_a_part_of_a_secret_is_not_repeated():
 
 
 @pytest.mark.parametrize(
-    "value", [float("nan"), float("inf"), {1, 2}, (1, 2), {"a": object()}, {1: 2}, "a\0b", "\ud800", 1 << 2000]
+    "value",
+    [float("nan"), float("inf"), {1, 2}, (1, 2), {"a": object()}, {1: 2}, "a\0b", "\ud800", 1 << 2000],
 )
 def test_what_is_not_json_is_refused(value):
     (problem,) = refused("{x: {type: object}, y: {}}", x=value)
@@ -264,7 +275,10 @@ def test_what_is_too_deep_is_refused():
         ("{enum: [a, b], default: c}", 'the default does not fit: "c" is not one of "a", "b"'),
         ("{pattern: '^a', default: b}", 'the default does not fit: "b" does not match the pattern ^a'),
         ("{type: uri, default: here}", 'the default does not fit: "here" is not a URI (scheme://…)'),
-        ("{type: array, items: {type: integer}, default: [a]}", 'the default does not fit: "a" is not a whole number'),
+        (
+            "{type: array, items: {type: integer}, default: [a]}",
+            'the default does not fit: "a" is not a whole number',
+        ),
         ("{type: string, default: 2026}", "the default does not fit: 2026 is not text"),
         ("{type: string, default: }", "the default does not fit: null is not text"),
         ("{type: string, required: true, default: ~}", "the default does not fit: null is not text"),
@@ -355,8 +369,15 @@ def test_the_name_of_an_input_is_an_identifier(name):
 
 
 def test_an_input_that_is_wrong_hides_no_other():
-    problems = problems_of(declared("{a: {type: int}, b: {type: integer, default: x}, c: {tpe: string}, d: string}"))
-    assert [problem.path for problem in problems] == ["inputs.a.type", "inputs.b.default", "inputs.c.tpe", "inputs.d"]
+    problems = problems_of(
+        declared("{a: {type: int}, b: {type: integer, default: x}, c: {tpe: string}, d: string}")
+    )
+    assert [problem.path for problem in problems] == [
+        "inputs.a.type",
+        "inputs.b.default",
+        "inputs.c.tpe",
+        "inputs.d",
+    ]
 
 
 def test_an_input_of_an_unknown_type_has_that_problem_only():
@@ -365,7 +386,9 @@ def test_an_input_of_an_unknown_type_has_that_problem_only():
 
 
 def test_an_input_that_is_wrong_is_declared_all_the_same():
-    problem = the_problem_of(flow(f"a: {{{TASK}, params: {{x: '{{{{ inputs.a }}}}'}}}}", "inputs: {a: {type: int}}"))
+    problem = the_problem_of(
+        flow(f"a: {{{TASK}, params: {{x: '{{{{ inputs.a }}}}'}}}}", "inputs: {a: {type: int}}")
+    )
     assert problem.message.startswith("type is one of ")
 
 

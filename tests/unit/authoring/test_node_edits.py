@@ -71,7 +71,9 @@ def changes(text: str, edited: str) -> tuple[list[str], list[str]]:
 
 
 def test_a_node_is_added_below_the_others_with_a_blank_line_if_they_have_one():
-    edited = add_node(FILE, "check", {"handler": "check", "params": {"n": 1, "note": "a: b"}, "depends_on": ["write"]})
+    edited = add_node(
+        FILE, "check", {"handler": "check", "params": {"n": 1, "note": "a: b"}, "depends_on": ["write"]}
+    )
     assert changes(FILE, edited) == (
         [],
         [
@@ -103,7 +105,12 @@ KEPT = ["  # reads", '    handler: "read"      # quoted']
 def test_a_removed_node_takes_its_edges_along_and_no_comment_of_others():
     edited = remove_node(FILE, "log")
     assert changes(FILE, edited) == (
-        ["    next: [split, log]", "      - log", "  log: {handler: log}", "    depends_on: {all_of: [split, log]}"],
+        [
+            "    next: [split, log]",
+            "      - log",
+            "  log: {handler: log}",
+            "    depends_on: {all_of: [split, log]}",
+        ],
         ["    next: [split]", "    depends_on: {all_of: [split]}"],
     )
 
@@ -125,7 +132,10 @@ def test_a_group_is_renamed_and_removed_where_nodes_name_it():
         "    group: tidy",
         "  b: {handler: b, depends_on: tidy}",
     ]
-    assert read_document(remove_node(GROUPED, "clean")).data["nodes"] == {"a": {"handler": "a"}, "b": {"handler": "b"}}
+    assert read_document(remove_node(GROUPED, "clean")).data["nodes"] == {
+        "a": {"handler": "a"},
+        "b": {"handler": "b"},
+    }
 
 
 def test_the_nodes_of_a_group_are_edges_to_it():
@@ -198,7 +208,9 @@ def test_line_ends_and_byte_order_marks_are_kept():
     text = "\ufeff" + FILE.replace("\n", "\r\n")
     edited = add_node(text, "z", {"handler": "h"})
     assert edited.startswith("\ufeff# Two")
-    assert edited.replace("\r\n", "") == add_node(FILE, "z", {"handler": "h"}).replace("\n", "").join(["\ufeff", ""])
+    assert edited.replace("\r\n", "") == add_node(FILE, "z", {"handler": "h"}).replace("\n", "").join(
+        ["\ufeff", ""]
+    )
 
 
 @pytest.mark.parametrize(
@@ -211,7 +223,10 @@ def test_line_ends_and_byte_order_marks_are_kept():
         (lambda: remove_node(FILE, "reed"), "there is no node 'reed'"),
         (lambda: remove_node("nodes: {a: {handler: h}}", "a"), "is the only node"),
         (lambda: connect_nodes(FILE, "read", "read"), "cannot come after itself"),
-        (lambda: connect_nodes(FILE, "route.small", "write"), "route chooses a branch: connect one of big, default"),
+        (
+            lambda: connect_nodes(FILE, "route.small", "write"),
+            "route chooses a branch: connect one of big, default",
+        ),
         (lambda: connect_nodes("nodes: {a: {}, b: {depends_on: {any_of: [c]}}}", "a", "b"), "any of several"),
         (lambda: add_node("[1]", "a", {}), "not a mapping"),
         (lambda: add_node("nodes: [1]", "a", {}), "`nodes` is not a mapping"),
@@ -269,7 +284,9 @@ def texts(draw: Any) -> str:
             if draw(st.integers(0, 5)) == 0:
                 lines += draw(st.sampled_from(["\n", f"\n{indent}# about - it: x", "\n\n  # two"]))
             key = "-" if isinstance(value, list) else write_inline(item, quoted=draw(st.booleans())) + ":"
-            lines += f"\n{indent}{key}" + write(item if isinstance(value, list) else value[item], indent + "  ")
+            lines += f"\n{indent}{key}" + write(
+                item if isinstance(value, list) else value[item], indent + "  "
+            )
         return lines
 
     def comments() -> Any:
@@ -361,7 +378,8 @@ def test_a_set_key_changes_its_lines_alone(text, node_id, key, value):
     st.recursive(
         VALUES,
         lambda inner: (
-            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["k", "on", "a b", "1"]), inner, max_size=3)
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.sampled_from(["k", "on", "a b", "1"]), inner, max_size=3)
         ),
     )
 )

@@ -9,7 +9,16 @@ import pytest
 from click.testing import CliRunner
 from pydantic import TypeAdapter, ValidationError
 
-from dagmaster import Task, compile_definition, compile_text, create_task, handler, handler_task, task, workflow
+from dagmaster import (
+    Task,
+    compile_definition,
+    compile_text,
+    create_task,
+    handler,
+    handler_task,
+    task,
+    workflow,
+)
 from dagmaster.authoring.python.graph_collection import collect
 from dagmaster.cli.commands.services import worker
 from dagmaster.errors import HandlerInvalid, SettingsInvalid, WorkflowInvalid
@@ -21,7 +30,21 @@ from dagmaster.settings import load_settings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WRONG = ["a b", " a", "a\n", "a\tb", "a\x00b", "a\x1bb", "a\x85b", "a\u2028b", "a\u00a0b", "a,b", "*", "", "q" * 129]
+WRONG = [
+    "a b",
+    " a",
+    "a\n",
+    "a\tb",
+    "a\x00b",
+    "a\x1bb",
+    "a\x85b",
+    "a\u2028b",
+    "a\u00a0b",
+    "a,b",
+    "*",
+    "",
+    "q" * 129,
+]
 RIGHT = ["light", "functionapp-tasks", "run:17", "a.b_c/d", "größe", "q" * MAX_QUEUE]
 
 
@@ -54,7 +77,9 @@ PLACES: dict[str, tuple[Callable[[str], Any], type[Exception]]] = {
 
 
 def test_a_stored_definition_with_another_name_still_loads():
-    graph = compile_definition({"workflow_id": "w", "version": 1, "nodes": {"a": {"handler": "h", "queue": "a b"}}})
+    graph = compile_definition(
+        {"workflow_id": "w", "version": 1, "nodes": {"a": {"handler": "h", "queue": "a b"}}}
+    )
     assert getattr(graph.specs["a"], "queue") == "a b"  # noqa: B009 - of a task
 
 
@@ -90,7 +115,9 @@ def test_a_wrong_queue_in_a_fan_out_is_one_problem():
 
 
 def test_the_error_of_a_task_names_it():
-    with pytest.raises(HandlerInvalid, match=r"task load: queue is a name of at most 128 characters.*, not 'a b'"):
+    with pytest.raises(
+        HandlerInvalid, match=r"task load: queue is a name of at most 128 characters.*, not 'a b'"
+    ):
         Task("m.load", queue="a b")
 
 

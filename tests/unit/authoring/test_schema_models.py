@@ -80,15 +80,27 @@ def test_the_problems_are_those_of_the_handlers_own_model(params):
         {},
         {"type": "array"},
         {"type": "object", "properties": []},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/missing"}, "b": 7, "c": {"type": "nothing"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/missing"}, "b": 7, "c": {"type": "nothing"}},
+        },
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?=x"}}},
         {"type": "object", "properties": {"a": {"type": "integer", "minimum": "many"}}},
         {"type": "object", "properties": {"a": {"enum": [[1], {}]}, "b": {"anyOf": []}, "c": {"type": []}}},
-        {"type": "object", "properties": {"a": {"$ref": "#/$defs/loop"}}, "$defs": {"loop": {"$ref": "#/$defs/loop"}}},
+        {
+            "type": "object",
+            "properties": {"a": {"$ref": "#/$defs/loop"}},
+            "$defs": {"loop": {"$ref": "#/$defs/loop"}},
+        },
         {
             "type": "object",
             "properties": {"a": {"$ref": "#/$defs/tree"}},
-            "$defs": {"tree": {"type": "object", "properties": {name: {"$ref": "#/$defs/tree"} for name in "abcdef"}}},
+            "$defs": {
+                "tree": {
+                    "type": "object",
+                    "properties": {name: {"$ref": "#/$defs/tree"} for name in "abcdef"},
+                }
+            },
         },
     ],
 )
@@ -104,10 +116,19 @@ def test_every_built_in_handler_has_a_model_as_strict_about_its_names():
     for spec in registry:
         other = published.find(spec.name)
         assert other is not None
-        assert (other.queue, other.timeout_seconds, other.retry) == (spec.queue, spec.timeout_seconds, spec.retry)
-        assert (other.known_params(), other.required_params()) == (spec.known_params(), spec.required_params())
+        assert (other.queue, other.timeout_seconds, other.retry) == (
+            spec.queue,
+            spec.timeout_seconds,
+            spec.retry,
+        )
+        assert (other.known_params(), other.required_params()) == (
+            spec.known_params(),
+            spec.required_params(),
+        )
         assert other.output_keys() == spec.output_keys()
-        assert (other.params_model is None) == (spec.params_schema() is None or spec.params_model is None), spec.name
+        assert (other.params_model is None) == (spec.params_schema() is None or spec.params_model is None), (
+            spec.name
+        )
         assert all(published.find(alias) is other for alias in spec.aliases)
 
 

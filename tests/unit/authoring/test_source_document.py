@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dagmaster.authoring.source_document import MAX_BYTES, document_from_data, format_path, read_document, read_file
+from dagmaster.authoring.source_document import (
+    MAX_BYTES,
+    document_from_data,
+    format_path,
+    read_document,
+    read_file,
+)
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.yaml import reader
 from dagmaster.errors import Problem, WorkflowInvalid
@@ -34,7 +40,9 @@ def test_a_word_that_only_yaml_1_1_reads_otherwise_is_text(word):
     assert read_document(f"[{word} ]" if word != "-" else "['-']").data == [word]
 
 
-@pytest.mark.parametrize("word", ["+", ".", "1e", "0x", "0o8", "e5", "+0x1", "--1", "1 2", "1\u0661", "\u0661"])
+@pytest.mark.parametrize(
+    "word", ["+", ".", "1e", "0x", "0o8", "e5", "+0x1", "--1", "1 2", "1\u0661", "\u0661"]
+)
 def test_a_word_that_is_almost_a_number_is_text(word):
     assert read_document(f"a: {word}").data == {"a": word}
 
@@ -100,7 +108,12 @@ def test_a_key_that_is_not_text_is_refused_with_the_text_to_write(word):
 
 
 def test_a_quoted_key_is_text():
-    assert read_document("'1': a\n\"true\": b\nno: c\n'<<': d").data == {"1": "a", "true": "b", "no": "c", "<<": "d"}
+    assert read_document("'1': a\n\"true\": b\nno: c\n'<<': d").data == {
+        "1": "a",
+        "true": "b",
+        "no": "c",
+        "<<": "d",
+    }
 
 
 def test_a_key_that_is_missing_is_refused():
@@ -185,7 +198,8 @@ def test_reading_stops_after_fifty_problems_and_says_so():
 
 
 @pytest.mark.parametrize(
-    "text", ["---\na: 1\n", "a: 1\n...\n", "a: 1\n...\n...\n# end\n", "\ufeffa: 1", b"\xef\xbb\xbfa: 1", "a: 1\r\n"]
+    "text",
+    ["---\na: 1\n", "a: 1\n...\n", "a: 1\n...\n...\n# end\n", "\ufeffa: 1", b"\xef\xbb\xbfa: 1", "a: 1\r\n"],
 )
 def test_one_document_with_its_markers_is_read(text):
     assert read_document(text).data == {"a": 1}
@@ -205,7 +219,8 @@ def test_an_empty_document_is_refused_with_what_to_write(text):
 
 
 @pytest.mark.parametrize(
-    "character", ["\0", "\x07", "\x1b", "\x0b", "\x7f", "\x85", "\x9f", "\u2028", "\ud800", "\ufffe", "\uffff"]
+    "character",
+    ["\0", "\x07", "\x1b", "\x0b", "\x7f", "\x85", "\x9f", "\u2028", "\ud800", "\ufffe", "\uffff"],
 )
 @pytest.mark.parametrize("text", ["a: 1\nb: {}", "a: 1\nb: '{}'", "a: 1\nb: #{}"])
 def test_a_control_character_is_refused_where_it_stands(character, text):
@@ -443,7 +458,9 @@ def test_a_path_is_spelled_as_people_write_it(path, spelled):
 # Size, depth, bombs
 
 
-@pytest.mark.parametrize("deepen", [lambda depth: "[" * depth + "]" * depth, lambda depth: "- " * depth + "a"])
+@pytest.mark.parametrize(
+    "deepen", [lambda depth: "[" * depth + "]" * depth, lambda depth: "- " * depth + "a"]
+)
 def test_64_levels_are_read_and_65_are_refused(deepen):
     read_document(deepen(64))
     problem = the_problem_of(deepen(65))
@@ -669,5 +686,7 @@ def test_a_hint_names_the_near_one_or_the_few_there_are():
     assert did_you_mean("qeue", ["params", "queue"]) == "did you mean 'queue'?"
     assert did_you_mean("zzz", {"b", "a", "c"}) == "one of: a, b, c"
     assert did_you_mean("zzz", (f"name_{number}" for number in range(13))) == ""
-    assert did_you_mean("zzz", (f"name_{number}" for number in range(12))).startswith("one of: name_0, name_1, name_10")
+    assert did_you_mean("zzz", (f"name_{number}" for number in range(12))).startswith(
+        "one of: name_0, name_1, name_10"
+    )
     assert did_you_mean("zzz", []) == ""

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from dagmaster.engine.graph import Aggregation
 
 NAMES = st.from_regex(r"[A-Za-z][A-Za-z0-9]{0,8}", fullmatch=True)
-TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="{"), max_size=12)
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters="{"), max_size=12
+)
 SECONDS = st.integers(1, 86_400) | st.floats(1, 86_400)
 ON_TIMEOUT = {"on_timeout": st.sampled_from(["approve", "reject"])}
 SCALARS = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(-1e9, 1e9) | TEXT
@@ -37,7 +39,8 @@ INPUTS = st.one_of(
         },
     ),
     st.fixed_dictionaries(
-        {}, optional={"type": st.just("string"), "default": TEXT, "secret": st.booleans(), "description": TEXT}
+        {},
+        optional={"type": st.just("string"), "default": TEXT, "secret": st.booleans(), "description": TEXT},
     ),
     st.just({"type": "array", "items": {"type": "string"}, "default": ["a"]}),
     st.just({"type": "object", "properties": {"n": {"type": "integer"}}}),
@@ -49,7 +52,10 @@ INPUTS = st.one_of(
     st.sampled_from(
         [
             {"type": "number", "constraints": {"exclusiveMinimum": 0, "multipleOf": 0.5}},
-            {"type": "array", "constraints": {"minItems": 1, "uniqueItems": True, "contains": {"type": "integer"}}},
+            {
+                "type": "array",
+                "constraints": {"minItems": 1, "uniqueItems": True, "contains": {"type": "integer"}},
+            },
             {
                 "type": "object",
                 "properties": {"n": {"type": "integer"}, "title": {"type": "string"}},
@@ -83,7 +89,9 @@ class Maker:
 
     def workflow(self) -> dict[str, Any]:
         draw = self.draw
-        self.inputs = draw(st.dictionaries(NAMES.filter(lambda name: not iskeyword(name)), INPUTS, max_size=3))
+        self.inputs = draw(
+            st.dictionaries(NAMES.filter(lambda name: not iskeyword(name)), INPUTS, max_size=3)
+        )
         if draw(st.booleans()):
             self.nodes["start"] = {"type": "start"} | self.some(description=TEXT)
             self.leaves.append("start")
@@ -110,7 +118,18 @@ class Maker:
         return {key: result[key] for key in draw(st.permutations(sorted(result)))}
 
     def add(self, node_id: str) -> None:
-        kinds = ["task", "task", "conditional", "fan_out", "workflow", "approval", "wait", "end", "group", "group"]
+        kinds = [
+            "task",
+            "task",
+            "conditional",
+            "fan_out",
+            "workflow",
+            "approval",
+            "wait",
+            "end",
+            "group",
+            "group",
+        ]
         before = list(self.nodes)
         node: dict[str, Any] = {}
         # Everything comes after a start.
@@ -152,7 +171,9 @@ class Maker:
     def lead_to(self, node_id: str, node: dict[str, Any]) -> None:
         """Lead edges to the node, or make it depend on something where no edge can start."""
         self.led = False
-        for source in self.draw(st.lists(st.sampled_from(sorted(self.nodes)), min_size=1, max_size=3, unique=True)):
+        for source in self.draw(
+            st.lists(st.sampled_from(sorted(self.nodes)), min_size=1, max_size=3, unique=True)
+        ):
             result = self.nodes[source]
             self.close(source)
             if result.get("type") == "conditional":
@@ -192,7 +213,9 @@ class Maker:
             ),
             "approval": lambda *_: (
                 self.some(approvers=st.lists(TEXT, max_size=2), message=TEXT)
-                | self.draw(st.just({}) | st.fixed_dictionaries({"timeout_seconds": SECONDS}, optional=ON_TIMEOUT))
+                | self.draw(
+                    st.just({}) | st.fixed_dictionaries({"timeout_seconds": SECONDS}, optional=ON_TIMEOUT)
+                )
             ),
             "wait": self.wait,
             "end": lambda *_: {},
@@ -216,7 +239,9 @@ class Maker:
     def conditional(self, before: list[str], _: int) -> dict[str, Any]:
         count = self.draw(st.integers(1, 3))
         texts = ["< 10", "in ['a', 'b']", "value == 'x'", "{{ value is none }}", "1 <= value < 3", "> 5MB"]
-        branches: list[dict[str, Any]] = [{"condition": self.draw(st.sampled_from(texts))} for _ in range(count)]
+        branches: list[dict[str, Any]] = [
+            {"condition": self.draw(st.sampled_from(texts))} for _ in range(count)
+        ]
         if self.draw(st.booleans()):
             branches.insert(self.draw(st.integers(0, count)), {"default": True})
         for number, branch in enumerate(branches):
@@ -226,9 +251,15 @@ class Maker:
         return {"condition_field": self.value(before), "branches": branches}
 
     def fan_out(self, before: list[str], nesting: int) -> dict[str, Any]:
-        kind = self.draw(st.sampled_from(["task", "task", "workflow", "fan_out"] if nesting < 2 else ["task"]))
+        kind = self.draw(
+            st.sampled_from(["task", "task", "workflow", "fan_out"] if nesting < 2 else ["task"])
+        )
         child = self.keys(kind, before, nesting + 1) | ({"type": kind} if kind != "task" else {})
-        source = self.draw(st.lists(SCALARS, max_size=3)) if self.draw(st.booleans()) else self.value(before, nesting)
+        source = (
+            self.draw(st.lists(SCALARS, max_size=3))
+            if self.draw(st.booleans())
+            else self.value(before, nesting)
+        )
         keys: dict[str, Any] = (
             {"source": source, "task": child}
             | self.some(max_parallel=st.integers(1, 1_000_000))
@@ -237,7 +268,8 @@ class Maker:
                 | st.fixed_dictionaries(
                     {},
                     optional={
-                        "tolerate_failures": st.integers(0, 9) | st.sampled_from(["0%", "2%", "2.5%", "100%"]),
+                        "tolerate_failures": st.integers(0, 9)
+                        | st.sampled_from(["0%", "2%", "2.5%", "100%"]),
                         "on_item_error": st.just("fail"),
                         "fail_fast": st.booleans(),
                     },

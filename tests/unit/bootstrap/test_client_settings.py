@@ -35,7 +35,8 @@ def values(settings: ClientSettings | Settings) -> dict[str, object]:
     """Return the settings by name, with secrets in clear."""
     read = {name: getattr(settings, name) for name in NAMES}
     return {
-        name: value.get_secret_value() if hasattr(value, "get_secret_value") else value for name, value in read.items()
+        name: value.get_secret_value() if hasattr(value, "get_secret_value") else value
+        for name, value in read.items()
     }
 
 
@@ -65,7 +66,9 @@ def test_any_other_setting_is_validated_by_the_model():
 
 
 @pytest.mark.parametrize(
-    "environment", [{"DAGMASTER_DATABASE_URL": "mysql://x/y"}, {"DAGMASTER_POLL_SECONDS": "soon"}], indirect=True
+    "environment",
+    [{"DAGMASTER_DATABASE_URL": "mysql://x/y"}, {"DAGMASTER_POLL_SECONDS": "soon"}],
+    indirect=True,
 )
 @pytest.mark.usefixtures("environment")
 def test_an_invalid_setting_is_an_error_even_if_the_command_does_not_use_it():

@@ -282,7 +282,9 @@ def test_a_file_finds_the_workflows_of_its_child_jobs_beside_it(tmp_path: Path):
     # Another file has an older version of one of them.
     old = outer.to_yaml().replace("workflow_id: outer", "workflow_id: inner")
     (tmp_path / "a_old.yaml").write_text(old.replace("nodes:", "version: 1\nnodes:", 1), encoding="utf-8")
-    (tmp_path / "inner.yaml").write_text(inner.to_yaml().replace("nodes:", "version: 2\nnodes:", 1), encoding="utf-8")
+    (tmp_path / "inner.yaml").write_text(
+        inner.to_yaml().replace("nodes:", "version: 2\nnodes:", 1), encoding="utf-8"
+    )
     loaded = dagmaster.load_workflow(tmp_path / "outer.yaml")
     assert loaded.run(x=3) == outer.run(x=3) == {"all": [1.5, 1.5]}
 
@@ -304,10 +306,14 @@ def test_files_that_run_each_other_are_loaded_once(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", [f"{__name__}.quarter", "os.getcwd", "not_imported.at_all"])
-def test_a_file_cannot_name_a_function_that_is_no_task_and_the_hint_says_what_to_do(name: str, tmp_path: Path):
+def test_a_file_cannot_name_a_function_that_is_no_task_and_the_hint_says_what_to_do(
+    name: str, tmp_path: Path
+):
     file = tmp_path / "flow.yaml"
     file.write_text(f"{{name: flow, nodes: {{a: {{handler: {name}, queue: light}}}}}}", encoding="utf-8")
-    with pytest.raises(dagmaster.WorkflowInvalid, match=r"(?s)unknown handler.*import the module.*DAGMASTER_HANDLERS"):
+    with pytest.raises(
+        dagmaster.WorkflowInvalid, match=r"(?s)unknown handler.*import the module.*DAGMASTER_HANDLERS"
+    ):
         dagmaster.load_workflow(file).run()
 
 

@@ -18,7 +18,9 @@ from dagmaster.errors import InputsInvalid, Problem
 COMMANDS = [(jobs, name) for name in jobs.lazy] + [(workflows, name) for name in workflows.lazy]
 
 
-@pytest.mark.parametrize(("group", "name"), COMMANDS, ids=[f"{group.name} {name}" for group, name in COMMANDS])
+@pytest.mark.parametrize(
+    ("group", "name"), COMMANDS, ids=[f"{group.name} {name}" for group, name in COMMANDS]
+)
 def test_every_command_has_an_example(group, name):
     command = group.get_command(click.Context(group), name)
     assert command is not None
@@ -31,7 +33,9 @@ def test_every_command_has_an_example(group, name):
 def test_an_invalid_time_is_reported():
     done = CliRunner().invoke(jobs, ["list", "--since", "soon"])
     assert done.exit_code == 2
-    assert "'soon' is not a time: write a span before now (90s, 15m, 2h, 1d, 1w)" in " ".join(done.output.split())
+    assert "'soon' is not a time: write a span before now (90s, 15m, 2h, 1d, 1w)" in " ".join(
+        done.output.split()
+    )
 
 
 def test_two_output_formats_are_rejected():
@@ -44,7 +48,9 @@ def test_two_output_formats_are_rejected():
 @pytest.mark.process
 def test_the_help_of_jobs_imports_neither_a_driver_nor_the_compiler():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['jobs', '--help'], standalone_mode=False); print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert not {"asyncpg", "rich.console", "pydantic", "jinja2", "asyncio"} & set(modules)
 
 

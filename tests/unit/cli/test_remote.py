@@ -97,7 +97,9 @@ def server() -> Iterator[Loopback]:
     registry = Registry([greet, fail])
     with serve(registry) as server:
         app = server.services.application
-        sources = to_sources([validate_text(text, registry, name=f"{name}.yaml") for name, text in FLOWS.items()])
+        sources = to_sources(
+            [validate_text(text, registry, name=f"{name}.yaml") for name, text in FLOWS.items()]
+        )
         server.run(publish_workflows(app, sources))
         for name in FLOWS:
             result = server.run(submit_job(app, JobRequest(workflow_id=name, submitted_by="ada")))
@@ -118,7 +120,9 @@ async def counted(app: Application, *, jobs: int) -> None:
 class Terminal:
     """Runs commands on the stores, and through the server."""
 
-    def __init__(self, server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.server = server
         self._capsys = capsys
         for name in [name for name in os.environ if name.startswith("DAGMASTER_")]:
@@ -158,7 +162,9 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def terminal(
+    server: Loopback, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Terminal:
     return Terminal(server, capsys, monkeypatch)
 
 
@@ -475,7 +481,10 @@ def test_files_are_published_all_or_none_and_activated(terminal, files):
     assert (code, json.loads(out)["error"]["code"]) == (2, "workflow_version_conflict")
     (files / "more.yaml").unlink()
     assert terminal.remote(*push, "--no-activate")[0] == 0
-    assert terminal.remote("workflows", "activate", "child", "2")[:2] == (0, "new jobs of child get v2 (before: v1)\n")
+    assert terminal.remote("workflows", "activate", "child", "2")[:2] == (
+        0,
+        "new jobs of child get v2 (before: v1)\n",
+    )
 
 
 def test_handlers_of_the_workers_are_listed_and_shown(terminal):
@@ -503,7 +512,11 @@ def test_a_handler_is_tested_on_a_worker(terminal):
     assert (job["status"], job["submitted_by"]) == ("COMPLETED", "ada")
     assert job_id not in terminal.remote("jobs", "list", "--json")[1], "lists leave it out"
     code, out, _ = terminal.remote("handlers", "test", "remote.fail", "-p", "number=2", "--json")
-    assert (code, json.loads(out)["status"], json.loads(out)["error"]["message"]) == (1, "FAILED", "two is broken")
+    assert (code, json.loads(out)["status"], json.loads(out)["error"]["message"]) == (
+        1,
+        "FAILED",
+        "two is broken",
+    )
     assert terminal.remote("handlers", "test", "remote.fail", "-p", "number=two")[0] == 2
 
 
@@ -516,7 +529,9 @@ def test_handlers_of_this_machine_are_asked_for_by_their_module(terminal, files,
     monkeypatch.setenv("DAGMASTER_URL", terminal.server.url)
     names = [handler["name"] for handler in json.loads(terminal.local("handlers", "list", "--json")[1])]
     assert names == ["remote.fail", "remote.greet"]
-    code, out, err = terminal.local("handlers", "test", "remote.greet", "-p", "name=Eve", "--handlers", module)
+    code, out, err = terminal.local(
+        "handlers", "test", "remote.greet", "-p", "name=Eve", "--handlers", module
+    )
     assert (code, json.loads(out), err) == (0, {"text": "hello Eve"}, "")
 
 
@@ -556,7 +571,9 @@ def test_a_server_that_is_not_there_is_exit_code_3(terminal, monkeypatch):
     monkeypatch.setattr(connection, "Retries", lambda: Retries(base_seconds=0.0))
     code, _, err = terminal.local("--url", "http://127.0.0.1:9", "jobs", "list")
     assert code == 3
-    assert err.startswith("Error: cannot reach the server at http://127.0.0.1:9: connection refused. Is it running")
+    assert err.startswith(
+        "Error: cannot reach the server at http://127.0.0.1:9: connection refused. Is it running"
+    )
     assert "Traceback" not in err
     assert terminal.server.key not in err
 
@@ -590,7 +607,11 @@ def test_options_that_exclude_each_other_are_refused(terminal, tmp_path, monkeyp
         assert (code, sentence in " ".join(err.split())) == (2, True), err
     monkeypatch.delenv("DAGMASTER_KEY")
     code, _, err = terminal.local("--key", "dm_x", "jobs", "list")
-    assert (code, "name it with --url or DAGMASTER_URL" in " ".join(err.split()), "dm_x" in err) == (2, True, False)
+    assert (code, "name it with --url or DAGMASTER_URL" in " ".join(err.split()), "dm_x" in err) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_events_without_children_have_their_failures_only(terminal):

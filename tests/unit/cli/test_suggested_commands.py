@@ -65,6 +65,8 @@ def test_no_sentence_of_the_application_names_a_command_or_an_option(package):
     for file in (SOURCE / package).rglob("*.py"):
         tree = ast.parse(file.read_text())
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        texts = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        texts = [
+            node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        ]
         named = [node.value for node in texts if id(node) not in docstrings and NAMED.search(str(node.value))]
         assert named == [], file

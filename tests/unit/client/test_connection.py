@@ -137,7 +137,11 @@ def test_a_command_that_did_nothing_is_sent_again_a_few_times(failure):
 @pytest.mark.parametrize("error_type", error_types(), ids=lambda error_type: error_type.code)
 def test_every_error_is_the_same_after_a_journey(error_type):
     is_list = issubclass(error_type, ProblemsError)
-    error = error_type([Problem(message="no", file="f.yaml", line=3, path="a.b")]) if is_list else error_type("a fact")
+    error = (
+        error_type([Problem(message="no", file="f.yaml", line=3, path="a.b")])
+        if is_list
+        else error_type("a fact")
+    )
     server = Server(problem(error))
     with pytest.raises(error_type) as caught:
         server.ask(lambda client: client.count_jobs())
@@ -147,7 +151,9 @@ def test_every_error_is_the_same_after_a_journey(error_type):
 
 
 def test_an_error_of_a_newer_server_is_reported_by_its_sentence():
-    server = Server(httpx.Response(409, json={"code": "moon_phase", "detail": "the moon is full", "status": 409}))
+    server = Server(
+        httpx.Response(409, json={"code": "moon_phase", "detail": "the moon is full", "status": 409})
+    )
     with pytest.raises(ServerAnswerInvalid, match="the moon is full"):
         server.ask(lambda client: client.count_jobs())
 
@@ -229,7 +235,9 @@ def test_an_id_cannot_name_another_route(job_id):
 
 
 def test_errors_have_the_exit_codes_of_local_ones():
-    codes = {error: OUTCOMES[error.category].exit_code for error in (ApiKeyRejected, ScopeMissing, JobNotFound)}
+    codes = {
+        error: OUTCOMES[error.category].exit_code for error in (ApiKeyRejected, ScopeMissing, JobNotFound)
+    }
     assert set(codes.values()) == {2}
     assert OUTCOMES[JobFinished.category].exit_code == OUTCOMES[InputsInvalid.category].exit_code == 2
     assert OUTCOMES[ServerUnavailable.category].exit_code == 3

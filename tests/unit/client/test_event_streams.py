@@ -11,7 +11,13 @@ import pytest
 from dagmaster.client.connection import Connection
 from dagmaster.client.event_streams import Message, parse_messages, read_stream
 from dagmaster.client.retries import Retries
-from dagmaster.errors import ApiKeyRejected, DatabaseUnavailable, JobNotFound, ServerAnswerInvalid, ServerUnavailable
+from dagmaster.errors import (
+    ApiKeyRejected,
+    DatabaseUnavailable,
+    JobNotFound,
+    ServerAnswerInvalid,
+    ServerUnavailable,
+)
 from tests.unit.client.test_connection import problem
 
 if TYPE_CHECKING:
@@ -48,9 +54,12 @@ class Streams:
 
     def read(self, last_id: str | None = None) -> list[Any]:
         async def work() -> list[Any]:
-            connection = Connection("http://server", "k", retries=Retries(), transport=httpx.MockTransport(self))
+            connection = Connection(
+                "http://server", "k", retries=Retries(), transport=httpx.MockTransport(self)
+            )
             return [
-                message.data["n"] async for message in read_stream(connection, "jobs", "7", "stream", last_id=last_id)
+                message.data["n"]
+                async for message in read_stream(connection, "jobs", "7", "stream", last_id=last_id)
             ]
 
         return asyncio.run(work())
@@ -68,7 +77,9 @@ def parse(text: str) -> list[Message]:
 
 
 def test_messages_have_a_type_data_and_an_id():
-    text = 'retry: 2000\n\nid: 12\nevent: delta\ndata: {"a": [1]}\n\n: heartbeat\n\nevent: tasks\ndata: {}\n\n'
+    text = (
+        'retry: 2000\n\nid: 12\nevent: delta\ndata: {"a": [1]}\n\n: heartbeat\n\nevent: tasks\ndata: {}\n\n'
+    )
     assert parse(text) == [Message("delta", {"a": [1]}, "12"), Message("tasks", {})]
 
 
@@ -118,6 +129,8 @@ def test_what_fails_at_once_is_raised(answer, error_type):
 
 
 def test_a_key_that_expires_ends_the_stream():
-    streams = Streams(DELTA.format(1) + 'event: end\ndata: {"reason": "key_rejected", "detail": "revoked"}\n\n')
+    streams = Streams(
+        DELTA.format(1) + 'event: end\ndata: {"reason": "key_rejected", "detail": "revoked"}\n\n'
+    )
     with pytest.raises(ApiKeyRejected, match="revoked"):
         streams.read()

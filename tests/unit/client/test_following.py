@@ -53,7 +53,9 @@ async def greet(name: str) -> dict[str, Any]:
 def server() -> Iterator[Loopback]:
     registry = Registry([greet])
     with serve(registry) as server:
-        server.run(publish_workflows(server.services.application, to_sources([validate_text(FLOW, registry)])))
+        server.run(
+            publish_workflows(server.services.application, to_sources([validate_text(FLOW, registry)]))
+        )
         yield server
 
 
@@ -254,7 +256,9 @@ def test_a_job_that_is_not_there_is_an_error_at_once(server):
 def test_the_blocking_client_does_the_same_also_inside_a_loop(server):
     async def main() -> None:
         with Client(server.url, server.key) as client:
-            results = client.submit_jobs([JobRequest(workflow_id="steps", inputs={"name": name}) for name in "ab"])
+            results = client.submit_jobs(
+                [JobRequest(workflow_id="steps", inputs={"name": name}) for name in "ab"]
+            )
             for result in results:
                 client.send_signal(result.job_id, "go")
                 job = client.wait(result.job_id, timeout_seconds=60)

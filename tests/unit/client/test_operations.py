@@ -40,7 +40,9 @@ def called_by_commands() -> set[str]:
 
 
 def methods() -> list[str]:
-    return [name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction) if not name.startswith("_")]
+    return [
+        name for name, _ in inspect.getmembers(AsyncClient, inspect.isfunction) if not name.startswith("_")
+    ]
 
 
 def test_every_function_that_a_command_calls_is_a_method():

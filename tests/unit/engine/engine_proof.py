@@ -115,7 +115,8 @@ class Proof:
 
     def check_states(self) -> None:
         nodes = {
-            node.id: facts(node, node.total if isinstance(node, FanOut) else None) for node in self.job.nodes.values()
+            node.id: facts(node, node.total if isinstance(node, FanOut) else None)
+            for node in self.job.nodes.values()
         }
         expected = {node.id: facts(node, node.total) for node in self.reference.nodes.values()}
         assert nodes == expected
@@ -123,7 +124,9 @@ class Proof:
 
     def check_order(self, decided: list[Decision], before: int) -> None:
         """Check that later settled nodes have later numbers, and that upstream is the node that settled first."""
-        seqs = {node.id: node.finished_seq for node in self.job.nodes.values() if node.finished_seq is not None}
+        seqs = {
+            node.id: node.finished_seq for node in self.job.nodes.values() if node.finished_seq is not None
+        }
         settled = [d.node for d in decided if type(d).__name__ in ("Complete", "Skip", "Fail", "Cancel")]  # type: ignore[union-attr]
         if not any(isinstance(decision, Reopen) for decision in decided):
             assert all(seqs[node_id] > before for node_id in settled if node_id is not None)
@@ -159,7 +162,9 @@ class Proof:
                 self.withdrawn.append(decision.then)
         for node_id in list(self.needs):
             waits_for_result = self.job.status is JobStatus.RUNNING and self.job.open == 0
-            if not (waits_for_result if node_id is None else self.job.nodes[node_id].status is NodeStatus.READY):
+            if not (
+                waits_for_result if node_id is None else self.job.nodes[node_id].status is NodeStatus.READY
+            ):
                 del self.needs[node_id]
 
     def crash(self) -> None:
@@ -171,7 +176,9 @@ class Proof:
     def sensible(self, chance: Chance) -> list[tuple[ev.EngineEvent, float]]:
         """Return the events that the world owes this job, each with its time."""
         now = self.driver.now
-        result: list[tuple[ev.EngineEvent, float]] = [(self.answer(chance, need), now) for need in self.needs.values()]
+        result: list[tuple[ev.EngineEvent, float]] = [
+            (self.answer(chance, need), now) for need in self.needs.values()
+        ]
         if self.job.status is JobStatus.PENDING:
             result.append((ev.JobStarted(), now))
         if self.job.deadline_at is not None and happens(chance, 5):
@@ -195,7 +202,9 @@ class Proof:
 
     def batch(self, chance: Chance) -> NodeBatch | None:
         """Return a batch of nodes to add; None if the job has enough."""
-        nodes = (node for node in self.job.nodes.values() if node.parent is None and not is_group_start(node.id))
+        nodes = (
+            node for node in self.job.nodes.values() if node.parent is None and not is_group_start(node.id)
+        )
         specs = {node.id: node.spec for node in nodes}
         return Workflows(chance).added(specs) if len(specs) < MAX_NODES else None
 
@@ -223,15 +232,23 @@ class Proof:
             ev.TimerFired(),
             ev.SignalReceived(pick(chance, ["go", "stop", "other"]), {"n": chance.number(0, 2)}),
             answers(chance, node.id, node.spec),
-            reports(chance, node.id, node.spec, attempt) if is_attempted else ev.TaskSucceeded(node.id, attempt),
-            reports(chance, node.id, node.spec, attempt) if is_attempted else ev.TaskReleased(node.id, attempt),
+            reports(chance, node.id, node.spec, attempt)
+            if is_attempted
+            else ev.TaskSucceeded(node.id, attempt),
+            reports(chance, node.id, node.spec, attempt)
+            if is_attempted
+            else ev.TaskReleased(node.id, attempt),
             ev.ValuesLoaded(None, self.driver.scope(None)),
             ev.ItemsReinjected(node.id, (0,)),
             ev.TaskFailed("nobody", 1, BOOM),
             ev.ResolutionFailed(None, "outputs", "missing"),
         ]
         batch = None if self.is_over else self.batch(chance)
-        options += [] if batch is None else [ev.NodesAdded(batch), ev.NodesAdded(batch, node.id), ev.NodesAdded(batch)]
+        options += (
+            []
+            if batch is None
+            else [ev.NodesAdded(batch), ev.NodesAdded(batch, node.id), ev.NodesAdded(batch)]
+        )
         if not is_dormant(node):
             options.append(ev.ValuesLoaded(node.id, self.driver.scope(node.id)))
         options.append(ev.ResolutionFailed(node.id, "params", "missing"))
@@ -244,7 +261,9 @@ class Proof:
         nodes = list(self.job.nodes.values())
         unfinished = [node for node in nodes if not node.is_terminal] or nodes
         named = [pick(chance, unfinished).id for _ in range(chance.number(1, 3))]
-        return ev.NodeCancelRequested((*named, pick(chance, nodes).id) if happens(chance, 30) else tuple(named), "ada")
+        return ev.NodeCancelRequested(
+            (*named, pick(chance, nodes).id) if happens(chance, 30) else tuple(named), "ada"
+        )
 
     def reopening(self, chance: Chance) -> ev.EngineEvent:
         """Return an event that opens a new run."""

@@ -105,7 +105,8 @@ class Workflows:
             self.specs[node_id] = self.grouped(self.spec(node_id))
         deadline = pick(self.chance, [None, None, None, None, 20.0, 60.0])
         outputs = pick(
-            self.chance, [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"]
+            self.chance,
+            [None, None, {"n": "{{ nodes.n0.output.n | default(0) }}"}, "{{ nodes.n0.output.n }}"],
         )
         return make.a_graph(
             on_failure="continue"
@@ -127,7 +128,9 @@ class Workflows:
             spec = self.spec(node_id)
             groups = self.groups()
             self.specs[node_id] = replace(spec, group=pick(self.chance, groups)) if groups else spec
-        links = [self.link(names) for _ in range(self.chance.number(0, 2))] if happens(self.chance, 40) else []
+        links = (
+            [self.link(names) for _ in range(self.chance.number(0, 2))] if happens(self.chance, 40) else []
+        )
         return NodeBatch((1,), tuple(self.specs[node_id] for node_id in names), tuple(links))
 
     def link(self, names: list[str]) -> tuple[str, Leaf]:
@@ -150,12 +153,20 @@ class Workflows:
 
     def groups(self) -> list[str | None]:
         """Return the groups that a node can be put into, and none."""
-        groups: list[str | None] = [node_id for node_id, spec in self.specs.items() if isinstance(spec, GroupSpec)]
+        groups: list[str | None] = [
+            node_id for node_id, spec in self.specs.items() if isinstance(spec, GroupSpec)
+        ]
         return [None, *groups * 2] if groups else []
 
     def spec(self, node_id: str) -> Spec:
         after = self.after()
-        kinds: list[Callable[[Gate | None], Builder]] = [self.fan_in, self.wait, self.approval, self.workflow, self.end]
+        kinds: list[Callable[[Gate | None], Builder]] = [
+            self.fan_in,
+            self.wait,
+            self.approval,
+            self.workflow,
+            self.end,
+        ]
         kinds = [*[self.task] * 9, *[self.conditional] * 3, *[self.fan_out] * 4, *[self.group] * 4, *kinds]
         if not self.specs:
             kinds += [self.start]
@@ -243,7 +254,9 @@ class Workflows:
         sources = {leaf.node: self.specs[leaf.node] for leaf in after.leaves()}
         over = next((node_id for node_id, spec in sources.items() if isinstance(spec, FanOutSpec)), None)
         over = over if len(sources) == 1 else None
-        nested = any(isinstance(spec, FanOutSpec) and isinstance(spec.child, FanOutSpec) for spec in sources.values())
+        nested = any(
+            isinstance(spec, FanOutSpec) and isinstance(spec.child, FanOutSpec) for spec in sources.values()
+        )
         modes = ["collect", "collect_all", "first", "last"] + ([] if nested else ["concat", "sum"])
         return make.fan_in(after, pick(self.chance, modes), over=over)
 
@@ -251,7 +264,9 @@ class Workflows:
         kind = self.chance.number(0, 3)
         timeout = None if self.orderly else pick(self.chance, [None, 9.0])
         if kind == 0:
-            return make.wait(after or "", seconds=pick(self.chance, [0, 5, self.value_before(after, "n") or 3]))
+            return make.wait(
+                after or "", seconds=pick(self.chance, [0, 5, self.value_before(after, "n") or 3])
+            )
         if kind == 1:
             return make.wait(after or "", until="1970-01-01T00:00:30Z")
         signal = pick(self.chance, ["go", "stop"])

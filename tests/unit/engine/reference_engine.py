@@ -148,7 +148,9 @@ class Reference:
             to_come = fan.expanded < (fan.total or 0) and not cut_short
             if to_come or any(child.status not in OVER for child in children):
                 continue
-            worked_out = [child for child in children if child.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)]
+            worked_out = [
+                child for child in children if child.status in (NodeStatus.COMPLETED, NodeStatus.FAILED)
+            ]
             is_cut_short = len(worked_out) < (fan.total or 0)
             if fan.is_named and (is_cut_short or not self.tolerates(fan)):
                 self.fail(fan, "cancelled")
@@ -184,7 +186,9 @@ class Reference:
             return False
         is_full = self.tasks_started >= self.batch - 1
         ready = [
-            node for node in self.satisfied() if node.id not in self.held_back and not (is_full and self.can_wait(node))
+            node
+            for node in self.satisfied()
+            if node.id not in self.held_back and not (is_full and self.can_wait(node))
         ]
         ready += [self.nodes[node_id] for node_id in self.at_once]
         for fan in self.live():
@@ -256,7 +260,9 @@ class Reference:
         return [node for node in self.top_level() if node.spec.group == group.id]
 
     def members_at_any_depth(self, group: State) -> list[State]:
-        return [each for member in self.members(group) for each in (member, *self.members_at_any_depth(member))]
+        return [
+            each for member in self.members(group) for each in (member, *self.members_at_any_depth(member))
+        ]
 
     def groups_around(self, node: State) -> list[State]:
         top = (self.ancestors(node) or [node])[-1]
@@ -315,8 +321,12 @@ class Reference:
         wanted = [leaf for spec in batch.specs if spec.requires for leaf in spec.requires.leaves()]
         wanted += [leaf for _, leaf in batch.links]
         impossible = [leaf for leaf in wanted if leaf.node in self.nodes and self.leaf(leaf) == BROKEN]
-        own = {spec.id: tuple(leaf for target, leaf in batch.links if target == spec.id) for spec in batch.specs}
-        new = self.put(replace(spec, requires=self.all_of(spec.requires, own[spec.id])) for spec in batch.specs)
+        own = {
+            spec.id: tuple(leaf for target, leaf in batch.links if target == spec.id) for spec in batch.specs
+        }
+        new = self.put(
+            replace(spec, requires=self.all_of(spec.requires, own[spec.id])) for spec in batch.specs
+        )
         for target, leaf in batch.links:
             self.nodes[target].links += () if target in own else (leaf,)
         self.known_needs.clear()
@@ -475,7 +485,11 @@ class Reference:
 
     def on_result_reused(self, event: ev.ResultReused) -> None:
         node = self.nodes.get(event.node)
-        if node is None or isinstance(node.spec, g.FanOutSpec) or node.status not in {*HELD, NodeStatus.WAITING}:
+        if (
+            node is None
+            or isinstance(node.spec, g.FanOutSpec)
+            or node.status not in {*HELD, NodeStatus.WAITING}
+        ):
             self.ignore()
             return
         if node.status in HELD:
@@ -600,7 +614,9 @@ class Reference:
         spec = node.spec
         if isinstance(spec, g.ApprovalSpec):
             if spec.on_timeout is g.OnTimeout.APPROVE:
-                self.complete(node, {"approved_by": None, "at": self.timestamp(), "comment": "approved by timeout"})
+                self.complete(
+                    node, {"approved_by": None, "at": self.timestamp(), "comment": "approved by timeout"}
+                )
             else:
                 self.fail(node, "approval_timeout")
         elif isinstance(spec, g.WaitSpec) and spec.signal is None:
@@ -639,7 +655,9 @@ class Reference:
                 self.ignore()
             return
         node = self.nodes.get(event.node)
-        running_fan = node is not None and isinstance(node.spec, g.FanOutSpec) and node.status is NodeStatus.RUNNING
+        running_fan = (
+            node is not None and isinstance(node.spec, g.FanOutSpec) and node.status is NodeStatus.RUNNING
+        )
         if node is None or node.status in OVER or node.status is NodeStatus.PENDING or running_fan:
             self.ignore()
         else:
@@ -667,7 +685,9 @@ class Reference:
         interested = [
             node
             for node in self.top_level()
-            if isinstance(node.spec, g.WaitSpec) and node.spec.signal == event.name and node.status not in OVER
+            if isinstance(node.spec, g.WaitSpec)
+            and node.spec.signal == event.name
+            and node.status not in OVER
         ]
         waiting = [node for node in interested if node.status is NodeStatus.WAITING]
         for node in waiting:
@@ -955,7 +975,9 @@ class Reference:
         self.stopping = self.stopping or stop
 
     def conclude(self) -> None:
-        failed = [node for node in self.top_level() if node.status is NodeStatus.FAILED and not node.allows_failure]
+        failed = [
+            node for node in self.top_level() if node.status is NodeStatus.FAILED and not node.allows_failure
+        ]
         if self.cancel_requested:
             self.finish(JobStatus.CANCELLED)
         elif self.deadline_passed:
@@ -1055,7 +1077,9 @@ class Reference:
         top = (self.ancestors(node) or [node])[-1]
         failed_the_job = top.status is NodeStatus.FAILED and not top.allows_failure
         ended_otherwise = self.cancel_requested or self.deadline_passed
-        ended_the_job = failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
+        ended_the_job = (
+            failed_the_job and self.graph.on_failure is not g.OnFailure.CONTINUE and not ended_otherwise
+        )
         self.open_what_failed(node, opened)
         followers = self.followers(top)
         for each in self.top_level():
@@ -1080,7 +1104,9 @@ class Reference:
     def did_not_work_out(self, node: State) -> bool:
         if node.status is NodeStatus.SKIPPED:
             return node.skip_reason is not SkipReason.NOT_TAKEN
-        return node.status is NodeStatus.CANCELLED or (node.status is NodeStatus.FAILED and not node.allows_failure)
+        return node.status is NodeStatus.CANCELLED or (
+            node.status is NodeStatus.FAILED and not node.allows_failure
+        )
 
     def open_what_failed(self, node: State, opened: dict[str, None]) -> None:
         opened[node.id] = None

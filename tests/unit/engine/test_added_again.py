@@ -44,7 +44,13 @@ class History:
         for name in rng.sample(NAMES, rng.randint(1, 3)):
             after = " ".join(dict.fromkeys(rng.sample([*existing, *nodes], rng.randint(0, 2))))
             kind = rng.random()
-            made = fan_in(after) if kind < 0.15 and after else wait(signal="go", after=after) if kind < 0.25 else after
+            made = (
+                fan_in(after)
+                if kind < 0.15 and after
+                else wait(signal="go", after=after)
+                if kind < 0.25
+                else after
+            )
             groups = [one for one in (*nodes, *existing) if one in GROUPS or one == "sg"]
             nodes[name] = member(rng.choice(groups), made) if groups and rng.random() < 0.4 else made
         links = {rng.choice(["last", "r", "c"]): rng.choice(list(nodes))} if rng.random() < 0.4 else None
@@ -79,8 +85,12 @@ class History:
         assert violations(job) == []
         assert violations(rebuilt) == []
         assert (open_gates(job), job.open, job.failed) == (open_gates(rebuilt), rebuilt.open, rebuilt.failed)
-        is_waiting = any(node.status is NodeStatus.WAITING or node.wake_at is not None for node in job.nodes.values())
-        assert job.status is not JobStatus.RUNNING or self.driver.dispatched() or is_waiting, "nothing would end it"
+        is_waiting = any(
+            node.status is NodeStatus.WAITING or node.wake_at is not None for node in job.nodes.values()
+        )
+        assert job.status is not JobStatus.RUNNING or self.driver.dispatched() or is_waiting, (
+            "nothing would end it"
+        )
         if self.rng.random() < 0.15:
             self.driver.job = rebuilt
 
@@ -93,7 +103,9 @@ def open_gates(job: Job) -> dict[str, list[int]]:
     }
 
 
-@pytest.mark.parametrize("seed", [*range(150), pytest.param(896, id="a node of this run in a superseded group")])
+@pytest.mark.parametrize(
+    "seed", [*range(150), pytest.param(896, id="a node of this run in a superseded group")]
+)
 def test_nodes_that_are_added_again_neither_block_nor_differ_after_a_reload(seed: int):
     history = History(seed)
     for _ in range(STEPS):

@@ -109,7 +109,9 @@ def test_cancel_running_stops_attempts_and_child_jobs():
     assert driver.job.status == "FAILED"
 
 
-@pytest.mark.parametrize("event", [DispatchRejected("runs", 1, {"kind": "x"}), ResolutionFailed("runs", "p", "m")])
+@pytest.mark.parametrize(
+    "event", [DispatchRejected("runs", 1, {"kind": "x"}), ResolutionFailed("runs", "p", "m")]
+)
 def test_of_an_attempt_that_was_asked_to_stop_anything_but_a_success_is_cancelled(event):
     """A refusal and an expression without a value were FAILED."""
     driver = a_busy_job("cancel_running")

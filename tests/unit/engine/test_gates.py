@@ -64,7 +64,9 @@ def outcome_by_the_table(kind: GateKind, leaves: tuple[int, ...]) -> int:
             all(not_taken),
         ),
     }
-    result = [outcome for outcome, holds in zip((SATISFIED, BROKEN, NOT_TAKEN), rows[kind], strict=True) if holds]
+    result = [
+        outcome for outcome, holds in zip((SATISFIED, BROKEN, NOT_TAKEN), rows[kind], strict=True) if holds
+    ]
     assert len(result) <= 1, "the columns of the table exclude each other"
     return result[0] if result else OPEN
 
@@ -72,7 +74,9 @@ def outcome_by_the_table(kind: GateKind, leaves: tuple[int, ...]) -> int:
 @pytest.mark.parametrize("kind", list(GateKind))
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_a_gate_settles_as_the_table_says_in_whatever_order_its_leaves_do(kind, size):
-    gates, _ = flatten({GateKind.ALL: all_of, GateKind.ANY: any_of, GateKind.JOIN: join}[kind](*"abcd"[:size]))
+    gates, _ = flatten(
+        {GateKind.ALL: all_of, GateKind.ANY: any_of, GateKind.JOIN: join}[kind](*"abcd"[:size])
+    )
     for leaves in product((OPEN, SATISFIED, NOT_TAKEN, BROKEN), repeat=size):
         for order in permutations(leaf for leaf in leaves if leaf != OPEN):
             counts = [0] * 4

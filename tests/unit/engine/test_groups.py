@@ -53,7 +53,11 @@ def test_a_group_completes_when_all_its_nodes_have_completed():
 
 def test_nodes_of_nested_groups_count_at_any_depth():
     driver = a_started_job(
-        outer=group(), middle=member("outer", group()), inner=member("middle", group()), a=member("inner"), load="outer"
+        outer=group(),
+        middle=member("outer", group()),
+        inner=member("middle", group()),
+        a=member("inner"),
+        load="outer",
     )
     assert driver.status("load") == "PENDING"
     driver.succeed("a")
@@ -104,14 +108,18 @@ def test_an_allowed_failure_completes_its_group():
 
 def test_a_group_joins_the_branches_that_were_taken():
     taken, other = branch_of("route", "taken"), branch_of("route", "other")
-    driver = a_started_job(route=ROUTE, clean=group(), a=member("clean", taken), b=member("clean", other), load="clean")
+    driver = a_started_job(
+        route=ROUTE, clean=group(), a=member("clean", taken), b=member("clean", other), load="clean"
+    )
     driver.succeed("a")
     assert (driver.status("b"), driver.status("clean")) == ("SKIPPED not_taken", "COMPLETED")
     assert driver.status("load") == "DISPATCHED"
 
 
 def test_a_group_whose_nodes_are_all_not_taken_is_not_taken():
-    driver = a_started_job(route=ROUTE, clean=group(), a=member("clean", branch_of("route", "other")), load="clean")
+    driver = a_started_job(
+        route=ROUTE, clean=group(), a=member("clean", branch_of("route", "other")), load="clean"
+    )
     assert (driver.status("clean"), driver.status("load")) == ("SKIPPED not_taken", "SKIPPED not_taken")
 
 
@@ -207,7 +215,11 @@ def test_a_group_cannot_contain_itself():
 
 def test_a_fan_in_after_a_group_aggregates_the_outputs_of_its_nodes():
     driver = a_started_job(
-        clean=group(), a=member("clean"), inner=member("clean", group()), b=member("inner"), all=fan_in("clean")
+        clean=group(),
+        a=member("clean"),
+        inner=member("clean", group()),
+        b=member("inner"),
+        all=fan_in("clean"),
     )
     driver.succeed("b", output={"n": 2})
     driver.succeed("a", output={"n": 1})
@@ -216,7 +228,11 @@ def test_a_fan_in_after_a_group_aggregates_the_outputs_of_its_nodes():
 
 def test_the_result_of_a_job_that_ends_in_a_group_is_that_of_its_last_nodes():
     driver = a_started_job(
-        clean=group(), a=member("clean"), b=member("clean", "a"), inner=member("clean", group("a")), c=member("inner")
+        clean=group(),
+        a=member("clean"),
+        b=member("clean", "a"),
+        inner=member("clean", group("a")),
+        c=member("inner"),
     )
     driver.succeed("a")
     driver.succeed("b", output="b")

@@ -228,15 +228,34 @@ def test_a_group_that_is_filled_keeps_its_count_of_settled_members():
             {"new": ""},
             "'a' is DISPATCHED: a dependency or a member can be added only before it has started",
         ),
-        ({}, {"new": member("full")}, "'full' is COMPLETED: a dependency or a member can be added only before"),
-        ({"clean": "new"}, {"new": ""}, "group 'clean' exists already: what a group depends on is declared when"),
+        (
+            {},
+            {"new": member("full")},
+            "'full' is COMPLETED: a dependency or a member can be added only before",
+        ),
+        (
+            {"clean": "new"},
+            {"new": ""},
+            "group 'clean' exists already: what a group depends on is declared when",
+        ),
         ({"nowhere": "new"}, {"new": ""}, "'nowhere' is to depend on 'new', and is no node of this job"),
-        ({"later": "nowhere"}, {"new": ""}, "node 'later' is to depend on 'nowhere', which is no node of this job"),
+        (
+            {"later": "nowhere"},
+            {"new": ""},
+            "node 'later' is to depend on 'nowhere', which is no node of this job",
+        ),
     ],
 )
 def test_a_batch_that_cannot_be_added_changes_nothing(links, nodes, reason):
     driver = a_started_job(
-        a="", later="a", last="later", failed="", behind="failed", clean=group("a"), m=member("clean"), full=group()
+        a="",
+        later="a",
+        last="later",
+        failed="",
+        behind="failed",
+        clean=group("a"),
+        m=member("clean"),
+        full=group(),
     )
     driver.fail("failed")
     assert reason in refusal(driver, links, other="", **nodes)
@@ -255,7 +274,9 @@ def test_a_cycle_through_an_existing_group_is_refused():
 
 
 def test_a_branch_that_was_not_taken_can_be_followed_and_is_skipped():
-    driver = a_started_job(route=conditional(branches={"taken": None, "other": "value == 1"}), keep=wait(signal="go"))
+    driver = a_started_job(
+        route=conditional(branches={"taken": None, "other": "value == 1"}), keep=wait(signal="go")
+    )
     driver.apply(batch(b=branch_of("route", "other")))
     assert driver.status("b") == "SKIPPED not_taken"
 
@@ -353,7 +374,11 @@ def test_what_a_restarted_node_had_added_is_superseded_and_its_names_can_be_used
 def test_a_new_run_names_what_it_supersedes_and_which_nodes_add_it_again():
     driver = a_split_job()
     (reopen,) = [decision for decision in driver.resume("split") if isinstance(decision, Reopen)]
-    assert (reopen.nodes, reopen.superseded, reopen.adders) == (("split", "report"), ("p1", "p2", "total"), ("split",))
+    assert (reopen.nodes, reopen.superseded, reopen.adders) == (
+        ("split", "report"),
+        ("p1", "p2", "total"),
+        ("split",),
+    )
 
 
 def test_nodes_that_superseded_nodes_had_added_are_superseded_too():
@@ -404,12 +429,16 @@ def test_a_group_waits_for_the_node_that_adds_members_to_it_again():
 
 def test_a_group_that_is_added_again_has_its_new_members_alone():
     driver = a_started_job(split="", x="", report="split")
-    succeed_with(driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p2=member("clean"))
+    succeed_with(
+        driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p2=member("clean")
+    )
     driver.succeed("x", "p1")
     driver.fail("p2")
     assert driver.job.status == "FAILED"
     driver.resume("split")
-    succeed_with(driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p3=member("clean"))
+    succeed_with(
+        driver, "split", {"report": "clean"}, clean=group("x split"), p1=member("clean"), p3=member("clean")
+    )
     assert rebuilt(driver).dispatched() == ["p1", "p3"]
     driver.succeed("p1", "p3")
     assert rebuilt(driver).status("report") == "DISPATCHED"

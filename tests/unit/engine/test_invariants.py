@@ -65,7 +65,9 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._stopping_is_ending: lambda job: setattr(job, "stopping", True),
     invariants._only_open_jobs_have_deadlines: finished_with_a_deadline,
     invariants._job_counters_are_exact: lambda job: setattr(job, "open", job.open + 1),
-    invariants._skipped_nodes_have_a_reason: lambda job: setattr(job.nodes["b"], "skip_reason", SkipReason.NOT_TAKEN),
+    invariants._skipped_nodes_have_a_reason: lambda job: setattr(
+        job.nodes["b"], "skip_reason", SkipReason.NOT_TAKEN
+    ),
     invariants._finished_seqs_are_unique: lambda job: setattr(
         job.nodes["done"], "finished_seq", job.nodes["route"].finished_seq
     ),
@@ -76,7 +78,9 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._stopped_nodes_have_a_request: lambda job: setattr(job.nodes["b"], "stopped", True),
     invariants._only_conditionals_have_branches: lambda job: setattr(job.nodes["route"], "branch", "no_way"),
     invariants._upstream_is_a_leaf: lambda job: setattr(job.nodes["b"], "upstream", "route"),
-    invariants._settled_gates_move_their_node: lambda job: setattr(job.nodes["b"], "status", NodeStatus.PENDING),
+    invariants._settled_gates_move_their_node: lambda job: setattr(
+        job.nodes["b"], "status", NodeStatus.PENDING
+    ),
     invariants._gates_are_wired: lambda job: job.own_graph().wiring.gates.pop("last"),
     invariants._completed_groups_have_finished_members: lambda job: setattr(
         job.nodes["clean"], "status", NodeStatus.COMPLETED
@@ -90,9 +94,15 @@ VIOLATIONS: dict[Callable[..., object], Callable[[Job], object]] = {
     invariants._completed_fan_outs_have_finished_children: lambda job: setattr(
         fan(job, "g").children[0], "status", NodeStatus.CANCELLED
     ),
-    invariants._finished_fan_outs_have_no_open_children: lambda job: setattr(fan(job), "status", NodeStatus.FAILED),
-    invariants._active_children_have_a_running_fan_out: lambda job: setattr(fan(job), "status", NodeStatus.PENDING),
-    invariants._max_parallel_is_respected: lambda job: setattr(fan(job).children[2], "status", NodeStatus.DISPATCHED),
+    invariants._finished_fan_outs_have_no_open_children: lambda job: setattr(
+        fan(job), "status", NodeStatus.FAILED
+    ),
+    invariants._active_children_have_a_running_fan_out: lambda job: setattr(
+        fan(job), "status", NodeStatus.PENDING
+    ),
+    invariants._max_parallel_is_respected: lambda job: setattr(
+        fan(job).children[2], "status", NodeStatus.DISPATCHED
+    ),
     invariants._no_slot_stays_free: lambda job: setattr(fan(job), "active", 0),
     invariants._stopped_fan_outs_start_nothing: lambda job: setattr(fan(job), "stopped", True),
     invariants._dormant_children_are_superseded: lambda job: setattr(fan(job, "g"), "expanded", 1),

@@ -15,7 +15,8 @@ from dagmaster.errors import EvaluationFailed
 
 scalars = st.none() | st.booleans() | st.integers(-(10**6), 10**6) | st.text(max_size=20)
 values = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5)
+    scalars,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5), inner, max_size=5),
 )
 
 

@@ -81,8 +81,15 @@ BUGS = [
         "return SATISFIED if satisfied else NOT_TAKEN",
         "return NOT_TAKEN if not_taken else SATISFIED",
     ),
-    Bug("an allowed failure breaks", model.leaf_outcome, "SATISFIED if node.allows_failure else BROKEN", "BROKEN"),
-    Bug("skip reasons are swapped", advance._after_gate, "if outcome == NOT_TAKEN", "if outcome != NOT_TAKEN"),
+    Bug(
+        "an allowed failure breaks",
+        model.leaf_outcome,
+        "SATISFIED if node.allows_failure else BROKEN",
+        "BROKEN",
+    ),
+    Bug(
+        "skip reasons are swapped", advance._after_gate, "if outcome == NOT_TAKEN", "if outcome != NOT_TAKEN"
+    ),
     Bug("max_parallel is ignored", fanout.admit, "active < limit and ", ""),
     Bug("one failure more is tolerated", Tolerance.allows, "failed <= limit", "failed <= limit + 1"),
     Bug("fail_fast does not wait", fanout.child_settled, " and not fan.tolerates_failures()", ""),
@@ -98,9 +105,21 @@ BUGS = [
         "fan.expanded < total and not ended_early",
         "False",
     ),
-    Bug("a stopped fan-out is not stored as such", fanout.stop_children, "step.job.changed.append(fan)", "pass"),
-    Bug("an ending fan-out keeps its timer", job_completion.cancel_remaining, "node.close_admission()", "pass"),
-    Bug("one attempt more than max_attempts", apply._task_failed, "failed_attempts >= spec", "failed_attempts > spec"),
+    Bug(
+        "a stopped fan-out is not stored as such",
+        fanout.stop_children,
+        "step.job.changed.append(fan)",
+        "pass",
+    ),
+    Bug(
+        "an ending fan-out keeps its timer", job_completion.cancel_remaining, "node.close_admission()", "pass"
+    ),
+    Bug(
+        "one attempt more than max_attempts",
+        apply._task_failed,
+        "failed_attempts >= spec",
+        "failed_attempts > spec",
+    ),
     Bug("an ending job tries again", apply._task_failed, "or step.job.ending\n", "\n"),
     Bug(
         "lost counts as a try",
@@ -110,8 +129,15 @@ BUGS = [
     ),
     Bug("a cancelled node is dispatched again", apply._end_stopped, "if node.stopped:", "if False:"),
     Bug("the cancel of a node is not stored", node_cancels._cancel, "job.changed.append(node)", "pass"),
-    Bug("a cancelled child frees a slot that it did not have", node_cancels._cancel, "node.parent.active += 1", "pass"),
-    Bug("a cancelled node stays in the backlog", node_cancels._cancel, "job.backlog.discard(node.id)", "pass"),
+    Bug(
+        "a cancelled child frees a slot that it did not have",
+        node_cancels._cancel,
+        "node.parent.active += 1",
+        "pass",
+    ),
+    Bug(
+        "a cancelled node stays in the backlog", node_cancels._cancel, "job.backlog.discard(node.id)", "pass"
+    ),
     Bug(
         "a node that is being stopped is cancelled once more",
         node_cancels._reason_against,
@@ -125,7 +151,12 @@ BUGS = [
         "_reason_against(job, node) is None and _cancel(step, node,",
     ),
     Bug("a group is cancelled instead of its members", node_cancels._targets, "if not inner:", "if True:"),
-    Bug("a cancelled fan-out does not fail", fanout.close_if_done, "fan.cancel_request is not None and", "False and"),
+    Bug(
+        "a cancelled fan-out does not fail",
+        fanout.close_if_done,
+        "fan.cancel_request is not None and",
+        "False and",
+    ),
     Bug(
         "a fan-out that has not started again starts children",
         fanout.child_settled,
@@ -138,8 +169,18 @@ BUGS = [
         "in self.planned",
         "in self.reopened",
     ),
-    Bug("only the first named node is retried", reruns.retry, "dict.fromkeys(named)", "list(dict.fromkeys(named))[:1]"),
-    Bug("a refusal does not know of the stop", apply._fail_or_cancel, "not _end_stopped(step, node, error)", "True"),
+    Bug(
+        "only the first named node is retried",
+        reruns.retry,
+        "dict.fromkeys(named)",
+        "list(dict.fromkeys(named))[:1]",
+    ),
+    Bug(
+        "a refusal does not know of the stop",
+        apply._fail_or_cancel,
+        "not _end_stopped(step, node, error)",
+        "True",
+    ),
     Bug("timers fire early", apply._timer_fired, " or step.now < node.wake_at", ""),
     Bug(
         "a cancel leaves pauses open",
@@ -149,17 +190,29 @@ BUGS = [
     ),
     Bug("a cancel skips", job_completion.end_before_start, "if step.job.cancel_requested:", "if False:"),
     Bug("finish_running stops", step.Step.fail, "is OnFailure.CANCEL_RUNNING", "is not OnFailure.CONTINUE"),
-    Bug("a deadline lets what runs finish", apply._timer_fired, "step.end(stop=True)", "step.end(stop=False)"),
+    Bug(
+        "a deadline lets what runs finish", apply._timer_fired, "step.end(stop=True)", "step.end(stop=False)"
+    ),
     Bug("a signal is taken twice", approvals_and_waits.wait_for_signal, "signals.pop(name)", "signals[name]"),
     Bug("upstream is the last", node_start._upstream, "min(satisfied", "max(satisfied"),
-    Bug("upstream is any leaf", node_start._upstream, "is_satisfied(leaf, gate)", "job.nodes[leaf.node].finished_seq"),
+    Bug(
+        "upstream is any leaf",
+        node_start._upstream,
+        "is_satisfied(leaf, gate)",
+        "job.nodes[leaf.node].finished_seq",
+    ),
     Bug(
         "resume runs completed nodes again",
         model.is_unsuccessful,
         "node.status is NodeStatus.CANCELLED",
         "node.is_terminal",
     ),
-    Bug("attempts restart", fanout.reset, "node.failed_attempts = 0", "node.failed_attempts = node.attempt = 0"),
+    Bug(
+        "attempts restart",
+        fanout.reset,
+        "node.failed_attempts = 0",
+        "node.failed_attempts = node.attempt = 0",
+    ),
     Bug("budgets are kept", fanout.reset, "node.failed_attempts = 0", "pass"),
     Bug(
         "a new run is still ending",
@@ -179,7 +232,12 @@ BUGS = [
         "self.cursor = next(",
         "self.cursor = len(children) or next(",
     ),
-    Bug("a rebuilt fan-out forgets that it was stopped", model.Job._restore, "node.stopped = row.stopped", "pass"),
+    Bug(
+        "a rebuilt fan-out forgets that it was stopped",
+        model.Job._restore,
+        "node.stopped = row.stopped",
+        "pass",
+    ),
     Bug("a rebuilt job forgets that it is ending", model.Job.rebuild, "job.ending = row.ending", "pass"),
     Bug(
         "nodes that are added while a job ends are lost",
@@ -188,9 +246,17 @@ BUGS = [
         "if event.added is not None and not step.job.ending:",
     ),
     Bug(
-        "a group completes before its new members", groups.with_members, "(*group.requires.members, *leaves)", "leaves"
+        "a group completes before its new members",
+        groups.with_members,
+        "(*group.requires.members, *leaves)",
+        "leaves",
     ),
-    Bug("a member does not wait for its group", groups._GroupLinker._with_entry, "spec.group is None or ", "True or "),
+    Bug(
+        "a member does not wait for its group",
+        groups._GroupLinker._with_entry,
+        "spec.group is None or ",
+        "True or ",
+    ),
     Bug(
         "any_of with a member counts as waiting for the group",
         groups._GroupLinker._waits_for_member,
@@ -212,7 +278,9 @@ BUGS = [
         "ready if self.status is JobStatus.RUNNING else ()",
         "()",
     ),
-    Bug("an ending job keeps its backlog", job_completion.cancel_remaining, "job.backlog.replace(())", "pass"),
+    Bug(
+        "an ending job keeps its backlog", job_completion.cancel_remaining, "job.backlog.replace(())", "pass"
+    ),
     Bug("a task after any_of can wait", backlog.can_wait, "gate.kind is GateKind.ANY", "False"),
     Bug(
         "a retry leaves the group of a node complete",
@@ -237,7 +305,13 @@ def planted(bug: Bug) -> Iterator[None]:
     assert source.count(bug.right) == 1, f"{bug.where.__qualname__} has changed: plant this bug again"
     result: dict[str, Any] = dict(bug.where.__globals__)
     exec(
-        compile(source.replace(bug.right, bug.wrong), f"<{bug.says}>", "exec", dont_inherit=True, flags=ANNOTATIONS),
+        compile(
+            source.replace(bug.right, bug.wrong),
+            f"<{bug.says}>",
+            "exec",
+            dont_inherit=True,
+            flags=ANNOTATIONS,
+        ),
         result,
     )
     function = bug.where.__func__ if inspect.ismethod(bug.where) else bug.where

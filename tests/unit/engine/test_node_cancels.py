@@ -74,7 +74,9 @@ def test_a_node_that_waits_for_its_retry_is_not_dispatched_again():
 
 
 def test_a_node_that_waits_for_values_fails_and_the_values_come_too_late():
-    driver = started(a="", x=conditional("{{ nodes.a.output.n }}", after="a", branches={"is_1": "{{ value == 1 }}"}))
+    driver = started(
+        a="", x=conditional("{{ nodes.a.output.n }}", after="a", branches={"is_1": "{{ value == 1 }}"})
+    )
     driver.step(NodeCancelRequested(("x",), "ada"))
     driver.succeed("a", output={"n": 1})
     assert driver.status("x") == "FAILED"
@@ -135,7 +137,12 @@ def test_dependents_are_skipped_and_with_allow_failure_they_run():
     driver.cancel_nodes("x", "allowed")
     driver.release("x")
     driver.release("allowed")
-    assert driver.statuses() == {"x": "FAILED", "y": "SKIPPED upstream_failed", "allowed": "FAILED", "z": "DISPATCHED"}
+    assert driver.statuses() == {
+        "x": "FAILED",
+        "y": "SKIPPED upstream_failed",
+        "allowed": "FAILED",
+        "z": "DISPATCHED",
+    }
 
 
 def test_the_failure_ends_the_job_as_on_failure_says():
@@ -248,7 +255,10 @@ def test_a_tile_that_has_no_slot_yet_is_cancelled_and_takes_none():
 def test_a_cancelled_tile_of_a_fail_fast_fan_out_stops_the_others():
     driver = started(f=fan_out([1, 2, 3], max_parallel=2, fail_fast=True))
     decided = driver.cancel_nodes("f__2")
-    assert [decision for decision in decided if isinstance(decision, Stop)] == [Stop("f__0", 1), Stop("f__1", 1)]
+    assert [decision for decision in decided if isinstance(decision, Stop)] == [
+        Stop("f__0", 1),
+        Stop("f__1", 1),
+    ]
     driver.release("f__0")
     driver.release("f__1")
     assert driver.statuses() == {"f": "FAILED", "f__0": "CANCELLED", "f__1": "CANCELLED", "f__2": "FAILED"}
@@ -336,7 +346,9 @@ def test_several_nodes_are_retried_in_one_new_run_while_the_job_runs():
     driver = started(f=fan_out([1, 2, 3, 4]), other="")
     driver.fail("f__0", "f__1", "f__2")
     decided = driver.retry("f__0", "f__2", "f__3")
-    assert [decision for decision in decided if isinstance(decision, Reopen)] == [Reopen(2, ("f__0", "f__2"), 1)]
+    assert [decision for decision in decided if isinstance(decision, Reopen)] == [
+        Reopen(2, ("f__0", "f__2"), 1)
+    ]
     assert driver.dispatched() == ["other", "f__0", "f__2", "f__3"]
     assert driver.status("f__1") == "FAILED"
 

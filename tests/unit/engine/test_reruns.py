@@ -221,7 +221,12 @@ def test_retry_leaves_other_failures_alone():
     driver.retry("a")
     assert reopened(driver) == {"a", "c"}
     driver.succeed_all()
-    assert driver.statuses() == {"a": "COMPLETED", "b": "FAILED", "c": "COMPLETED", "d": "SKIPPED upstream_failed"}
+    assert driver.statuses() == {
+        "a": "COMPLETED",
+        "b": "FAILED",
+        "c": "COMPLETED",
+        "d": "SKIPPED upstream_failed",
+    }
     assert driver.job.status == "FAILED"
 
 
@@ -297,7 +302,9 @@ def test_a_node_that_waits_for_its_values_cannot_be_retried():
 
 
 def test_no_child_is_retried_while_its_fan_out_or_one_around_it_is_being_stopped():
-    driver = Driver(a_job(f=fan_out([[1, 2], 3], fan_out("{{ item }}", tolerate=1), fail_fast=True, tolerate=0)))
+    driver = Driver(
+        a_job(f=fan_out([[1, 2], 3], fan_out("{{ item }}", tolerate=1), fail_fast=True, tolerate=0))
+    )
     driver.start()
     assert driver.status("f__1") == "FAILED"
     driver.lose("f__0__0")
@@ -382,7 +389,9 @@ def test_children_that_were_opened_do_not_outlive_a_fan_out_whose_gate_broke():
 
 def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after_a_reload():
     """`pending_needs` decided it at once, and its dependents were not evaluated."""
-    driver = Driver(a_job(f=fan_out([1], on_item_error="tolerate"), g=fan_in(join("f")), h="g", keep=wait(signal="go")))
+    driver = Driver(
+        a_job(f=fan_out([1], on_item_error="tolerate"), g=fan_in(join("f")), h="g", keep=wait(signal="go"))
+    )
     driver.start()
     driver.step(a_failure("f__0"))
     driver.step(RetryRequested(("f__0",)))
@@ -395,7 +404,9 @@ def test_a_fan_in_whose_source_is_retried_before_it_has_its_values_goes_on_after
 
 def test_a_fan_in_whose_fan_out_is_retried_before_it_has_its_values_fails_instead_of_the_shell():
     """It raised a KeyError, again and again."""
-    driver = Driver(a_job(on_failure="continue", f=fan_out([1], on_item_error="tolerate"), g=fan_in("f", over="f")))
+    driver = Driver(
+        a_job(on_failure="continue", f=fan_out([1], on_item_error="tolerate"), g=fan_in("f", over="f"))
+    )
     driver.start()
     need = driver.step(a_failure("f__0"))[-1]
     assert isinstance(need, Need)

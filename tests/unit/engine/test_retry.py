@@ -143,10 +143,14 @@ def test_losses_beside_other_tasks_are_not_charged_and_isolate_the_node_step_by_
     assert seen == [Isolation.PROCESS] * 2 + [Isolation.EXCLUSIVE] * (MAX_SHARED_LOSSES - 2)
     driver.lose("a", alone=False)
     assert (node.status, node.lost_attempts, (node.error or {})["kind"]) == (NodeStatus.FAILED, 1, "lost")
-    assert (node.error or {})["message"] == "its worker died once after 10 times beside other tasks (max_lost 0)"
+    assert (node.error or {})[
+        "message"
+    ] == "its worker died once after 10 times beside other tasks (max_lost 0)"
 
 
-@pytest.mark.parametrize(("kind", "losses"), [("error", 0), ("crashed", 2), ("out_of_memory", 2), ("timeout", 2)])
+@pytest.mark.parametrize(
+    ("kind", "losses"), [("error", 0), ("crashed", 2), ("out_of_memory", 2), ("timeout", 2)]
+)
 def test_only_a_failure_that_leaves_the_process_alive_ends_the_isolation(kind, losses):
     driver = a_task(retry=RetryPolicy(max_attempts=3, jitter=False))
     driver.lose("a", alone=False)

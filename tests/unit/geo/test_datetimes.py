@@ -24,6 +24,8 @@ def test_a_year_a_month_and_a_day_mean_their_first_moment(text, expected):
 
 @pytest.mark.parametrize("text", ["2020-13", "0000", "20", "soon", ""])
 def test_text_that_is_not_a_datetime_is_invalid_input(text):
-    with pytest.raises(PermanentError, match=r"which is not in the calendar: correct it|write it as") as refused:
+    with pytest.raises(
+        PermanentError, match=r"which is not in the calendar: correct it|write it as"
+    ) as refused:
         normalize_datetime(text)
     assert refused.value.kind == "invalid_input"

@@ -30,7 +30,13 @@ class RecordedReports:
 
 
 def outcome(
-    handler: str, /, *, attempt: int = 1, checkpoint: Checkpoint | None = None, reports: Any = None, **params: Any
+    handler: str,
+    /,
+    *,
+    attempt: int = 1,
+    checkpoint: Checkpoint | None = None,
+    reports: Any = None,
+    **params: Any,
 ) -> Outcome:
     async def main() -> Outcome:
         executor = Executor(REGISTRY, reports=reports)
@@ -138,7 +144,9 @@ def test_chunk_processor_counts_and_sums():
 
 def test_make_chunks_makes_a_list_to_fan_out_over():
     assert outcome("make_chunks", count=3) == Succeeded({"chunks": [[0], [1], [2]], "count": 3})
-    assert outcome("make_chunks", count=2, chunk_size=2) == Succeeded({"chunks": [[0, 1], [2, 3]], "count": 2})
+    assert outcome("make_chunks", count=2, chunk_size=2) == Succeeded(
+        {"chunks": [[0, 1], [2, 3]], "count": 2}
+    )
     assert outcome("make_chunks", count=0) == Succeeded({"chunks": [], "count": 0})
 
 

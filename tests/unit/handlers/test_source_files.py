@@ -44,7 +44,9 @@ class RecordedReports:
 
 
 def context(folder: Path, url: str = "memory://box", **share: Any) -> HandlerContext:
-    blobs = ObjectStorage({zone: f"{url}/{zone}" for zone in ("bronze", "silver", "gold")}, roots=[folder / "root"])
+    blobs = ObjectStorage(
+        {zone: f"{url}/{zone}" for zone in ("bronze", "silver", "gold")}, roots=[folder / "root"]
+    )
     lent = Lent(blobs, Share(scratch=folder / "scratch", **share))
     return HandlerContext(services=lent, reporter=RecordedReports(), handler="h", handler_version="1")  # type: ignore[arg-type]
 
@@ -88,7 +90,10 @@ def test_a_file_may_be_given_by_each_of_its_names(tmp_path, params):
             "no asset with the role 'data': its assets are a, b",
         ),
         ({"item": {"id": "i", "assets": ["x"]}}, "no asset with the role 'data': its assets are none"),
-        ({"item": {"id": "i", "assets": {"data": "x"}}}, "no asset with the role 'data': its assets are none"),
+        (
+            {"item": {"id": "i", "assets": {"data": "x"}}},
+            "no asset with the role 'data': its assets are none",
+        ),
     ],
 )
 def test_what_is_no_file_is_bad_input_with_its_reason(tmp_path, params, message):
@@ -170,7 +175,9 @@ def test_a_task_that_is_to_stop_stops_while_it_reads_or_publishes(tmp_path, make
 def test_a_file_over_the_limit_is_not_read(tmp_path):
     ctx = context(tmp_path, max_file_mb=1)
     ctx.blobs.write(ctx.blobs.in_zone("bronze", "a.tif"), bytes(2_000_000))
-    with pytest.raises(PermanentError, match=r"has 2 MB: at most 1 MB are allowed \(DAGMASTER_RASTER_MAX_FILE_MB\)"):
+    with pytest.raises(
+        PermanentError, match=r"has 2 MB: at most 1 MB are allowed \(DAGMASTER_RASTER_MAX_FILE_MB\)"
+    ):
         local_file(ctx, ctx.blobs.resolve("a.tif"))
 
 
@@ -199,7 +206,8 @@ def test_a_crs_may_be_said_by_its_number(params, message, read):
 
 
 @pytest.mark.parametrize(
-    ("message", "expected"), [(4326, "EPSG:4326"), ("4326", "EPSG:4326"), ("ESRI:54009", "ESRI:54009"), ("12", "12")]
+    ("message", "expected"),
+    [(4326, "EPSG:4326"), ("4326", "EPSG:4326"), ("ESRI:54009", "ESRI:54009"), ("12", "12")],
 )
 def test_a_number_is_a_code_of_epsg_also_as_text(message, expected):
     assert TypeAdapter(CrsName).validate_python(message) == expected

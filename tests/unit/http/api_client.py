@@ -99,7 +99,9 @@ def memory_services(application: Application) -> HttpServices:
             metrics=MemoryMetricRebuilder(database),
             changes=audit_trail,
         ),
-        remote_tasks=RemoteTasks(MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0),
+        remote_tasks=RemoteTasks(
+            MemoryRemoteWorkers(database), database.blobs, SECRETS.get, lease_seconds=6.0
+        ),
     )
 
 
@@ -110,7 +112,9 @@ async def opened_api(*handlers: Any, queues: Sequence[str] = (), **options: Any)
     `extensions`: served beside the API. Other `options`: of `HttpServices`.
     """
     extensions = options.pop("extensions", ())
-    async with served_application(Registry([greet, *handlers]), options.get("metrics"), queues) as application:
+    async with served_application(
+        Registry([greet, *handlers]), options.get("metrics"), queues
+    ) as application:
         services = replace(memory_services(application), **options)
         app = create_app(services, *extensions)
         instrument_server(app)

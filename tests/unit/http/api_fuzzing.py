@@ -176,7 +176,9 @@ class World:
             report.failures.append(f"{label}\n{answer.status_code} {answer.text[:500]}")
         if answer.status_code >= 400 and answer.status_code != 503:
             if answer.headers.get("content-type") != "application/problem+json":
-                report.failures.append(f"{label}\n{answer.status_code} is no problem document: {answer.text[:500]}")
+                report.failures.append(
+                    f"{label}\n{answer.status_code} is no problem document: {answer.text[:500]}"
+                )
         else:
             try:
                 case.validate_response(Response.from_httpx(answer, verify=False), checks=CHECKS)
@@ -222,7 +224,8 @@ async def postgres_world(dsn: str, folder: Path) -> AsyncIterator[World]:
 async def _keys(store: ApiKeyStore) -> dict[Scope | None, str]:
     origin = ChangeOrigin(actor="fuzz")
     return {
-        scope: (await create_key(store, scope.value, [scope], origin=origin, now=time.time())).key for scope in Scope
+        scope: (await create_key(store, scope.value, [scope], origin=origin, now=time.time())).key
+        for scope in Scope
     }
 
 
@@ -259,4 +262,6 @@ def run_fuzz(
         # Of schemathesis and hypothesis, about examples that are not found.
         warnings.simplefilter("ignore")
         cases = make_cases(seed, examples)
-        return asyncio.run(fuzz_api(cases, world or memory_world(), seconds=seconds, walks_scopes=walks_scopes))
+        return asyncio.run(
+            fuzz_api(cases, world or memory_world(), seconds=seconds, walks_scopes=walks_scopes)
+        )

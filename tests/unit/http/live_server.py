@@ -124,7 +124,9 @@ class LiveServer(Api):
         self.live: LiveStreams = services.live
 
     @contextlib.asynccontextmanager
-    async def events(self, path: str, headers: dict[str, str] | None = None, **params: Any) -> AsyncIterator[Events]:
+    async def events(
+        self, path: str, headers: dict[str, str] | None = None, **params: Any
+    ) -> AsyncIterator[Events]:
         """Open a stream of events."""
         async with self.http.stream(
             "GET", f"/api/v1{path}", params=params or None, headers={**self.headers, **(headers or {})}
@@ -177,7 +179,9 @@ async def live_server(*handlers: Any) -> AsyncIterator[LiveServer]:
         try:
             await server.ready.wait()
             address = listener.getsockname()
-            async with httpx.AsyncClient(base_url=f"http://{address[0]}:{address[1]}", timeout=SECONDS) as http:
+            async with httpx.AsyncClient(
+                base_url=f"http://{address[0]}:{address[1]}", timeout=SECONDS
+            ) as http:
                 api = LiveServer(server, address, http, services, app)
                 await api.use_key(Scope.ADMIN)
                 await api.publish()

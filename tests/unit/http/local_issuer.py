@@ -45,7 +45,9 @@ def ed_key() -> Any:
 
 def public_jwk(private: Any, key_id: str | None, **more: str) -> dict[str, Any]:
     algorithm = {rsa.RSAPrivateKey: RSAAlgorithm, ec.EllipticCurvePrivateKey: ECAlgorithm}
-    encoder: Any = next((value for kind, value in algorithm.items() if isinstance(private, kind)), OKPAlgorithm)
+    encoder: Any = next(
+        (value for kind, value in algorithm.items() if isinstance(private, kind)), OKPAlgorithm
+    )
     document: dict[str, Any] = json.loads(encoder.to_jwk(private.public_key()))
     return document | ({} if key_id is None else {"kid": key_id}) | more
 
@@ -101,7 +103,10 @@ class LocalIssuer:
         asked = self.codes.pop(fields["code"], None)
         digest = hashlib.sha256(fields["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        if asked is None or (challenge, fields["redirect_uri"]) != (asked["code_challenge"], asked["redirect_uri"]):
+        if asked is None or (challenge, fields["redirect_uri"]) != (
+            asked["code_challenge"],
+            asked["redirect_uri"],
+        ):
             return 400, {"error": "invalid_grant"}
         id_token = self.token(**{"aud": CLIENT_ID, "nonce": asked["nonce"], "scope": None} | self.id_claims)
         access_token = "opaque" if self.access_claims is None else self.token(**self.access_claims)
@@ -114,7 +119,12 @@ class LocalIssuer:
         return unquote_plus(client_id), unquote_plus(secret)
 
     def token(
-        self, *, key: Any = None, algorithm: str = "RS256", headers: dict[str, Any] | None = None, **claims: Any
+        self,
+        *,
+        key: Any = None,
+        algorithm: str = "RS256",
+        headers: dict[str, Any] | None = None,
+        **claims: Any,
     ) -> str:
         """Return a token; a claim that is None is left out."""
         now = time.time()
@@ -141,7 +151,9 @@ def served_issuer(host: str = "127.0.0.1") -> Iterator[LocalIssuer]:
             if self.path.startswith("/authorize"):
                 self.reply(302, b"", Location=issuer.authorize(self.path))
             elif self.path.startswith("/logout"):
-                self.reply(302, b"", Location=dict(parse_qsl(urlsplit(self.path).query))["post_logout_redirect_uri"])
+                self.reply(
+                    302, b"", Location=dict(parse_qsl(urlsplit(self.path).query))["post_logout_redirect_uri"]
+                )
             else:
                 self.reply(*issuer.answer(self.path))
 

@@ -70,7 +70,9 @@ class Loopback:
         async with served_application(self._registry) as application:
             self.services = memory_services(application)
             await self._start_server()
-            self.key = (await create_key(self.services.keys, "ada", [Scope.ADMIN], origin=ORIGIN, now=0.0)).key
+            self.key = (
+                await create_key(self.services.keys, "ada", [Scope.ADMIN], origin=ORIGIN, now=0.0)
+            ).key
             self._is_ready.set()
             await self._stop.wait()
             await self._stop_server()

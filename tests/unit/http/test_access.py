@@ -35,7 +35,9 @@ def url_of(path: str) -> str:
 def test_every_route_names_its_scope_and_no_other_route_exists():
     app = create_app(memory_services(memory_application()))
     declared = set(route_scopes())
-    served = {(method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods}
+    served = {
+        (method.upper(), path) for path, methods in app.openapi()["paths"].items() for method in methods
+    }
     served |= {("WS", route.path) for route in job_socket.router.routes if isinstance(route, WebSocketRoute)}
     assert served == declared
     assert {route for route, scope in route_scopes().items() if scope is None} == OPEN

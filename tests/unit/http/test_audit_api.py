@@ -18,7 +18,9 @@ def test_changes_are_in_the_audit_trail_and_reads_and_plans_are_not():
             await api.publish(FLOW.replace("version: 1", "version: 2"))
             await api.post("/api/v1/workflows/hello/activate", {"version": 1})
             job_id = (await api.post("/api/v1/jobs", {"workflow_id": "hello"})).json()["job_id"]
-            await api.post("/api/v1/jobs/batch", {"jobs": [{"workflow_id": "hello"}, {"workflow_id": "nothing"}]})
+            await api.post(
+                "/api/v1/jobs/batch", {"jobs": [{"workflow_id": "hello"}, {"workflow_id": "nothing"}]}
+            )
             await api.post("/api/v1/plan", {"workflow_id": "hello"})
             await api.until(job_id, "WAITING")
             answered = await api.post(f"/api/v1/jobs/{job_id}/nodes/ask/reject", {"comment": "no"})
@@ -106,7 +108,11 @@ def test_commands_definitions_tests_and_workers_are_in_the_audit_trail():
     async def main() -> None:
         async with opened_api() as api:
             await api.use_key(Scope.ADMIN, Scope.WORK)
-            definition = {"workflow_id": "defined", "version": 1, "nodes": {"a": {"type": "wait", "seconds": 0.01}}}
+            definition = {
+                "workflow_id": "defined",
+                "version": 1,
+                "nodes": {"a": {"type": "wait", "seconds": 0.01}},
+            }
             await api.post("/api/v1/workflows/batch", {"workflows": [{"definition": definition}]})
             await api.post("/api/v1/jobs/definition", {"definition": definition, "jobs": [{}]})
             await api.post("/api/v1/handlers/greet/test", {"params": {"name": "Ada"}})

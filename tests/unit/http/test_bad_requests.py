@@ -98,7 +98,9 @@ def test_a_workflow_is_validated_with_the_places_of_its_problems():
     async def main() -> None:
         async with opened_api() as api:
             text = "workflow_id: x\nnodes:\n  a: {handler: h, queue: q, timout_seconds: 3}\n"
-            checked = (await api.post("/api/v1/workflows/validate", {"text": text, "file": "flow.yaml"})).json()
+            checked = (
+                await api.post("/api/v1/workflows/validate", {"text": text, "file": "flow.yaml"})
+            ).json()
             assert checked["is_valid"] is False
             (problem,) = [problem for problem in checked["problems"] if problem["severity"] == "error"]
             assert (problem["file"], problem["line"], problem["hint"]) == (

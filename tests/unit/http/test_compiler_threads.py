@@ -29,7 +29,11 @@ def test_no_route_compiles_or_draws_on_the_event_loop(monkeypatch):
 
         return call
 
-    for module, name in ((workflows, "validate_text"), (workflows, "svg"), (definitions, "compile_definition")):
+    for module, name in (
+        (workflows, "validate_text"),
+        (workflows, "svg"),
+        (definitions, "compile_definition"),
+    ):
         monkeypatch.setattr(module, name, record(name, getattr(module, name)))
 
     async def main() -> list[int]:

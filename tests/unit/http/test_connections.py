@@ -51,7 +51,8 @@ def statuses(answer: bytes) -> list[bytes]:
 
 BROKEN = {
     "two lengths": b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
-    "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n" + HIDDEN,
+    "a length and chunks": b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+    + HIDDEN,
     "an encoding that is not chunked": b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + HIDDEN,
     "an encoding with a tab": b"Transfer-Encoding:\tchunk\r\n\r\n0\r\n\r\n" + HIDDEN,
     "two encodings": b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
@@ -70,7 +71,9 @@ BROKEN = {
 def test_a_request_whose_end_is_not_clear_is_rejected_and_its_connection_closed():
     async def main() -> None:
         async with live_server() as api:
-            start = b"POST /api/v1/workflows/validate HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\n" % key_of(api)
+            start = b"POST /api/v1/workflows/validate HTTP/1.1\r\nHost: x\r\nAuthorization: %s\r\n" % key_of(
+                api
+            )
             for name, rest in BROKEN.items():
                 answer = await exchange(api, start + rest)
                 assert len(statuses(answer)) == 1, (name, answer)
@@ -164,8 +167,13 @@ def test_a_body_that_is_not_json_is_answered_with_415():
     async def main() -> None:
         async with opened_api() as api:
             for headers, path in itertools.product(OTHERS, ("jobs", "workflows", "jobs/1/resume")):
-                answer = await api.http.post(f"/api/v1/{path}", content=b"{}", headers={**api.headers, **headers})
-                assert (answer.status_code, answer.json()["code"]) == (415, "media_type_unsupported"), (headers, path)
+                answer = await api.http.post(
+                    f"/api/v1/{path}", content=b"{}", headers={**api.headers, **headers}
+                )
+                assert (answer.status_code, answer.json()["code"]) == (415, "media_type_unsupported"), (
+                    headers,
+                    path,
+                )
             fine = {"Content-Type": "application/json; charset=utf-8"}
             answer = await api.http.post("/api/v1/jobs", content=b'{"a": 1}', headers={**api.headers, **fine})
             assert answer.status_code == 422
@@ -182,7 +190,11 @@ def test_a_path_cannot_leave_its_place():
             for path in (path.format(name) for path in paths for name in names):
                 answer = await api.http.get(f"/api/v1/{path}", headers=api.headers)
                 # Clients resolve `..` themselves: then it is another route.
-                assert answer.status_code in (400, 404, 422) or ".." in path, (path, answer.status_code, answer.text)
+                assert answer.status_code in (400, 404, 422) or ".." in path, (
+                    path,
+                    answer.status_code,
+                    answer.text,
+                )
                 assert answer.status_code < 500
 
     asyncio.run(main())
@@ -192,10 +204,14 @@ def test_a_probe_of_a_load_balancer_may_ask_for_the_headers_only():
     async def main() -> None:
         async with live_server() as api:
             for path in (b"/livez", b"/readyz"):
-                answer = await exchange(api, b"HEAD " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                answer = await exchange(
+                    api, b"HEAD " + path + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+                )
                 assert statuses(answer) == [b"200"]
                 assert answer.endswith(b"\r\n\r\n"), "there is no body"
-            answer = await exchange(api, b"HEAD /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            answer = await exchange(
+                api, b"HEAD /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+            )
             assert statuses(answer) == [b"405"]
 
     asyncio.run(main())

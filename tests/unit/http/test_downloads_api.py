@@ -30,7 +30,9 @@ async def make() -> dict[str, Any]:
     return {"text": "x" * 100_000}
 
 
-async def sent_parts(api: Api, path: str, *headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
+async def sent_parts(
+    api: Api, path: str, *headers: tuple[bytes, bytes]
+) -> tuple[dict[bytes, bytes], list[bytes]]:
     """Send a request, and return the headers and the parts of the body as the application sent them."""
     fields = [(b"host", b"test"), (b"authorization", api.headers["Authorization"].encode()), *headers]
     scope = {

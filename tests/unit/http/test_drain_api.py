@@ -146,7 +146,9 @@ def test_what_cannot_be_drained_is_rejected_with_the_reason():
             assert (ambiguous.status_code, ambiguous.json()["code"]) == (409, "drain_rejected")
             assert worker["worker_id"] in ambiguous.text
             for seconds in (-1, 1e9, "soon"):
-                answer = await api.post(f"/api/v1/fleet/{worker['worker_id']}/drain", {"grace_seconds": seconds})
+                answer = await api.post(
+                    f"/api/v1/fleet/{worker['worker_id']}/drain", {"grace_seconds": seconds}
+                )
                 assert answer.status_code == 422
             owner = (await member(api, "orchestrators"))["orchestrator_id"]
             answer = await api.post(f"/api/v1/fleet/{owner}/drain", {"grace_seconds": 60})

@@ -65,7 +65,9 @@ async def test_a_graph_arrives_as_it_was_sent(api: Api):
         (batch,) = await stored(api, result.job_id or "")
         expected = collected.part.to_rows(1)
         assert [one[:3] for one in batch.nodes] == [one[:3] for one in expected.nodes]
-        assert [json.loads(one.definition) for one in batch.nodes] == [json.loads(o.definition) for o in expected.nodes]
+        assert [json.loads(one.definition) for one in batch.nodes] == [
+            json.loads(o.definition) for o in expected.nodes
+        ]
         assert list(batch.groups) == expected.groups
         assert list(batch.dependencies) == expected.dependencies
         more = collect(create_task("m.more", queue="q"), job_id=int(result.job_id or 0)).part
@@ -150,9 +152,9 @@ def test_added_tasks_refer_to_nodes_of_the_job_and_take_the_queue_of_the_server(
 
     async def run(api: Api) -> None:
         object.__setattr__(api.application, "default_queue", "of_the_server")
-        job_id = (await api.post("/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [a_task("7")]}})).json()[
-            "job_id"
-        ]
+        job_id = (
+            await api.post("/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [a_task("7")]}})
+        ).json()["job_id"]
         path = f"/api/v1/jobs/{job_id}/tasks"
         if is_lines:
             answer = await send_lines(
@@ -202,7 +204,9 @@ async def test_the_id_of_another_task_is_rejected_by_name(api: Api):
 )
 def test_a_bad_line_is_reported_with_its_number(lines: str, message: str):
     async def run(api: Api) -> None:
-        answer = await api.http.post("/api/v1/jobs/graph/lines", content=lines, headers={**api.headers, **NDJSON})
+        answer = await api.http.post(
+            "/api/v1/jobs/graph/lines", content=lines, headers={**api.headers, **NDJSON}
+        )
         assert answer.status_code == 400
         assert message in json.dumps(answer.json(), ensure_ascii=False).replace('\\"', '"')
 
@@ -226,7 +230,9 @@ def test_a_line_is_as_strict_as_a_body(part: str, reason: str):
 
     async def run(api: Api) -> None:
         lines = f'{{"job": {{"name": "n"}}}}\n{{"task": {task}}}'
-        answer = await api.http.post("/api/v1/jobs/graph/lines", content=lines, headers={**api.headers, **NDJSON})
+        answer = await api.http.post(
+            "/api/v1/jobs/graph/lines", content=lines, headers={**api.headers, **NDJSON}
+        )
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["path"]) == (400, "body.2")
         assert reason in error["message"]
@@ -255,7 +261,9 @@ def test_the_header_with_the_idempotency_key_counts_for_a_graph(is_lines: bool):
         task = {"task": a_task("7")} if is_lines else {"tasks": [a_task("7")]}
         headers = {"Idempotency-Key": key}
         if is_lines:
-            return await send_lines(api, "/api/v1/jobs/graph/lines", {"job": {"name": "n", **fields}}, task, **headers)
+            return await send_lines(
+                api, "/api/v1/jobs/graph/lines", {"job": {"name": "n", **fields}}, task, **headers
+            )
         body = {"name": "n", "graph": task, **fields}
         return await api.http.post("/api/v1/jobs/graph", json=body, headers={**api.headers, **headers})
 
@@ -282,7 +290,9 @@ def test_a_task_waits_for_the_tasks_whose_results_it_gets(is_lines: bool):
             lines = [{"job": {"name": "n"}}, {"task": reader}, {"task": a_task("7")}]
             answer = await send_lines(api, "/api/v1/jobs/graph/lines", *lines)
         else:
-            answer = await api.post("/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [reader, a_task("7")]}})
+            answer = await api.post(
+                "/api/v1/jobs/graph", {"name": "n", "graph": {"tasks": [reader, a_task("7")]}}
+            )
         (batch,) = await stored(api, answer.json()["job_id"])
         assert list(batch.dependencies) == [("task", "step", "task", "reader")]
 
@@ -292,7 +302,10 @@ def test_a_task_waits_for_the_tasks_whose_results_it_gets(is_lines: bool):
 @pytest.mark.parametrize(
     ("reader", "message"),
     [
-        (a_reader({"path": ["x", 7], "task": "7"}), "task reader: `params.x[7]` is missing; `params.x` has 1 items"),
+        (
+            a_reader({"path": ["x", 7], "task": "7"}),
+            "task reader: `params.x[7]` is missing; `params.x` has 1 items",
+        ),
         (a_reader({"path": ["y", "z"], "task": "7"}), "`params.y` is missing"),
         (a_reader({"path": ["x", "z"], "task": "7"}), "which has no string keys"),
         (a_reader({"path": ["x"], "task": "8"}), "cycle: reader"),
@@ -331,10 +344,14 @@ def test_a_body_that_decompresses_to_too_much_is_rejected(monkeypatch: pytest.Mo
     async def run(api: Api) -> None:
         headers = {**api.headers, **NDJSON, "Content-Encoding": "gzip"}
         bomb = gzip.compress(b" " * 1_000_000)
-        assert (await api.http.post("/api/v1/jobs/graph/lines", content=bomb, headers=headers)).status_code == 413
+        assert (
+            await api.http.post("/api/v1/jobs/graph/lines", content=bomb, headers=headers)
+        ).status_code == 413
         broken = await api.http.post("/api/v1/jobs/graph/lines", content=b"no gzip", headers=headers)
         assert broken.status_code == 400
-        cut = await api.http.post("/api/v1/jobs/graph/lines", content=gzip.compress(b"{}")[:-4], headers=headers)
+        cut = await api.http.post(
+            "/api/v1/jobs/graph/lines", content=gzip.compress(b"{}")[:-4], headers=headers
+        )
         assert cut.status_code == 400
 
     on_api(run)()

@@ -18,7 +18,11 @@ def test_a_job_is_submitted_followed_and_controlled():
             assert accepted.headers["location"] == f"/api/v1/jobs/{job_id}"
             await api.until(job_id, "WAITING")
             shown = (await api.get(f"/api/v1/jobs/{job_id}")).json()
-            assert (shown["status"], shown["submitted_by"], shown["inputs"]) == ("WAITING", "ada", {"name": "Ada"})
+            assert (shown["status"], shown["submitted_by"], shown["inputs"]) == (
+                "WAITING",
+                "ada",
+                {"name": "Ada"},
+            )
             node = (await api.get(f"/api/v1/jobs/{job_id}/nodes/greet")).json()
             assert node["output"] == {"text": "hello Ada"}
             approved = await api.post(f"/api/v1/jobs/{job_id}/nodes/ask/approve", {"comment": "yes"})
@@ -86,7 +90,9 @@ def test_a_resume_as_a_new_job_takes_its_key_from_the_header():
             second = await api.post(url, {**body, "idempotency_key": "again"})
             assert (first.json()["is_new"], second.json()["is_new"]) == (True, False)
             assert first.json()["job_id"] == second.json()["job_id"]
-            differing = await api.post(url, {**body, "idempotency_key": "x"}, headers={"Idempotency-Key": "again"})
+            differing = await api.post(
+                url, {**body, "idempotency_key": "x"}, headers={"Idempotency-Key": "again"}
+            )
             assert differing.status_code == 400
 
     asyncio.run(main())

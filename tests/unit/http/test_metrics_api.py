@@ -55,13 +55,17 @@ def test_metrics_count_jobs_nodes_failures_and_throughput_without_secrets():
             assert 0 <= workflow["p50_duration"] <= workflow["p95_duration"]
             assert [failure["message"] for failure in workflow["common_failures"]] == ["<n> is odd, ***"]
             nodes = (await api.get("/api/v1/metrics/workflows/halves/nodes")).json()["nodes"]
-            assert [(node["node_id"], node["total_executions"], node["failed"]) for node in nodes] == [("halve", 4, 2)]
+            assert [(node["node_id"], node["total_executions"], node["failed"]) for node in nodes] == [
+                ("halve", 4, 2)
+            ]
             failures = await api.get("/api/v1/metrics/failures", limit=5)
             assert [failure["count"] for failure in failures.json()["failures"]] == [2]
             for kind, count in (("workflows", 1), ("failures", 1)):
                 of_one = (await api.get(f"/api/v1/metrics/{kind}", workflow_id="halves")).json()
                 assert len(of_one[kind]) == count
-            buckets = (await api.get("/api/v1/metrics/throughput", hours=1, bucket_minutes=60)).json()["buckets"]
+            buckets = (await api.get("/api/v1/metrics/throughput", hours=1, bucket_minutes=60)).json()[
+                "buckets"
+            ]
             assert sum(bucket["submitted"] for bucket in buckets) == 4
             assert sum(bucket["completed"] + bucket["failed"] for bucket in buckets) == 4
             assert CANARY not in answer.text + failures.text

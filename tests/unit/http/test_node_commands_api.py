@@ -47,7 +47,9 @@ def test_nodes_are_cancelled_and_retried_one_by_one_and_together():
             assert {node["node"] for node in plan["redone"]} == {"ask", "cancel"}
             retried = (await api.post(f"{nodes}/retry", {"nodes": ["ask", "cancel", "tiles"]})).json()
             assert retried["sentence"] == "run 2 starts: 2 nodes to run again; 1 other could not be retried"
-            entries = (await api.get("/api/v1/audit", object_kind="job", object_id=job_id)).json()["items"][::-1]
+            entries = (await api.get("/api/v1/audit", object_kind="job", object_id=job_id)).json()["items"][
+                ::-1
+            ]
             assert [(entry["action"], entry["details"]) for entry in entries][1:] == [
                 ("node.cancel", {"node_id": "tiles__1", "command_id": ANY}),
                 ("node.cancel", {"node_ids": ["cancel", "ask"], "count": 2, "command_id": ANY}),

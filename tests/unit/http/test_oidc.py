@@ -20,7 +20,15 @@ from dagmaster.errors import IssuerUnavailable, SettingsInvalid, TokenRejected
 from dagmaster.ports.api_keys import Scope
 from dagmaster.settings import Settings, read_settings
 from tests.unit.http.api_client import opened_api
-from tests.unit.http.local_issuer import AUDIENCE, DISCOVERY, ec_key, ed_key, public_jwk, rsa_key, served_issuer
+from tests.unit.http.local_issuer import (
+    AUDIENCE,
+    DISCOVERY,
+    ec_key,
+    ed_key,
+    public_jwk,
+    rsa_key,
+    served_issuer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -47,8 +55,12 @@ def issuer() -> Iterator[LocalIssuer]:
 
 
 @contextlib.asynccontextmanager
-async def verifier_of(issuer: LocalIssuer, hand: Hand | None = None, **config: Any) -> AsyncIterator[OidcVerifier]:
-    verifier = OidcVerifier(OidcConfig(issuer=issuer.url, audience=AUDIENCE, **config), monotonic=hand or Hand())
+async def verifier_of(
+    issuer: LocalIssuer, hand: Hand | None = None, **config: Any
+) -> AsyncIterator[OidcVerifier]:
+    verifier = OidcVerifier(
+        OidcConfig(issuer=issuer.url, audience=AUDIENCE, **config), monotonic=hand or Hand()
+    )
     try:
         yield verifier
     finally:
@@ -177,7 +189,8 @@ FORGED: dict[str, Callable[[LocalIssuer], str]] = {
     "a curve under the id of an RSA key": lambda issuer: issuer.token(key=ec_key(), algorithm="ES256"),
     "an unknown key id": lambda issuer: issuer.token(headers={"kid": "unknown"}),
     "a key of its own in the header": lambda issuer: issuer.token(
-        key=rsa_key(1), headers={"kid": "own", "jwk": public_jwk(rsa_key(1), "own"), "jku": f"{issuer.url}/own"}
+        key=rsa_key(1),
+        headers={"kid": "own", "jwk": public_jwk(rsa_key(1), "own"), "jku": f"{issuer.url}/own"},
     ),
     "a critical extension": lambda issuer: issuer.token(headers={"kid": "first", "crit": ["x"], "x": 1}),
     "another audience": lambda issuer: issuer.token(aud="other"),

@@ -147,8 +147,19 @@ def test_an_answer_has_one_type_unless_a_parameter_chooses():
 def generate_client(folder: Path) -> Path:
     """Let a generator make a package; return its folder. It knows no SVG: that is a text."""
     (folder / "openapi.json").write_text(json.dumps(document()))
-    (folder / "config.yaml").write_text("post_hooks: []\ncontent_type_overrides: {image/svg+xml: text/plain}\n")
-    command = [sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none"]
+    (folder / "config.yaml").write_text(
+        "post_hooks: []\ncontent_type_overrides: {image/svg+xml: text/plain}\n"
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "openapi_python_client",
+        "generate",
+        "--path",
+        "openapi.json",
+        "--meta",
+        "none",
+    ]
     done = subprocess.run(
         [*command, "--output-path", "generated_client", "--config", "config.yaml", "--fail-on-warning"],
         check=False, capture_output=True, text=True, cwd=folder, timeout=120,
@@ -159,13 +170,17 @@ def generate_client(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.process
-def test_a_generated_client_has_a_method_for_each_operation_and_understands_the_answers(tmp_path, monkeypatch):
+def test_a_generated_client_has_a_method_for_each_operation_and_understands_the_answers(
+    tmp_path, monkeypatch
+):
     folder = generate_client(tmp_path)
     modules = {path.stem: path for path in (folder / "api").rglob("*.py")}
     assert {operation["operationId"] for _, _, operation in operations()} <= set(modules)
     monkeypatch.syspath_prepend(str(tmp_path))
     for path in folder.rglob("*.py"):
-        importlib.import_module(".".join(path.relative_to(tmp_path).with_suffix("").parts).removesuffix(".__init__"))
+        importlib.import_module(
+            ".".join(path.relative_to(tmp_path).with_suffix("").parts).removesuffix(".__init__")
+        )
     models = importlib.import_module("generated_client.models")
 
     async def main() -> None:
@@ -177,7 +192,9 @@ def test_a_generated_client_has_a_method_for_each_operation_and_understands_the_
 
             async def call(name: str, *args: Any, **kwargs: Any) -> tuple[int, str, Any]:
                 parts = modules[name].relative_to(tmp_path).with_suffix("").parts
-                answer = await importlib.import_module(".".join(parts)).asyncio_detailed(*args, client=client, **kwargs)
+                answer = await importlib.import_module(".".join(parts)).asyncio_detailed(
+                    *args, client=client, **kwargs
+                )
                 return answer.status_code.value, type(answer.parsed).__name__, answer.parsed
 
             submitted = await call("submit_job", body=models.SubmitBody(workflow_id="hello"))
@@ -189,7 +206,10 @@ def test_a_generated_client_has_a_method_for_each_operation_and_understands_the_
             slow = models.TestBody.from_dict({"params": {"name": "Ada"}, "wait_seconds": 0})
             answers = {
                 "cancel_job": cancelled,
-                **{name: await call(name) for name in ("check_readiness", "check_health", "get_prometheus_metrics")},
+                **{
+                    name: await call(name)
+                    for name in ("check_readiness", "check_health", "get_prometheus_metrics")
+                },
                 **{name: await call(name, job_id) for name in ("get_job", "stream_job", "get_job_log_text")},
                 "get_workflow_diagram": await call("get_workflow_diagram", "hello"),
                 # A body that may be missing is missing.

@@ -75,7 +75,9 @@ def test_services_count_jobs_and_tasks_by_name_only():
     text = asyncio.run(main())
     values = samples(text)
     for name in ("created", "completed", "failed"):
-        assert values[f"dagmaster_jobs_{name}_total{{'workflow': 'halves'}}"] == (2 if name == "created" else 1)
+        assert values[f"dagmaster_jobs_{name}_total{{'workflow': 'halves'}}"] == (
+            2 if name == "created" else 1
+        )
     # They begin with zero.
     assert values["dagmaster_jobs_cancelled_total{'workflow': 'halves'}"] == 0
     assert values["dagmaster_attempts_lost_total{'workflow': 'halves'}"] == 0

@@ -69,7 +69,9 @@ def test_every_list_has_pages_that_follow_each_other():
         assert events[0]["seq"] == 3
         counts = (await api.get("/api/v1/events/counts")).json()
         assert counts["total"] == len(events) + 2
-        assert (await api.get(f"/api/v1/jobs/{job_id}/nodes", top_level=True)).json()["items"][0]["node_id"] == "each"
+        assert (await api.get(f"/api/v1/jobs/{job_id}/nodes", top_level=True)).json()["items"][0][
+            "node_id"
+        ] == "each"
         assert (await api.get("/api/v1/nodes", status="failed")).json()["items"] == []
         assert (await api.get("/api/v1/tasks", is_claimed=True)).json() == {"items": [], "next_cursor": None}
 
@@ -177,7 +179,9 @@ def test_a_job_is_found_by_the_ids_of_its_submitter():
         body = {"workflow_id": "hello", "correlation_id": "order 7"}
         job_id = (await api.post("/api/v1/jobs", body, headers={"Idempotency-Key": "k"})).json()["job_id"]
         for params in ({"correlation_id": "order 7"}, {"idempotency_key": "k"}):
-            assert [job["job_id"] for job in (await api.get("/api/v1/lookup", **params)).json()["items"]] == [job_id]
+            assert [job["job_id"] for job in (await api.get("/api/v1/lookup", **params)).json()["items"]] == [
+                job_id
+            ]
         assert (await api.get("/api/v1/lookup")).status_code == 400
         assert (await api.get("/api/v1/stats", correlation_id="order 8")).json()["total"] == 0
 
@@ -188,7 +192,10 @@ def test_a_plan_shows_what_a_submit_would_do_and_stores_nothing():
     async def work(api: Api) -> None:
         await api.publish()
         plan = (await api.post("/api/v1/plan", {"workflow_id": "hello", "inputs": {"name": "Ada"}})).json()
-        assert {node["node_id"]: node["status"] for node in plan["nodes"]} == {"greet": "DISPATCHED", "ask": "PENDING"}
+        assert {node["node_id"]: node["status"] for node in plan["nodes"]} == {
+            "greet": "DISPATCHED",
+            "ask": "PENDING",
+        }
         assert plan["queues"] == [{"queue": "q", "workers": 1}]
         assert plan["inputs"] == {"name": "Ada"}
         bad = await api.post("/api/v1/plan", {"workflow_id": "hello", "inputs": {"name": 7}})

@@ -75,7 +75,11 @@ def test_a_job_is_streamed_as_a_snapshot_and_deltas_until_it_has_finished():
             assert events.retry == "2000"
             await api.approve(job_id)
             messages = await events.rest()
-            assert messages[-1] == ("end", messages[-2][1], {"reason": "finished", "detail": "the job is COMPLETED"})
+            assert messages[-1] == (
+                "end",
+                messages[-2][1],
+                {"reason": "finished", "detail": "the job is COMPLETED"},
+            )
             last = (await api.get(f"/api/v1/jobs/{job_id}")).json()["event_seq"]
             assert seqs(messages) == list(range(job["event_seq"] + 1, last + 1))
         async with api.events(f"/jobs/{job_id}/stream", {"Last-Event-ID": str(last)}) as events:
@@ -273,7 +277,9 @@ def test_logs_are_followed_until_the_job_has_finished_and_resume_after_a_chunk()
             assert (last[0], last[1], last[2]["reason"]) == ("end", chunks[-1][1], "finished")
         async with api.events(f"/jobs/{job_id}/logs", {"Last-Event-ID": str(cursor)}, follow=True) as events:
             texts = {number: data["text"] for kind, number, data in await events.rest() if kind == "log"}
-            assert texts.items() >= {number: data["text"] for _, number, data in chunks}.items(), "nothing is skipped"
+            assert texts.items() >= {number: data["text"] for _, number, data in chunks}.items(), (
+                "nothing is skipped"
+            )
         async with api.events(f"/jobs/{job_id}/nodes/second/logs", follow=True) as events:
             assert [data["text"] for kind, _, data in await events.rest() if kind == "log"] == ["three\n"]
         page = (await api.get(f"/api/v1/jobs/{job_id}/logs", cursor=str(cursor))).json()

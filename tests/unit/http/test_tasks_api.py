@@ -44,7 +44,9 @@ class FarWorker:
     async def register(cls, api: Api, **body: Any) -> FarWorker:
         headers, api.headers = api.headers, {}
         key = await api.use_key(Scope.WORK, name="far")
-        answer = await api.post("/api/v1/workers", {"handlers": [{"name": "shout"}], "queues": ["far"], **body})
+        answer = await api.post(
+            "/api/v1/workers", {"handlers": [{"name": "shout"}], "queues": ["far"], **body}
+        )
         api.headers = headers
         assert answer.status_code == 201, answer.text
         assert answer.json()["heartbeat_seconds"] < answer.json()["lease_seconds"]
@@ -68,7 +70,9 @@ class FarWorker:
 
 async def submitted(api: Api, **inputs: Any) -> str:
     await api.publish(FLOW)
-    answer = await api.post("/api/v1/jobs", {"workflow_id": "far", "inputs": inputs}, headers={"traceparent": TRACE})
+    answer = await api.post(
+        "/api/v1/jobs", {"workflow_id": "far", "inputs": inputs}, headers={"traceparent": TRACE}
+    )
     assert answer.status_code == 202, answer.text
     return str(answer.json()["job_id"])
 
@@ -148,7 +152,10 @@ def test_a_stale_lease_token_is_refused_with_409_and_says_so():
             for answer in (
                 await worker.result(stale, output={}),
                 await worker.call(
-                    "callbacks/task-progress", task_id=task["task_id"], lease_token=stale["lease_token"], current=1
+                    "callbacks/task-progress",
+                    task_id=task["task_id"],
+                    lease_token=stale["lease_token"],
+                    current=1,
                 ),
             ):
                 assert (answer.status_code, answer.json()["code"]) == (409, "lease_lost")
@@ -169,7 +176,9 @@ def test_a_worker_that_is_unknown_or_of_another_key_has_to_register_again():
             for path in ("tasks/claim", "callbacks/task-heartbeat"):
                 answer = await api.post(f"/api/v1/{path}", body)
                 assert (answer.status_code, answer.json()["code"]) == (409, "worker_expired")
-            gone = await api.http.post(f"/api/v1/workers/{worker.worker_id}/deregister", headers=worker.headers)
+            gone = await api.http.post(
+                f"/api/v1/workers/{worker.worker_id}/deregister", headers=worker.headers
+            )
             assert gone.status_code == 200
             answer = await worker.call("tasks/claim")
             assert (answer.status_code, answer.json()["code"]) == (409, "worker_expired")
@@ -249,7 +258,9 @@ def test_a_secret_that_was_replaced_since_the_claim_is_in_no_report(monkeypatch,
                 # It is retried, with the new value.
                 (task,) = await worker.claim(wait_seconds=30)
                 assert (task["attempt"], task["params"]["key"]) == (2, "another-value")
-                assert (await worker.result(task, output={"leak": "another-value"})).json()["status"] == "COMPLETED"
+                assert (await worker.result(task, output={"leak": "another-value"})).json()[
+                    "status"
+                ] == "COMPLETED"
                 await api.until(job_id, "COMPLETED")
                 attempts = (await node_detail(api.application, job_id, "work")).to_dict()["attempts"]
                 assert attempts[0]["error"]["kind"] == "secret_replaced"
@@ -275,7 +286,9 @@ def test_a_cancel_reaches_a_worker_with_its_next_call():
             ids = {"task_id": task["task_id"], "lease_token": task["lease_token"]}
             beat = await worker.call("callbacks/task-heartbeat", task_ids=[task["task_id"]])
             assert beat.json()["stop"] == [task["task_id"]]
-            assert (await worker.call("tasks/claim", task_ids=[task["task_id"]])).json()["stop"] == [task["task_id"]]
+            assert (await worker.call("tasks/claim", task_ids=[task["task_id"]])).json()["stop"] == [
+                task["task_id"]
+            ]
             assert (await worker.call("callbacks/task-progress", **ids, current=1)).json()["stop"] is True
 
     asyncio.run(main())
@@ -309,7 +322,12 @@ def test_a_worker_is_shown_in_the_fleet_and_explains_where_its_node_runs():
             await worker.claim(wait_seconds=30)
             fleet = (await api.get("/api/v1/fleet")).json()
             (row,) = [row for row in fleet["workers"] if row["worker_id"] == worker.worker_id]
-            assert (row["host"], row["pid"], row["version"], row["is_alive"]) == ("edge-7", 42, "shout 1.2", True)
+            assert (row["host"], row["pid"], row["version"], row["is_alive"]) == (
+                "edge-7",
+                42,
+                "shout 1.2",
+                True,
+            )
             why = (await api.get(f"/api/v1/jobs/{job_id}/nodes/work/why")).json()
             assert "edge-7:42" in json.dumps(why)
 

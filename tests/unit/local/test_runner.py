@@ -85,7 +85,10 @@ def test_without_outputs_the_result_is_what_came_before_the_end():
 
 def test_inputs_that_do_not_fit_run_nothing():
     with pytest.raises(InputsInvalid) as caught:
-        run("{name: n, inputs: {count: {type: integer, required: true}}, nodes: {a: {handler: give}}}", {"cuont": 1})
+        run(
+            "{name: n, inputs: {count: {type: integer, required: true}}, nodes: {a: {handler: give}}}",
+            {"cuont": 1},
+        )
     problems = [problem.message for problem in caught.value.problems]
     assert problems == ["unknown input 'cuont'", "missing input 'count'"]
 
@@ -94,7 +97,12 @@ def test_a_retry_succeeds_and_its_delay_passes_at_once():
     clock = FakeClock()
     before = clock.now()
     report = run("{name: n, nodes: {a: {handler: flaky, params: {times: 2}}}}", clock=clock)
-    assert report.nodes["a"] == {"status": "COMPLETED", "attempts": 3, "output": {"attempt": 3}, "error": None}
+    assert report.nodes["a"] == {
+        "status": "COMPLETED",
+        "attempts": 3,
+        "output": {"attempt": 3},
+        "error": None,
+    }
     assert clock.now() - before >= 5 * 0.5 + 10 * 0.5
 
 
@@ -250,7 +258,9 @@ def test_a_mapping_answers_approvals_by_their_nodes(approvers, person):
     assert report.nodes["ok"]["output"]["approved_by"] == person
     assert report.nodes["other"]["error"]["message"] == "rejected by tester"
     assert "other waits for an approval" in run(text, answers={"ok": True}).note
-    with pytest.raises(ValueError, match="answers= has 'othr', and the workflow has no approval of that name: did you"):
+    with pytest.raises(
+        ValueError, match="answers= has 'othr', and the workflow has no approval of that name: did you"
+    ):
         run(text, answers={"ok": True, "othr": False})
     with pytest.raises(ValueError, match="has no approval of that name: it has none"):
         run("{name: n, nodes: {a: {type: wait, seconds: 1}}}", answers={"a": True})
@@ -274,7 +284,9 @@ def with_children(text: str, **children: str):
 
 
 def test_a_child_job_gives_its_result():
-    report = with_children("{name: p, nodes: {c: {type: workflow, workflow_id: child, inputs: {x: 21}}}}", child=CHILD)
+    report = with_children(
+        "{name: p, nodes: {c: {type: workflow, workflow_id: child, inputs: {x: 21}}}}", child=CHILD
+    )
     assert report.nodes["c"]["output"] == {"y": 42}
 
 
@@ -351,7 +363,10 @@ def test_a_cancel_stops_what_runs_and_explains_every_node():
 
     report = asyncio.run(scenario())
     assert report.status == "CANCELLED"
-    assert {node: details["status"] for node, details in report.nodes.items()} == {"a": "CANCELLED", "b": "CANCELLED"}
+    assert {node: details["status"] for node, details in report.nodes.items()} == {
+        "a": "CANCELLED",
+        "b": "CANCELLED",
+    }
 
 
 def test_a_signal_that_comes_early_is_not_lost():
@@ -381,9 +396,7 @@ def test_no_more_than_max_parallel_children_run_at_a_time():
         now -= 1
         return {}
 
-    text = (
-        "{name: n, nodes: {f: {type: fan_out, source: [1,2,3,4,5,6,7,8,9], max_parallel: 3, task: {handler: count}}}}"
-    )
+    text = "{name: n, nodes: {f: {type: fan_out, source: [1,2,3,4,5,6,7,8,9], max_parallel: 3, task: {handler: count}}}}"
     report = run_workflow(text, handlers=[count])
     assert report.status == "COMPLETED"
     assert most == 3
@@ -467,7 +480,9 @@ def test_a_wait_for_a_signal_that_nobody_sends_ends_with_the_reason():
 
 
 def test_an_approval_that_nobody_gives_ends_with_the_ways_to_give_it():
-    note = run("{name: n, nodes: {a: {type: approval}, b: {type: approval}, w: {type: wait, signal: go}}}").note
+    note = run(
+        "{name: n, nodes: {a: {type: approval}, b: {type: approval}, w: {type: wait, signal: go}}}"
+    ).note
     assert note == (
         "the job cannot continue: a, b, w wait for an approval or a signal that this run cannot receive;"
         " `dagmaster run --approve a --approve b --signal go` sends them,"
@@ -552,7 +567,10 @@ def test_a_file_or_module_may_be_named_alone(tmp_path):
     file.write_text("from dagmaster import handler\n\n\n@handler('x.y', queue='q')\ndef one() -> None: ...\n")
     for named in (file, str(file), "dagmaster.handlers.examples"):
         name = "echo" if named == "dagmaster.handlers.examples" else "x.y"
-        assert run_workflow(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}", handlers=named).status == "COMPLETED"
+        assert (
+            run_workflow(f"{{name: n, nodes: {{a: {{handler: {name}}}}}}}", handlers=named).status
+            == "COMPLETED"
+        )
 
 
 # ── Timeouts ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,7 +25,14 @@ from dagmaster import (
     mock_handler,
     task,
 )
-from dagmaster.errors import DagmasterError, HandlerInvalid, JobNotFound, NodeNotFound, NodesRejected, QueryInvalid
+from dagmaster.errors import (
+    DagmasterError,
+    HandlerInvalid,
+    JobNotFound,
+    NodeNotFound,
+    NodesRejected,
+    QueryInvalid,
+)
 from dagmaster.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -52,7 +59,11 @@ class Odd:
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
-    "name": (lambda: Task(one, name=WRONG), NodesRejected, "the name of a task is text, not 5: a task of one"),
+    "name": (
+        lambda: Task(one, name=WRONG),
+        NodesRejected,
+        "the name of a task is text, not 5: a task of one",
+    ),
     "entrypoint": (lambda: Task(entrypoint=WRONG), HandlerInvalid, "5 is not an entrypoint: give a function"),
     "no callback": (lambda: create_task(None), HandlerInvalid, "None is not an entrypoint"),  # type: ignore[arg-type]
     "a list": (lambda: create_task([one]), HandlerInvalid, "is not an entrypoint"),  # type: ignore[arg-type]
@@ -60,7 +71,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "no words": (lambda: create_task(Odd()), HandlerInvalid, "<Odd instance"),  # type: ignore[arg-type]
     "kwargs": (lambda: Task(one, WRONG), NodesRejected, "task one: kwargs is 5, not a mapping"),
     "list of kwargs": (lambda: Task(one, [], name="a"), NodesRejected, "task a: kwargs is []"),  # type: ignore[arg-type]
-    "allow_failure": (lambda: Task(one, allow_failure="no"), NodesRejected, "task one: allow_failure is True or False"),  # type: ignore[arg-type]
+    "allow_failure": (
+        lambda: Task(one, allow_failure="no"),
+        NodesRejected,
+        "task one: allow_failure is True or False",
+    ),  # type: ignore[arg-type]
     "unknown": (lambda: Task(one, {"y": 1}, x=3), TypeError, "Task(one, kwargs={'y': 1, 'x': 3})"),  # type: ignore[arg-type]
     "unknown of a name": (lambda: Task("m.f", x=3), TypeError, "Task('m.f', kwargs={'x': 3})"),  # type: ignore[arg-type]
     "unknown option": (lambda: create_task(one, x=3), TypeError, "create_task(one, {'x': 3})"),
@@ -70,8 +85,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "dependency": (lambda: Task(one).depends_on(WRONG), TypeError, "task one: 5 is not a Task"),
     "operator": (lambda: Task(one) >> [WRONG], TypeError, "task one: 5 is not a Task"),
     "condition": (lambda: bool(Task(one)), TypeError, "task one (made at "),
-    "condition on a group": (lambda: not Group("g"), TypeError, "group g has no outcome while the graph is built"),
-    "condition on a part": (lambda: bool(Task(one)["a"]), TypeError, "has no result while the graph is built"),
+    "condition on a group": (
+        lambda: not Group("g"),
+        TypeError,
+        "group g has no outcome while the graph is built",
+    ),
+    "condition on a part": (
+        lambda: bool(Task(one)["a"]),
+        TypeError,
+        "has no result while the graph is built",
+    ),
     "loop": (lambda: list(Task(one)), TypeError, "loop in a task that takes its result"),
     "loop over a part": (lambda: list(Task(one)["a"]), TypeError, "loop in a task that takes its result"),
     "loop over a group": (lambda: list(Group("g")), TypeError, "its members are group.members"),
@@ -88,11 +111,27 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "part as kwargs": (lambda: Task(one, Task(one)["a"]), NodesRejected, "kwargs is <part ['a']"),  # type: ignore[arg-type]
     "key": (lambda: Task(one)[1.5], TypeError, "is text or a whole number, not 1.5"),
     "part of a group": (lambda: Group("g")["a"], TypeError, "group g has no result: name a task in it"),
-    "part as a task": (lambda: Group("g", Task(one)["a"]), TypeError, "group g: <part ['a'] of the result of"),
-    "collector of a task": (lambda: create_result_collector(Task(one)), TypeError, "takes a list of tasks, not <Task"),
-    "collector": (lambda: create_result_collector(WRONG), TypeError, "a collector takes tasks, or the id of the job"),
+    "part as a task": (
+        lambda: Group("g", Task(one)["a"]),
+        TypeError,
+        "group g: <part ['a'] of the result of",
+    ),
+    "collector of a task": (
+        lambda: create_result_collector(Task(one)),
+        TypeError,
+        "takes a list of tasks, not <Task",
+    ),
+    "collector": (
+        lambda: create_result_collector(WRONG),
+        TypeError,
+        "a collector takes tasks, or the id of the job",
+    ),
     "source": (lambda: create_result_collector([WRONG]), TypeError, "takes the results of tasks, not 5"),
-    "collector's name": (lambda: create_result_collector([], name=WRONG), NodesRejected, "collector is text, not 5"),
+    "collector's name": (
+        lambda: create_result_collector([], name=WRONG),
+        NodesRejected,
+        "collector is text, not 5",
+    ),
     "values": (lambda: map_values(one, WRONG), TypeError, "map(one): the values are a list"),
     "text": (lambda: map_values(one, "abc"), TypeError, "map(one): the values are a list"),
     "other kwargs": (lambda: map_values(one, [], kwargs=WRONG), NodesRejected, "task one: kwargs is 5"),
@@ -106,8 +145,16 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "url and in_memory=True",
     ),
     "a local server": (lambda: OrchContext(url="http://a", local=True), ValueError, "url and local=True"),
-    "a database": (lambda: OrchContext(url="postgresql://a/b"), ValueError, "DAGMASTER_DATABASE_URL names a database"),
-    "a clock": (lambda: OrchContext(clock=FakeClock()), ValueError, "clock has no effect without in_memory=True"),
+    "a database": (
+        lambda: OrchContext(url="postgresql://a/b"),
+        ValueError,
+        "DAGMASTER_DATABASE_URL names a database",
+    ),
+    "a clock": (
+        lambda: OrchContext(clock=FakeClock()),
+        ValueError,
+        "clock has no effect without in_memory=True",
+    ),
     "a move of a clock": (
         lambda: FakeClock().move(float("nan")),
         ValueError,
@@ -135,7 +182,9 @@ def test_tasks_and_parts_can_be_shown_and_are_equal_to_themselves():
     assert f"{part!r}".startswith("<part ['a'] of the result of task one")
 
 
-@pytest.mark.parametrize(("chunk", "kind"), [("a", TypeError), (True, TypeError), (None, TypeError), (1.5, TypeError)])
+@pytest.mark.parametrize(
+    ("chunk", "kind"), [("a", TypeError), (True, TypeError), (None, TypeError), (1.5, TypeError)]
+)
 def test_a_chunk_is_a_whole_number(chunk, kind):
     with pytest.raises(kind, match=r"map\(one\): chunk is a whole number of values, not "):
         map_values(one, [1, 2], chunk=chunk)
@@ -228,7 +277,9 @@ def test_a_running_task_gets_the_same_error():
 
 def line_of(text: str) -> str:
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
-    return f"{__file__}:{next(number for number, line in enumerate(lines, 1) if line.strip().startswith(text))}"
+    return (
+        f"{__file__}:{next(number for number, line in enumerate(lines, 1) if line.strip().startswith(text))}"
+    )
 
 
 @pytest.mark.usefixtures("context")
@@ -243,7 +294,9 @@ def test_an_error_about_a_task_names_the_line_that_made_it():
     assert blocking.list_jobs() == []
 
 
-def typed(n: int = 0, sizes: list[int] | None = None, path: FilePath | None = None, day: date | None = None) -> int:
+def typed(
+    n: int = 0, sizes: list[int] | None = None, path: FilePath | None = None, day: date | None = None
+) -> int:
     return n
 
 
@@ -264,7 +317,9 @@ def odd(n: Annotated[int, AfterValidator(lambda n: n or 1 // n)]) -> int:
 @pytest.mark.parametrize("entrypoint", [typed, f"{__name__}.typed"], ids=["function", "name"])
 def test_a_value_of_the_wrong_type_is_an_error_before_the_job_runs(entrypoint, kwargs, message):
     wrong = create_task(entrypoint, kwargs)
-    with pytest.raises(NodesRejected, match=rf"task typed \({__name__}\.typed\): {re.escape(message)}") as caught:
+    with pytest.raises(
+        NodesRejected, match=rf"task typed \({__name__}\.typed\): {re.escape(message)}"
+    ) as caught:
         blocking.create_job("j", wrong)
     assert f"(made at {line_of('wrong = create_task(')})" in str(caught.value)
     assert blocking.list_jobs() == []
@@ -315,7 +370,9 @@ def test_a_mapped_function_without_a_chunk_and_a_wrong_option_name_the_line_and_
         blocking.create_job("j", mapped)
     assert "the function has no parameter 'chunk'" in str(caught.value)
     assert f"(made at {line_of('mapped = map_values(')})" in str(caught.value)
-    with pytest.raises(HandlerInvalid, match=r"task one: retry has a wrong 'max_attempts'.*, not -1") as wrong:
+    with pytest.raises(
+        HandlerInvalid, match=r"task one: retry has a wrong 'max_attempts'.*, not -1"
+    ) as wrong:
         create_task(one, retry=-1)
     assert f"(made at {line_of('create_task(one, retry=-1)')})" in str(wrong.value)
 
@@ -334,7 +391,9 @@ def test_a_first_delay_above_the_longest_is_rejected_everywhere(policy: Any):
         lambda retry: task(function()).with_options(retry=retry),
     ]
     for attempt in attempts:
-        with pytest.raises(DagmasterError, match=r"no effect above max_delay_seconds \(300\).*max_delay_seconds: 3600"):
+        with pytest.raises(
+            DagmasterError, match=r"no effect above max_delay_seconds \(300\).*max_delay_seconds: 3600"
+        ):
             attempt(policy)
         attempt(limited)
 

@@ -78,7 +78,9 @@ def test_what_the_owner_of_the_job_rejects_is_an_error_of_the_run(monkeypatch: p
         before = create_task(double, {"x": 2}, name="before")
         before >> first
         context.apply(before)
-        with pytest.raises(NodesRejected, match=rf"job {job.id}: .* are not part of it: 'first' is [A-Z]+: a depend"):
+        with pytest.raises(
+            NodesRejected, match=rf"job {job.id}: .* are not part of it: 'first' is [A-Z]+: a depend"
+        ):
             blocking.run_job_test(job)
         assert job.status is JobStatus.COMPLETED
 
@@ -119,7 +121,9 @@ async def read_own_job() -> str:
 def test_a_task_reads_its_job_in_the_memory_of_a_run_inside_a_loop():
     async def cell() -> Any:
         with blocking.OrchContext(in_memory=True):
-            job = blocking.run_job_test(blocking.create_job("reading", create_task(read_own_job, retry="none")))
+            job = blocking.run_job_test(
+                blocking.create_job("reading", create_task(read_own_job, retry="none"))
+            )
             return job.result
 
     assert asyncio.run(cell()) == "RUNNING"
@@ -135,7 +139,9 @@ def add_from_a_plain_function() -> None:
 
 def test_a_blocking_call_that_waits_for_the_loop_that_it_blocks_says_to_await():
     with blocking.OrchContext(in_memory=True):
-        job = blocking.run_job_test(blocking.create_job("adding", create_task(add_without_await, retry="none")))
+        job = blocking.run_job_test(
+            blocking.create_job("adding", create_task(add_without_await, retry="none"))
+        )
         assert job.status is JobStatus.FAILED
         assert "Await it: `await dagmaster.add_task_to_job(…)`" in (job.error or "")
         plain = blocking.create_job("plain", create_task(add_from_a_plain_function, retry="none"))
@@ -175,7 +181,9 @@ def test_a_job_whose_memory_is_closed_is_not_looked_for_in_the_database_of_the_s
     monkeypatch.setenv("DAGMASTER_DATA_DIR", str(tmp_path / "data"))
     with blocking.OrchContext(in_memory=True):
         job = blocking.create_job("b", create_task(double, {"x": 1}))
-    with pytest.raises(JobNotFound, match=rf"job {job.id} was made in an OrchContext\(in_memory=True\) that is closed"):
+    with pytest.raises(
+        JobNotFound, match=rf"job {job.id} was made in an OrchContext\(in_memory=True\) that is closed"
+    ):
         blocking.run_job_test(job)
     assert not (tmp_path / "data").exists()
 

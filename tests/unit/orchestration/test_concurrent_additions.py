@@ -40,7 +40,9 @@ class Store:
         collected.mark_applied(JOB, collected.part.names(2))
 
     def add(self, additions: ConcurrentAdditions, task: Task) -> asyncio.Task[None]:
-        return asyncio.create_task(additions.add(lambda: collect(task, job_id=JOB, default_queue="q"), self.store))
+        return asyncio.create_task(
+            additions.add(lambda: collect(task, job_id=JOB, default_queue="q"), self.store)
+        )
 
 
 def on_a_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
@@ -149,7 +151,9 @@ async def test_calls_that_share_a_task_are_made_in_their_order_and_read_it_twice
         return collect(tasks[number], job_id=JOB, default_queue="q")
 
     store.go.set()
-    await asyncio.gather(*(additions.add(functools.partial(read, number), store.store) for number in range(20)))
+    await asyncio.gather(
+        *(additions.add(functools.partial(read, number), store.store) for number in range(20))
+    )
     assert store.added == [["shared", "task0"], *([f"task{number}"] for number in range(1, 20))]
     assert max(map(reads.count, range(20))) == 2
 

@@ -94,8 +94,12 @@ def in_memory(test: Callable[[OrchContext], Coroutine[Any, Any, None]]) -> Calla
 @in_memory
 async def test_a_graph_runs_and_results_of_any_json_value_reach_their_tasks(context: OrchContext):
     values = [None, 1, 1.5, "text {{ x }}", [1, [2]], {"a": {"b": None}}, True]
-    tasks = [create_task(plain if number % 2 else give, {"value": value}) for number, value in enumerate(values)]
-    last = create_task(give, {"value": {"all": ResultCollector(tasks), "first": tasks[0], "list": [tasks[3]]}})
+    tasks = [
+        create_task(plain if number % 2 else give, {"value": value}) for number, value in enumerate(values)
+    ]
+    last = create_task(
+        give, {"value": {"all": ResultCollector(tasks), "first": tasks[0], "list": [tasks[3]]}}
+    )
     job = await context.create_job("values", last)
     await run_job_test_async(job)
     assert job.status is JobStatus.COMPLETED
@@ -199,7 +203,9 @@ def test_an_exception_in_a_context_cancels_the_jobs_that_it_made(error: BaseExce
     commands = asyncio.run(memory.app.read.pending_commands(str(job.id)))
     assert [command.kind for command in commands] == kinds
     notes = getattr(error, "__notes__", [])
-    assert notes == ([f"job {job.id} (held) was cancelled: its graph may be half built"] if len(kinds) > 1 else [])
+    assert notes == (
+        [f"job {job.id} (held) was cancelled: its graph may be half built"] if len(kinds) > 1 else []
+    )
 
 
 def test_an_exception_after_a_job_has_run_leaves_it_as_it_is():
@@ -281,7 +287,9 @@ async def test_nothing_is_added_to_a_job_that_has_ended(context: OrchContext):
 
 
 @in_memory
-async def test_a_task_whose_function_cannot_be_imported_fails_with_the_reason_and_others_run(context: OrchContext):
+async def test_a_task_whose_function_cannot_be_imported_fails_with_the_reason_and_others_run(
+    context: OrchContext,
+):
     lost = create_task("no_such_module.f", name="lost")
     job = await run_job_test_async(await context.create_job("missing", [create_task(give), lost]))
     assert job.status is JobStatus.FAILED
@@ -296,7 +304,10 @@ async def test_a_task_whose_function_cannot_be_imported_fails_with_the_reason_an
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("import no_such_module", "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'"),
+        (
+            "import no_such_module",
+            "cannot be imported: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
         ("1 / 0", "cannot be imported: ZeroDivisionError: division by zero"),
         ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
         ("def load(:", "cannot be imported: SyntaxError"),
@@ -357,7 +368,10 @@ async def test_what_follows_a_failed_task_is_skipped_and_retried_with_it(context
 @in_memory
 async def test_a_task_that_needs_the_result_of_an_allowed_failure_fails_with_the_reason(context: OrchContext):
     broken = create_task(fail_once, name="broken", allow_failure=True)
-    reader, after = create_task(give, {"value": [broken]}, name="reader"), create_task(give, {"value": "after"})
+    reader, after = (
+        create_task(give, {"value": [broken]}, name="reader"),
+        create_task(give, {"value": "after"}),
+    )
     broken >> after
     job = run_job_test(await context.create_job("allowed", [reader, after]))
     assert job.status is JobStatus.FAILED
@@ -367,7 +381,9 @@ async def test_a_task_that_needs_the_result_of_an_allowed_failure_fails_with_the
 
 
 @in_memory
-async def test_a_collector_has_null_for_an_allowed_failure_and_a_task_as_often_as_it_was_given(context: OrchContext):
+async def test_a_collector_has_null_for_an_allowed_failure_and_a_task_as_often_as_it_was_given(
+    context: OrchContext,
+):
     broken = create_task(fail_once, name="broken", allow_failure=True)
     one = create_task(give, {"value": 1})
     last = create_task(give, {"value": ResultCollector([one, broken, one])})
@@ -388,7 +404,12 @@ async def test_jobs_and_tasks_are_managed(context: OrchContext):
     job = await create_job("managed", give)
     added = await add_task_to_job(job.id, give, {"value": 5}, name="added")
     info = await get_task(added.id)
-    assert (info.status, info.job_id, info.node_id, info.kwargs) == (TaskStatus.PENDING, job.id, "added", {"value": 5})
+    assert (info.status, info.job_id, info.node_id, info.kwargs) == (
+        TaskStatus.PENDING,
+        job.id,
+        "added",
+        {"value": 5},
+    )
     assert (info.created_at, info.log_path) == (added.created_at, None)
     assert [one.id for one in await list_jobs(JobStatus.PENDING)] == [job.id]
     assert [one.id for one in await list_jobs("pending")] == [job.id]

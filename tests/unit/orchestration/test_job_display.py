@@ -76,7 +76,9 @@ def test_a_job_shows_its_nodes_as_they_are_now():
         html = job._repr_html_()
     assert "4 COMPLETED" in html
     assert [
-        name for name in ("first", "clean", "step", "step_2") if f"<td style='text-align:left'>{name}</td>" in html
+        name
+        for name in ("first", "clean", "step", "step_2")
+        if f"<td style='text-align:left'>{name}</td>" in html
     ] == [
         "first",
         "clean",

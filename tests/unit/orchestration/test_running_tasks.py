@@ -367,7 +367,9 @@ async def test_two_calls_at_once_that_share_a_task_are_made_one_after_the_other(
 async def test_the_error_of_a_retry_that_adds_something_else_at_once_names_the_earlier_call():
     job = await run(add_another_group_in_a_retry)
     assert job.status == "FAILED"
-    assert "the job has a node 'parts' already, which 'add_another_group_in_a_retry' added before" in str(job.error)
+    assert "the job has a node 'parts' already, which 'add_another_group_in_a_retry' added before" in str(
+        job.error
+    )
 
 
 @in_memory
@@ -385,7 +387,8 @@ async def test_what_an_async_task_did_not_wait_for_is_added_before_it_ends():
 
 
 @pytest.mark.parametrize(
-    ("function", "values"), [(wait_for_what_is_added_later, ["later"]), (wait_in_a_plain_function, ["plain", "waited"])]
+    ("function", "values"),
+    [(wait_for_what_is_added_later, ["later"]), (wait_in_a_plain_function, ["plain", "waited"])],
 )
 def test_a_wait_that_blocks_no_loop_of_services_returns(function, values):
     @in_memory
@@ -450,7 +453,9 @@ def test_the_last_tasks_can_be_collected_only_in_a_running_task():
         create_result_collector(1, 2)
     wrong: list[Any] = [(1,), (1, "2"), (1, True), ([create_task(note)], 1)]
     for arguments in wrong:
-        with pytest.raises(TypeError, match="takes tasks, or the id of the job of the running task and how many"):
+        with pytest.raises(
+            TypeError, match="takes tasks, or the id of the job of the running task and how many"
+        ):
             create_result_collector(*arguments)
 
 

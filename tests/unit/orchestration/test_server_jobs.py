@@ -41,7 +41,10 @@ def test_an_exception_in_a_context_cancels_the_job_on_the_server():
             asyncio.run(make_half(server.url, server.key))
         assert client.wait("last", timeout_seconds=60).status is JobStatus.CANCELLED
         (event,) = [one for one in client.list_events("last").items if one.type == "CancelRequested"]
-        assert event.data["comment"] == "the code that makes this job raised KeyError: its graph may be half built"
+        assert (
+            event.data["comment"]
+            == "the code that makes this job raised KeyError: its graph may be half built"
+        )
 
 
 def test_a_job_of_a_server_is_not_run_here_and_nothing_is_opened_for_it(

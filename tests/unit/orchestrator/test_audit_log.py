@@ -74,4 +74,6 @@ def test_the_event_of_a_loss_beside_other_tasks_says_whether_it_is_charged(caplo
         pending.lost.append(lost)
         pending.log_lost("7", result.decisions)
     assert charged == [False] * MAX_SHARED_LOSSES + [True]
-    assert ["not charged" in record.getMessage() for record in caplog.records] == [not charge for charge in charged]
+    assert ["not charged" in record.getMessage() for record in caplog.records] == [
+        not charge for charge in charged
+    ]

@@ -34,7 +34,9 @@ class Store:
         self.stored = list(stored)
         self.reads = 0
 
-    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(
+        self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
+    ) -> list[TaskResult]:
         self.reads += 1
         return [a_result(number) for number in self.stored if number > after][:limit]
 

@@ -102,7 +102,9 @@ async def _lived(  # noqa: PLR0917 - what a life is lived with
     reported: dict[tuple[str, int], Any] = {}
     while events:
         scopes = ExpressionScopes(job, inputs, {})
-        writes = await run_turn(job, events, reported=reported, scopes=scopes, values=store, now=0.0, reuse=reuse)
+        writes = await run_turn(
+            job, events, reported=reported, scopes=scopes, values=store, now=0.0, reuse=reuse
+        )
         store.save(job, writes)
         for decision in writes.decisions:
             source = getattr(decision, "reused", None)
@@ -112,10 +114,14 @@ async def _lived(  # noqa: PLR0917 - what a life is lived with
         events, reported = [], {}
         for task in writes.tasks:
             lived.ran.append(task.node)
-            lived.left[task.node] = zlib.crc32(repr((task.params, before(lived, job.nodes[task.node]))).encode())
+            lived.left[task.node] = zlib.crc32(
+                repr((task.params, before(lived, job.nodes[task.node]))).encode()
+            )
             events.append(outcome(task, salt, version))
             reported[task.node, task.attempt] = {"n": zlib.crc32(task.text.encode()) % 3, "l": [1, 2]}
-        events += [TimerFired(n.id) for n in job.nodes.values() if isinstance(n, FanOut) and n.wake_at is not None]
+        events += [
+            TimerFired(n.id) for n in job.nodes.values() if isinstance(n, FanOut) and n.wake_at is not None
+        ]
         events += [BacklogDue()] if job.backlog else []
     assert job.status in TERMINAL_JOB
 
@@ -147,7 +153,9 @@ def a_workflow(chance: Chance) -> Graph:
         names = [name for name in nodes if "_" not in name]
         after = sorted({pick(chance, names) for _ in range(chance.number(0, 2))}) if names else []
         node: dict[str, Any] = {"depends_on": after} if after else {}
-        tasks = [name for name in after if nodes[name].get("handler") and not nodes[name].get("allow_failure")]
+        tasks = [
+            name for name in after if nodes[name].get("handler") and not nodes[name].get("allow_failure")
+        ]
         params = {"i": pick(chance, ["{{ inputs.x }}", "{{ inputs.y }}", 1])}
         if tasks and happens(chance, 60):
             params["n"] = f"{{{{ nodes.{pick(chance, tasks)}.output.n }}}}"
@@ -159,7 +167,12 @@ def a_workflow(chance: Chance) -> Graph:
                 sources.append(f"{{{{ nodes.{tasks[0]}.output.l }}}}")
             child = {**task, "params": {"item": "{{ item }}", "i": params["i"]}}
             tolerate = pick(chance, [0, 1])
-            node |= {"type": "fan_out", "source": pick(chance, sources), "task": child, "tolerate_failures": tolerate}
+            node |= {
+                "type": "fan_out",
+                "source": pick(chance, sources),
+                "task": child,
+                "tolerate_failures": tolerate,
+            }
         elif kind == 6 and after:
             node |= {"type": "fan_in", "aggregation": "collect"}
         else:

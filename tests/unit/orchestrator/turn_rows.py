@@ -83,7 +83,9 @@ class TurnRows:
         """Read a value that is not stored yet."""
         return value.value()
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return 0: there are no blobs."""
         return 0
 

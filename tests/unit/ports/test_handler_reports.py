@@ -38,7 +38,9 @@ def test_the_newest_of_each_phase_is_kept_and_no_more_than_fit():
     many = [Checkpoint(str(number), {}, [str(number)]) for number in range(MAX_EARLIER + 1)]
     assert phases(newest, *many) == [str(number) for number in range(MAX_EARLIER)]
     half = {"text": "." * (MAX_EARLIER_CHARACTERS // 2)}
-    assert phases(newest, Checkpoint("a", half, ["a"]), Checkpoint("b", half, ["b"]), Checkpoint("c")) == ["a"]
+    assert phases(newest, Checkpoint("a", half, ["a"]), Checkpoint("b", half, ["b"]), Checkpoint("c")) == [
+        "a"
+    ]
 
 
 def test_a_checkpoint_is_stored_with_the_earlier_ones_and_read_as_it_was():

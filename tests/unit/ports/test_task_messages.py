@@ -83,7 +83,9 @@ def test_a_value_that_is_no_message_is_rejected():
 
 
 def test_params_are_never_shown():
-    message = TaskMessage("1", "2", "n", "h", {"key": "s3cret"}, checkpoint=Checkpoint("p", {"key": "s3cret"}))
+    message = TaskMessage(
+        "1", "2", "n", "h", {"key": "s3cret"}, checkpoint=Checkpoint("p", {"key": "s3cret"})
+    )
     assert "s3cret" not in repr(message) + repr(HandlerContext(params=message.params))
 
 

@@ -56,7 +56,9 @@ def test_json_has_the_time_the_level_and_every_field():
 
 def test_text_appends_the_fields_that_the_sentence_does_not_name():
     record = a_record("node %s is killed", "tile", **task_fields(TASK))
-    line = "2026-01-01T00:00:00.123Z WARNING dagmaster.worker: node tile is killed job_id=7 attempt=2 task_id=9"
+    line = (
+        "2026-01-01T00:00:00.123Z WARNING dagmaster.worker: node tile is killed job_id=7 attempt=2 task_id=9"
+    )
     assert TextFormatter(redact).format(record) == line
 
 
@@ -84,7 +86,10 @@ def test_a_list_of_jobs_is_bounded_and_counted():
 def test_a_take_over_names_the_jobs(caplog):
     job_log.log_reclaimed([str(number) for number in range(5)])
     (record,) = caplog.records
-    assert record.getMessage() == "released 5 jobs of dead orchestrators, which can be claimed: 0, 1, 2 and 2 more"
+    assert (
+        record.getMessage()
+        == "released 5 jobs of dead orchestrators, which can be claimed: 0, 1, 2 and 2 more"
+    )
     assert vars(record)["job_ids"] == ["0", "1", "2", "3", "4"]
 
 

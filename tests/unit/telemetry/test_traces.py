@@ -77,11 +77,20 @@ def test_a_trace_goes_from_the_caller_through_submit_and_turns_to_handlers_and_w
     trace_id = int(CALLER.split("-")[1], 16)
     ours = [span for span in spans if span.context is not None and span.context.trace_id == trace_id]
     names = [span.name for span in ours]
-    assert {"POST /api/v1/jobs", "submit", "turn", "handler on_loop", "handler on_thread", "a library"} <= set(names)
+    assert {
+        "POST /api/v1/jobs",
+        "submit",
+        "turn",
+        "handler on_loop",
+        "handler on_thread",
+        "a library",
+    } <= set(names)
     assert names.count("a library") == 2
     by_id = {span.context.span_id: span for span in ours if span.context is not None}
     parents = {
-        span.name: by_id[span.parent.span_id].name for span in ours if span.parent and span.parent.span_id in by_id
+        span.name: by_id[span.parent.span_id].name
+        for span in ours
+        if span.parent and span.parent.span_id in by_id
     }
     assert parents["handler on_loop"] == parents["turn"] == "submit"
     assert {by_id[span.parent.span_id].name for span in ours if span.name == "a library" and span.parent} == {
@@ -95,7 +104,10 @@ def test_statements_of_polls_and_heartbeats_make_no_trace_of_their_own(exporter)
     tracer = traces._State.tracer
     with tracer.start_as_current_span("SELECT", attributes={"db.system": "postgresql"}):
         pass
-    with traces.span("submit"), tracer.start_as_current_span("INSERT", attributes={"db.system": "postgresql"}):
+    with (
+        traces.span("submit"),
+        tracer.start_as_current_span("INSERT", attributes={"db.system": "postgresql"}),
+    ):
         pass
     assert [span.name for span in exporter.get_finished_spans()] == ["INSERT", "submit"]
 

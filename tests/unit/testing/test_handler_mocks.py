@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dagmaster
-from dagmaster import HandlerContext, OrchContext, PermanentError, blocking, create_task, handler, task, workflow
+from dagmaster import (
+    HandlerContext,
+    OrchContext,
+    PermanentError,
+    blocking,
+    create_task,
+    handler,
+    task,
+    workflow,
+)
 from dagmaster.errors import HandlerInvalid
 from dagmaster.testing import mock_handler, run_workflow
 
@@ -91,7 +100,10 @@ def test_all_names_of_a_handler_are_replaced(mocked: str, used: str):
 
 
 def test_params_that_the_handler_would_reject_are_rejected():
-    with mock_handler("test.load", returns={}) as mock, pytest.raises(dagmaster.WorkflowInvalid, match="days"):
+    with (
+        mock_handler("test.load", returns={}) as mock,
+        pytest.raises(dagmaster.WorkflowInvalid, match="days"),
+    ):
         run_load(days=2)
     assert mock.calls == []
 
@@ -187,7 +199,9 @@ def test_an_entrypoint_that_cannot_be_imported_is_replaced_in_a_job():
             with mock_handler("no_such_module.load", returns=1):
                 assert (await dagmaster.run_job_test_async(job)).status == "COMPLETED"
             other = await context.create_job("not mocked", "no_such_module.load")
-            assert "No module named 'no_such_module'" in str((await dagmaster.run_job_test_async(other)).error)
+            assert "No module named 'no_such_module'" in str(
+                (await dagmaster.run_job_test_async(other)).error
+            )
 
     asyncio.run(run())
 
@@ -211,7 +225,9 @@ def test_mocks_of_many_threads_all_end():
 
 def test_a_built_in_handler_is_replaced_with_its_types():
     with mock_handler("raster.create_cog", returns=1):
-        report = run_workflow("{name: cog, nodes: {cog: {handler: raster.create_cog, params: {href: a.tif}}}}")
+        report = run_workflow(
+            "{name: cog, nodes: {cog: {handler: raster.create_cog, params: {href: a.tif}}}}"
+        )
     assert report.nodes["cog"]["error"]["kind"] == "invalid_output"
 
 

@@ -115,7 +115,9 @@ def test_jobs_of_the_store_run_and_a_retry_takes_no_time(pytester: pytest.Pytest
 
 def test_a_fixture_of_a_suite_replaces_one_of_the_plugin(pytester: pytest.Pytester):
     pytester.makeconftest("import pytest\n\n@pytest.fixture\ndef run_workflow():\n    return 'mine'\n")
-    run_tests(pytester, "def test_mine(run_workflow):\n    assert run_workflow == 'mine'\n").assert_outcomes(passed=1)
+    run_tests(pytester, "def test_mine(run_workflow):\n    assert run_workflow == 'mine'\n").assert_outcomes(
+        passed=1
+    )
 
 
 def test_the_fixtures_are_documented(pytester: pytest.Pytester):
@@ -129,7 +131,9 @@ def test_no_fixture_of_the_own_tests_has_the_name_of_one_of_the_plugin():
     sources = Path(__file__).parents[2].rglob("*.py")
     definitions = [f"def {name}(" for name in FIXTURES]
     own = [path for path in sources if path != Path(__file__)]
-    assert [path for path in own if any(line in path.read_text(encoding="utf-8") for line in definitions)] == []
+    assert [
+        path for path in own if any(line in path.read_text(encoding="utf-8") for line in definitions)
+    ] == []
 
 
 @pytest.mark.process

@@ -63,7 +63,12 @@ def test_every_page_and_change_needs_its_scope():
                     url = url_of(path)
                     answer = await (pages.get(url) if method == "GET" else pages.post(url))
                     is_refused = answer.status_code == 403 and "Not allowed" in answer.text
-                    assert is_refused is not allows({granted}, needed), (granted, method, path, answer.status_code)
+                    assert is_refused is not allows({granted}, needed), (
+                        granted,
+                        method,
+                        path,
+                        answer.status_code,
+                    )
                     assert answer.status_code != 500, (granted, method, path)
 
     asyncio.run(main())
@@ -100,7 +105,9 @@ def test_a_page_of_another_site_cannot_change_anything(headers):
         async with opened_pages() as pages:
             for path in CHANGES:
                 fields = {"token": token_of(pages.key), "key": pages.key}
-                answer = await pages.api.http.post(url_of(path), data=fields, headers={**pages.cookies, **headers})
+                answer = await pages.api.http.post(
+                    url_of(path), data=fields, headers={**pages.cookies, **headers}
+                )
                 assert answer.status_code == 403, path
                 assert "set-cookie" not in answer.headers, path
 
@@ -154,7 +161,9 @@ def test_the_cookie_serves_the_api_for_reading_only_and_only_our_own_pages():
 def test_a_login_keeps_the_key_where_scripts_cannot_read_it():
     async def main() -> None:
         async with opened_pages() as pages:
-            answer = await pages.post("/ui/login", {"key": f" {pages.key}\n", "next": "/ui/jobs?status=failed"})
+            answer = await pages.post(
+                "/ui/login", {"key": f" {pages.key}\n", "next": "/ui/jobs?status=failed"}
+            )
             assert (answer.status_code, answer.headers["location"]) == (303, "/ui/jobs?status=failed")
             cookie = answer.headers["set-cookie"].lower()
             assert cookie.startswith(f"{SESSION_COOKIE}={pages.key.lower()};")

@@ -38,12 +38,20 @@ def test_health_names_what_is_wrong_and_what_to_do():
     health = HealthView(status=HealthState.UNHEALTHY, version="1.0", database_seconds=0.0021, parts=parts)
     schema = SchemaView(version="0003", newest_version="0004", is_usable=True)
     page = health_page(health, schema=schema, fleet=None, pending=7, now=220.0)
-    assert (page.headline, page.tone, page.database, page.pending) == ("Workers: not healthy", "failed", "2.1 ms", "7")
+    assert (page.headline, page.tone, page.database, page.pending) == (
+        "Workers: not healthy",
+        "failed",
+        "2.1 ms",
+        "7",
+    )
     database, workers = page.parts
     assert (database.advice, workers.advice) == ("", "Start one: dagmaster worker")
     assert workers.since is not None
     assert workers.since.relative == "1 min ago"
-    assert page.versions == (("This server", "1.0"), ("Schema of the database", "0003 (this server knows 0004)"))
+    assert page.versions == (
+        ("This server", "1.0"),
+        ("Schema of the database", "0003 (this server knows 0004)"),
+    )
 
 
 def test_health_is_shown_without_the_database(monkeypatch):

@@ -12,7 +12,14 @@ from dagmaster.application.views import (
     ThroughputReport,
     WorkflowHistoryReport,
 )
-from dagmaster.ui.pages.charts import HEIGHT, WIDTH, duration_chart, histogram_chart, history_chart, throughput_chart
+from dagmaster.ui.pages.charts import (
+    HEIGHT,
+    WIDTH,
+    duration_chart,
+    histogram_chart,
+    history_chart,
+    throughput_chart,
+)
 
 WINDOW: dict[str, Any] = {"since": 0.0, "until": 7200.0, "pending_jobs": 0}
 
@@ -30,7 +37,9 @@ def a_history(*percentiles: tuple[float, float] | None) -> WorkflowHistoryReport
         )
         for number, one in enumerate(percentiles)
     ]
-    return WorkflowHistoryReport(workflow_id="flow", period_seconds=21_600.0, periods=tuple(periods), **WINDOW)
+    return WorkflowHistoryReport(
+        workflow_id="flow", period_seconds=21_600.0, periods=tuple(periods), **WINDOW
+    )
 
 
 def test_the_highest_bar_fills_the_chart_and_a_single_failure_is_seen():
@@ -69,7 +78,9 @@ def test_a_histogram_names_its_bounds():
     buckets = [(0.03, 3, 1), (60.0, 0, 0), (3600.0, 1, 0), (None, 0, 2)]
     report = DurationReport(
         workflow_id="flow",
-        buckets=tuple(DurationBucketView(up_to_seconds=at, completed=ok, failed=bad) for at, ok, bad in buckets),
+        buckets=tuple(
+            DurationBucketView(up_to_seconds=at, completed=ok, failed=bad) for at, ok, bad in buckets
+        ),
         **WINDOW,
     )
     chart = histogram_chart(report)

@@ -27,7 +27,10 @@ def test_a_draft_with_problems_still_has_its_graph():
     document = draft_document(text, validate_text(text, Registry([]), allow_missing_handlers=True))
     assert not document["is_valid"]
     assert [node["node_id"] for node in document["graph"]["nodes"]] == ["a", "b", "c"]
-    assert [(edge["source"], edge["target"]) for edge in document["graph"]["edges"]] == [("b", "c"), ("a", "c")]
+    assert [(edge["source"], edge["target"]) for edge in document["graph"]["edges"]] == [
+        ("b", "c"),
+        ("a", "c"),
+    ]
 
 
 def test_a_text_that_cannot_be_read_has_problems_and_no_graph():
@@ -44,7 +47,11 @@ def test_a_cycle_is_drawn_without_the_edge_that_closes_it():
 
 
 def test_a_draft_has_the_groups_that_its_nodes_are_in():
-    nodes = {"g": {"type": "group"}, "a": {"handler": "h", "group": "g"}, "b": {"handler": "h", "group": "missing"}}
+    nodes = {
+        "g": {"type": "group"},
+        "a": {"handler": "h", "group": "g"},
+        "b": {"handler": "h", "group": "missing"},
+    }
     graph = draw_draft(nodes, [])
     assert [node["group"] for node in graph["nodes"]] == [None, "g", None]
     assert draw_draft({**nodes, "a": {"handler": "h"}}, [])["content_hash"] != graph["content_hash"]
@@ -89,7 +96,9 @@ def test_nodes_are_edited_in_the_text_which_keeps_its_comments():
         async with opened_pages() as pages:
 
             async def edit(text: str, **fields: str) -> dict[str, object]:
-                answer: dict[str, object] = (await pages.post("/ui/editor/edit", {"text": text, **fields})).json()
+                answer: dict[str, object] = (
+                    await pages.post("/ui/editor/edit", {"text": text, **fields})
+                ).json()
                 return answer
 
             added = await edit(FLOW, edit="add", node_id="b", kind="task", handler="h", source="a")

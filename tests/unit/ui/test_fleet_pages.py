@@ -53,7 +53,11 @@ def test_the_queue_whose_oldest_task_waits_longest_is_first_and_says_when_it_is_
     young = a_queue(queue="young", waiting=1, oldest_seconds=6.5, finished_last_minute=0)
     page = queues_page(a_fleet(a_worker(), queues=(young, a_queue())))
     assert [row.queue for row in page.rows] == ["tiles", "young"]
-    assert (page.headline, page.oldest, page.rate) == ("121 tasks wait, the oldest for 1 min", "1 min 05 s", "60")
+    assert (page.headline, page.oldest, page.rate) == (
+        "121 tasks wait, the oldest for 1 min",
+        "1 min 05 s",
+        "60",
+    )
     assert (page.rows[0].age_percent, page.rows[1].age_percent) == (100, 10)
     assert page.rows[0].drained == "empty in about 2 min"
     assert page.rows[1].drained == ""
@@ -89,7 +93,9 @@ def test_a_dead_worker_names_what_it_ran_alone():
     (row,) = fleet_page(a_fleet(dead)).workers
     assert (row.state.word, row.state.tone, row.lease) == ("died", "failed", 0)
     assert (row.left, row.left_href) == ("died while it ran only tiles__3", "/ui/jobs/7/nodes/tiles__3")
-    several = LeftTasksView(tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None, crashed=())
+    several = LeftTasksView(
+        tasks=3, not_reclaimed=1, now={"completed": 2, "failed": 0}, alone_with=None, crashed=()
+    )
     (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=several))).workers
     assert row.left == "left 3 tasks: 1 not reclaimed yet, 2 completed"
     (row,) = fleet_page(a_fleet(a_worker(is_alive=False, left=replace(several, crashed=(alone,))))).workers
@@ -109,7 +115,10 @@ def test_members_that_stopped_and_left_nothing_are_one_line():
             a_worker(worker_id="7", left=replace(none, tasks=1, not_reclaimed=1), **gone),
             a_worker(worker_id="8", left=none, has_died=True, **gone),
         ),
-        orchestrators=(replace(owner, left=own), replace(owner, orchestrator_id="4", left=replace(own, unowned=1))),
+        orchestrators=(
+            replace(owner, left=own),
+            replace(owner, orchestrator_id="4", left=replace(own, unowned=1)),
+        ),
     )
     page = fleet_page(fleet)
     assert [(kind, row.member_id) for kind, row in page.stopped] == [("orchestrator", "3"), ("worker", "6")]
@@ -118,7 +127,10 @@ def test_members_that_stopped_and_left_nothing_are_one_line():
 
 
 def test_a_member_offers_the_drain_or_its_end():
-    seen, unseen = DrainView(requested_seconds=90.0, is_seen=True), DrainView(requested_seconds=90.0, is_seen=False)
+    seen, unseen = (
+        DrainView(requested_seconds=90.0, is_seen=True),
+        DrainView(requested_seconds=90.0, is_seen=False),
+    )
     page = fleet_page(
         a_fleet(
             a_worker(),

@@ -82,7 +82,9 @@ def test_the_list_is_filtered_by_its_address_and_shows_what_was_typed():
             assert two in page
             assert one not in page
             assert 'value="oth"' in page
-            everything = (await pages.get("/ui/jobs?status=waiting&workflow_id=hello&submitted_by=ada&since=1h")).text
+            everything = (
+                await pages.get("/ui/jobs?status=waiting&workflow_id=hello&submitted_by=ada&since=1h")
+            ).text
             assert one in everything
             assert NAME not in everything
             assert "&lt;script&gt;" in everything
@@ -146,7 +148,9 @@ def test_a_long_error_of_a_list_can_be_read_to_its_end():
             job_id = await submitted(pages, "broken", "FAILED")
             for path in ("/ui/", "/ui/jobs", f"/ui/jobs/{job_id}"):
                 lists = (await pages.get(path)).text.partition("<table")[2]
-                opened = re.search(r'<details class="error-line"><summary>.*?at the end</span>', lists, re.DOTALL)
+                opened = re.search(
+                    r'<details class="error-line"><summary>.*?at the end</span>', lists, re.DOTALL
+                )
                 assert opened is not None, path
 
     asyncio.run(main())
@@ -307,7 +311,9 @@ def test_a_group_runs_while_its_members_do(monkeypatch):
             assert job["counts"] == {"RUNNING": 1, "WAITING": 1, "PENDING": 2}
             await pages.post(f"/ui/jobs/{job_id}/signals/go")
             await pages.api.until(job_id, "COMPLETED")
-            assert (await pages.api.get(f"/api/v1/jobs/{job_id}/nodes/prepare")).json()["status"] == "COMPLETED"
+            assert (await pages.api.get(f"/api/v1/jobs/{job_id}/nodes/prepare")).json()[
+                "status"
+            ] == "COMPLETED"
 
     asyncio.run(main())
 
@@ -329,7 +335,9 @@ def test_an_approval_is_answered_and_a_signal_sent_from_the_page():
             assert "Send signal go" in text_of((await pages.get(f"/ui/jobs/{job_id}/nodes/gate")).text)
             wrong = await pages.post(f"/ui/jobs/{job_id}/signals/go", {"payload": "{"})
             assert (wrong.status_code, "not valid JSON" in wrong.text) == (400, True)
-            assert (await pages.post(f"/ui/jobs/{job_id}/signals/go", {"payload": '{"a": 1}'})).status_code == 303
+            assert (
+                await pages.post(f"/ui/jobs/{job_id}/signals/go", {"payload": '{"a": 1}'})
+            ).status_code == 303
             await pages.api.until(job_id, "COMPLETED")
 
     asyncio.run(main())
@@ -353,7 +361,8 @@ def test_several_jobs_are_cancelled_after_a_confirmation():
                 await pages.api.until(job_id, "CANCELLED")
             notice = (
                 await pages.get(
-                    "/ui/jobs", Cookie=f"{pages.cookies['Cookie']}; {answer.headers['set-cookie'].split(';')[0]}"
+                    "/ui/jobs",
+                    Cookie=f"{pages.cookies['Cookie']}; {answer.headers['set-cookie'].split(';')[0]}",
                 )
             ).text
             assert "Cancelling 2 jobs. 1 job not" in notice

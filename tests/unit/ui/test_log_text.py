@@ -31,7 +31,9 @@ async def a_job_with_a_log(pages: Pages, size: int, count: int) -> str:
     assert isinstance(read, MemoryReadStore)
     database: MemoryDatabase = read._database
     for number in range(1, count + 1):
-        database.logs["5", number] = StoredLog(job_id, "a", 1, float(number), f"{number:06d} ".ljust(size - 1) + "\n")
+        database.logs["5", number] = StoredLog(
+            job_id, "a", 1, float(number), f"{number:06d} ".ljust(size - 1) + "\n"
+        )
     return job_id
 
 

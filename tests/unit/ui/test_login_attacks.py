@@ -79,7 +79,13 @@ def test_another_site_cannot_start_a_login(issuer):
 
 def test_a_login_leads_to_no_other_site(issuer):
     async def journey(browser: Browser) -> None:
-        for target in ("https://evil.example", "//evil.example", "/ui/\\evil", "/ui/login/provider", '/uix"><script>'):
+        for target in (
+            "https://evil.example",
+            "//evil.example",
+            "/ui/\\evil",
+            "/ui/login/provider",
+            '/uix"><script>',
+        ):
             finished = await browser.finish(await browser.start(target))
             assert 'content="0;url=/ui/"' in finished.text, target
 
@@ -186,7 +192,9 @@ def test_tokens_that_are_not_of_this_login_or_not_for_this_server_are_rejected(i
 def test_a_wrong_client_secret_and_an_issuer_that_fails_are_named(issuer):
     async def journey(browser: Browser) -> None:
         issuer.client_secret = "other"
-        assert_rejected(browser, await browser.finish(await browser.start()), 401, "checks the client id and secret")
+        assert_rejected(
+            browser, await browser.finish(await browser.start()), 401, "checks the client id and secret"
+        )
         address = await browser.start()
         issuer.is_down = True
         answer = await browser.finish(address)
@@ -207,7 +215,11 @@ def test_an_endpoint_that_is_not_secure_is_not_used(issuer, name):
         assert isinstance(document, dict)
         document[name] = "http://login.example.com/x"
         with pytest.raises(IssuerUnavailable, match=f"no https address as {name}"):
-            await (login.start("/ui/") if name == "authorization_endpoint" else login.finish(started.ticket, answer))
+            await (
+                login.start("/ui/")
+                if name == "authorization_endpoint"
+                else login.finish(started.ticket, answer)
+            )
         await verifier.close()
 
     asyncio.run(main())

@@ -46,7 +46,9 @@ def test_a_login_leads_to_the_provider_and_back_to_the_page(issuer):
         assert "API key or token" in page.text
         started = await browser.get(link, Host="evil.example")
         asked = parse_qs(urlsplit(started.headers["location"]).query)
-        assert asked["redirect_uri"] == [f"{PUBLIC_URL}/ui/login/callback"], "not the address that the request names"
+        assert asked["redirect_uri"] == [f"{PUBLIC_URL}/ui/login/callback"], (
+            "not the address that the request names"
+        )
         assert started.headers["cache-control"] == "no-store"
         cookie = started.headers["set-cookie"]
         assert cookie.startswith(f"{TICKET}=")
@@ -60,7 +62,9 @@ def test_a_login_leads_to_the_provider_and_back_to_the_page(issuer):
         (session,) = [line for line in finished.headers.get_list("set-cookie") if SESSION_COOKIE in line]
         for attribute in ("HttpOnly", "SameSite=strict", "Secure", "Path=/"):
             assert attribute in session
-        assert 590 <= int(SimpleCookie(session)[SESSION_COOKIE]["max-age"]) <= 600, "as long as the token is valid"
+        assert 590 <= int(SimpleCookie(session)[SESSION_COOKIE]["max-age"]) <= 600, (
+            "as long as the token is valid"
+        )
         assert set(browser.cookies) == {SESSION_COOKIE}, "the ticket is used up"
         assert "user-1" in (await browser.get("/ui/jobs?status=failed")).text
 
@@ -97,7 +101,11 @@ def test_a_client_authenticates_as_the_issuer_expects(issuer, methods, secret):
 def test_the_id_token_is_the_session_if_the_access_token_is_not_for_this_server(issuer):
     async def journey(browser: Browser) -> None:
         issuer.id_claims = {"scope": "read"}
-        for access_claims in (None, {"aud": "https://graph.example.com"}, {"aud": CLIENT_ID, "scope": "profile"}):
+        for access_claims in (
+            None,
+            {"aud": "https://graph.example.com"},
+            {"aud": CLIENT_ID, "scope": "profile"},
+        ):
             issuer.access_claims = access_claims
             assert (await browser.finish(await browser.start())).status_code == 200
             assert "user-1" in (await browser.get("/ui/jobs")).text
@@ -145,7 +153,9 @@ def test_an_expired_session_leads_to_the_login_and_back(issuer):
     run(issuer, journey)
 
 
-def test_discovery_is_read_once_for_many_logins_and_not_at_every_click_while_the_issuer_is_down(issuer, monkeypatch):
+def test_discovery_is_read_once_for_many_logins_and_not_at_every_click_while_the_issuer_is_down(
+    issuer, monkeypatch
+):
     async def journey(browser: Browser) -> None:
         issuer.is_down = True
         for sentence in ("answers with status 503", "could not be reached a moment ago"):
@@ -169,7 +179,9 @@ def test_a_logout_ends_the_session_here_and_at_the_provider(issuer):
             pages = browser._pages
             pages.key = token = issuer.token()
             answer = await pages.post("/ui/logout")
-            assert answer.status_code == 200, "a redirect of a form to another origin is blocked by form-action"
+            assert answer.status_code == 200, (
+                "a redirect of a form to another origin is blocked by form-action"
+            )
             after = "https%3A%2F%2Fdagmaster.example.com%2Fui%2Flogin"
             address = f"{issuer.url}/logout?client_id={CLIENT_ID}&amp;post_logout_redirect_uri={after}"
             assert f'content="0;url={address}"' in answer.text

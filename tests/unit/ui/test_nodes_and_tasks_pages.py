@@ -69,14 +69,22 @@ def test_a_task_says_how_long_it_waited_and_runs():
     assert running.runs is not None
     assert (running.waited.text, running.runs.text, running.percent) == ("2.0 s", "7.0 s", 75)
     assert waiting.waited is not None
-    assert (waiting.waited.text, waiting.runs, waiting.note, waiting.worker_href) == ("10 s", None, "asked to stop", "")
+    assert (waiting.waited.text, waiting.runs, waiting.note, waiting.worker_href) == (
+        "10 s",
+        None,
+        "asked to stop",
+        "",
+    )
     assert running.worker_href == "/ui/tasks?queue=q&worker_id=5"
     assert page.next == "/ui/tasks?queue=q&cursor=abc"
 
 
 def test_filters_stay_in_the_address():
     query = NodesQuery(statuses=("failed", "running"), workflow_id="a b", top_level=True)
-    assert query.path(cursor="x") == "/ui/nodes?status=failed&status=running&workflow_id=a+b&top_level=true&cursor=x"
+    assert (
+        query.path(cursor="x")
+        == "/ui/nodes?status=failed&status=running&workflow_id=a+b&top_level=true&cursor=x"
+    )
     assert not NodesQuery().is_filtered
 
 
@@ -107,7 +115,9 @@ def test_nodes_and_tasks_of_all_jobs_are_listed_and_filtered():
             await pages.api.post(f"/api/v1/jobs/{job_id}/cancel")
             await finished(pages.api.application, job_id)
             ended = (await pages.get("/ui/tasks?state=finished")).text
-            assert ended.index(f"/ui/jobs/{job_id}/nodes/slow") < ended.index(f"/ui/jobs/{job_id}/nodes/quick")
+            assert ended.index(f"/ui/jobs/{job_id}/nodes/slow") < ended.index(
+                f"/ui/jobs/{job_id}/nodes/quick"
+            )
             completed = (await pages.get("/ui/tasks?state=completed&queue=q")).text
             assert f"/ui/jobs/{job_id}/nodes/slow" not in completed
             worker_id = (await pages.api.get("/api/v1/tasks/finished")).json()["items"][0]["worker_id"]
@@ -146,7 +156,13 @@ def test_a_finished_task_says_how_long_it_waited_and_took_and_why_it_failed():
         progress=None, error={"message": "no such tile"}, metrics=None,
     )  # fmt: skip
     query = TasksQuery(state="finished", worker_id="5")
-    about: dict[str, Any] = {"fleet": NO_FLEET, "durations": NO_DURATIONS, "days": 7, "now": 100.0, "cursor": None}
+    about: dict[str, Any] = {
+        "fleet": NO_FLEET,
+        "durations": NO_DURATIONS,
+        "days": 7,
+        "now": 100.0,
+        "cursor": None,
+    }
     page = tasks_page(query, Page(items=(view,), next_cursor=None), **about)
     (row,) = page.rows
     assert (row.waited and row.waited.text, row.runs and row.runs.text) == ("2.0 s", "8.0 s")

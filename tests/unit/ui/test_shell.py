@@ -27,7 +27,9 @@ TONES = {"ok", "running", "waiting", "failed", "skipped", "pending", "warning"}
 
 def test_the_navigation_has_only_pages_that_exist_and_that_the_viewer_may_see():
     served = {("GET", "/ui/"): Scope.READ, ("GET", "/ui/keys"): Scope.ADMIN}
-    assert [item.path for section in navigation_for({Scope.READ}, served) for item in section.items] == ["/ui/"]
+    assert [item.path for section in navigation_for({Scope.READ}, served) for item in section.items] == [
+        "/ui/"
+    ]
     assert [item.path for section in navigation_for({Scope.ADMIN}, served) for item in section.items] == [
         "/ui/",
         "/ui/keys",
@@ -66,9 +68,9 @@ def test_no_template_has_an_inline_script_style_or_handler():
 def test_no_script_makes_html_of_text():
     for script in (FOLDER / "static").rglob("*.js"):
         text = script.read_text(encoding="utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text), (
-            script.name
-        )
+        assert not re.search(
+            r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function", text
+        ), script.name
 
 
 def test_static_files_are_kept_by_their_hash():
@@ -144,7 +146,9 @@ def test_without_jobs_the_overview_teaches_and_with_jobs_it_lists_them():
             assert "Nothing has run here yet" in text
             assert "dagmaster submit hello" in text
             for name in ("demo", "alpha"):
-                await pages.api.publish(f"workflow_id: {name}\nversion: 1\nnodes: {{end: {{type: wait, seconds: 1}}}}")
+                await pages.api.publish(
+                    f"workflow_id: {name}\nversion: 1\nnodes: {{end: {{type: wait, seconds: 1}}}}"
+                )
             first = re.search(r'class="button button-primary" href="([^"]+)"', (await pages.get("/ui/")).text)
             assert first is not None
             assert first[1] == "/ui/submit?workflow_id=demo"
@@ -161,7 +165,10 @@ def test_without_jobs_the_overview_teaches_and_with_jobs_it_lists_them():
 def test_a_fragment_is_the_content_of_a_page_alone():
     async def main() -> None:
         async with opened_pages() as pages:
-            whole, part = (await pages.get("/ui/")).text, (await pages.get("/ui/", **{"X-Fragment": "1"})).text
+            whole, part = (
+                (await pages.get("/ui/")).text,
+                (await pages.get("/ui/", **{"X-Fragment": "1"})).text,
+            )
             assert part.strip() in whole
             assert "<html" not in part
             assert "sidebar" not in part
@@ -198,7 +205,11 @@ def test_a_duration_ticks_until_its_end():
 def test_a_moment_is_relative_and_exact():
     at = moment(0.0, 3600.0)
     assert at is not None
-    assert (at.relative, at.absolute, at.iso) == ("1 h ago", "1970-01-01 00:00:00 UTC", "1970-01-01T00:00:00Z")
+    assert (at.relative, at.absolute, at.iso) == (
+        "1 h ago",
+        "1970-01-01 00:00:00 UTC",
+        "1970-01-01T00:00:00Z",
+    )
     later = moment(90.0, 0.0)
     assert later is not None
     assert later.relative == "in 1 min"
@@ -216,7 +227,8 @@ def modules_of(name: str) -> set[str]:
             text = (static / module).read_text(encoding="utf-8")
             paths = re.findall(r"""(?:from\s+|new URL\()["'](\.[^"']+)["']""", text)
             pending += [
-                str((static / module).parent.joinpath(path).resolve().relative_to(static.resolve())) for path in paths
+                str((static / module).parent.joinpath(path).resolve().relative_to(static.resolve()))
+                for path in paths
             ]
     return known
 

@@ -81,7 +81,9 @@ def test_a_text_may_be_yaml_or_json_and_problems_have_their_lines():
 
 
 def test_inputs_change_between_form_and_text_without_a_loss():
-    typed = SubmitEntry(values={"count": "4", "area": '{"west": 2}', "url": "file:///x", "exact": "true", "size": ""})
+    typed = SubmitEntry(
+        values={"count": "4", "area": '{"west": 2}', "url": "file:///x", "exact": "true", "size": ""}
+    )
     text = to_text(typed, SCHEMA)
     assert text.is_text
     assert read_inputs(text)[0] == {
@@ -105,7 +107,13 @@ def test_a_job_is_submitted_once_for_its_key_and_bad_input_keeps_what_was_typed(
             form = (await pages.get("/ui/submit?workflow_id=flow")).text
             assert 'type="password"' in form
             assert "hidden" not in text_of(form)
-            typed = {"workflow_id": "flow", "mode": "form", "input.count": "many", "name": "<my job>", "priority": "7"}
+            typed = {
+                "workflow_id": "flow",
+                "mode": "form",
+                "input.count": "many",
+                "name": "<my job>",
+                "priority": "7",
+            }
             answer = await pages.post("/ui/submit", {**typed, "action": "submit"})
             assert answer.status_code == 422
             assert "missing input &#39;url&#39;" in answer.text
@@ -113,7 +121,9 @@ def test_a_job_is_submitted_once_for_its_key_and_bad_input_keeps_what_was_typed(
             assert 'value="many"' in answer.text
             assert "&lt;my job&gt;" in answer.text
             right = {**typed, "input.count": "2", "input.url": "file:///x", "idempotency_key": "k"}
-            assert "The inputs are valid" in (await pages.post("/ui/submit", {**right, "action": "check"})).text
+            assert (
+                "The inputs are valid" in (await pages.post("/ui/submit", {**right, "action": "check"})).text
+            )
             first = await pages.post("/ui/submit", {**right, "action": "submit"})
             second = await pages.post("/ui/submit", {**right, "action": "submit"})
             assert first.status_code == 303

@@ -96,13 +96,17 @@ def test_two_versions_are_compared_and_an_administrator_chooses_the_active_one()
             text = text_of((await pages.get("/ui/workflows/slow/versions")).text)
             assert "2 changes" in text
             assert "changed name Slow one Slower" in text
-            assert "They are the same" in (await pages.get("/ui/workflows/slow/versions?before=1&after=1")).text
+            assert (
+                "They are the same" in (await pages.get("/ui/workflows/slow/versions?before=1&after=1")).text
+            )
             assert "v1 not active" in text_of((await pages.get("/ui/workflows/slow?version=1")).text)
             answer = await pages.post("/ui/workflows/slow/activate", {"version": "1"})
             assert answer.headers["location"] == "/ui/workflows/slow/versions"
             assert "v1 active" in text_of((await pages.get("/ui/workflows/slow")).text)
             for version in ("", "0", "x", "9" * 10, "\u0661"):
-                assert (await pages.post("/ui/workflows/slow/activate", {"version": version})).status_code == 400
+                assert (
+                    await pages.post("/ui/workflows/slow/activate", {"version": version})
+                ).status_code == 400
             assert (await pages.post("/ui/workflows/slow/activate", {"version": "7"})).status_code == 404
             await pages.log_in(Scope.READ)
             html = (await pages.get("/ui/workflows/slow/versions")).text
@@ -123,7 +127,9 @@ def test_a_success_rate_is_full_only_if_nothing_failed(rate, text, tone):
 
 
 def test_the_path_of_a_workflow_is_escaped():
-    assert workflow_path("a/b?c", "versions", before=None, after=2) == "/ui/workflows/a%2Fb%3Fc/versions?after=2"
+    assert (
+        workflow_path("a/b?c", "versions", before=None, after=2) == "/ui/workflows/a%2Fb%3Fc/versions?after=2"
+    )
 
 
 @pytest.mark.slow
@@ -131,7 +137,10 @@ def test_a_long_definition_is_cut_and_downloaded():
     async def main() -> None:
         async with opened_pages() as pages:
             await pages.api.publish(
-                SLOW + "".join(f"  n{number}: {{handler: greet, params: {{name: x}}}}\n" for number in range(2_600))
+                SLOW
+                + "".join(
+                    f"  n{number}: {{handler: greet, params: {{name: x}}}}\n" for number in range(2_600)
+                )
             )
             html = (await pages.get("/ui/workflows/slow/definition")).text
             assert html.count('class="line"') == MAX_LINES

@@ -43,7 +43,9 @@ class Watched(RecordedReports):
             self.first(task.task_id).set_result(progress)
 
     def text(self, task_id: str = "1") -> str:
-        return "".join(message for one, message in self.entries if one == task_id and isinstance(message, str))
+        return "".join(
+            message for one, message in self.entries if one == task_id and isinstance(message, str)
+        )
 
 
 @cache
@@ -51,7 +53,9 @@ def registry() -> Registry:
     return discover([HANDLERS], entry_points=False)
 
 
-def task(handler: str, task_id: str = "1", timeout_seconds: float | None = None, **params: Any) -> TaskMessage:
+def task(
+    handler: str, task_id: str = "1", timeout_seconds: float | None = None, **params: Any
+) -> TaskMessage:
     return TaskMessage(task_id, "7", "node", handler, params, timeout_seconds)
 
 

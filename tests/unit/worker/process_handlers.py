@@ -55,7 +55,10 @@ def reporting(ctx: HandlerContext) -> Iterator[Any]:
     print("between")
     yield Checkpoint("half", {"n": 1}, ["a.tif"])
     ctx.progress(float("nan"))
-    yield {"before": ctx.last_checkpoint and ctx.last_checkpoint.phase, "ids": [ctx.task_id, ctx.node_id, ctx.attempt]}
+    yield {
+        "before": ctx.last_checkpoint and ctx.last_checkpoint.phase,
+        "ids": [ctx.task_id, ctx.node_id, ctx.attempt],
+    }
 
 
 @handler()
@@ -72,7 +75,9 @@ def bad_checkpoint(ctx: HandlerContext) -> None:
 
 @handler()
 def raising(name: str) -> None:
-    raise {"KeyError": KeyError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name]("lost")
+    raise {"KeyError": KeyError, "SystemExit": SystemExit, "KeyboardInterrupt": KeyboardInterrupt}[name](
+        "lost"
+    )
 
 
 @handler()

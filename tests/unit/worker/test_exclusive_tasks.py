@@ -26,7 +26,9 @@ class World:
     def __init__(self) -> None:
         self.database = MemoryDatabase()
         # What the store reads of the job.
-        job: Any = SimpleNamespace(owner_id=None, new=SimpleNamespace(workflow_id="w", version=1, trace_parent=None))
+        job: Any = SimpleNamespace(
+            owner_id=None, new=SimpleNamespace(workflow_id="w", version=1, trace_parent=None)
+        )
         self.database.jobs["1"] = job
         self.running: dict[str, asyncio.Event] = {}
         self.started: asyncio.Queue[str] = asyncio.Queue()

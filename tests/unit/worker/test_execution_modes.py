@@ -61,7 +61,9 @@ def a_message(name: str, checkpoint: Checkpoint | None = None) -> TaskMessage:
 @pytest.mark.process
 def test_every_mode_has_the_same_idempotency_key_and_fencing_token(tmp_path: Path):
     outcomes, _ = execute(tmp_path, [a_message(name) for name in MODES])
-    assert [output(outcome) for outcome in outcomes] == [{"key": "7:tiles__4", "token": TOKEN, "resumed": None}] * 6
+    assert [output(outcome) for outcome in outcomes] == [
+        {"key": "7:tiles__4", "token": TOKEN, "resumed": None}
+    ] * 6
 
 
 @pytest.mark.process
@@ -83,7 +85,10 @@ def test_every_mode_resumes_from_the_newest_checkpoint_whose_artifacts_exist(tmp
     assert [output(outcome)["resumed"] for outcome in outcomes] == [{"n": 1}] * 6
     for name in MODES:
         for phase in ("half", "third"):
-            assert f"the checkpoint '{phase}' is discarded: the artifact {uri} does not exist" in watched.text(name)
+            assert (
+                f"the checkpoint '{phase}' is discarded: the artifact {uri} does not exist"
+                in watched.text(name)
+            )
         assert "the task resumes from the earlier checkpoint 'start'" in watched.text(name)
 
 
@@ -154,7 +159,9 @@ def test_an_artifact_is_a_uri_a_name_a_path_or_a_folder(tmp_path: Path, part: Bl
         assert resumed(tmp_path, [part, artifact], services=services) is None, artifact
 
 
-def test_an_artifact_that_was_replaced_since_is_noticed_where_its_version_is_known(tmp_path: Path, part: BlobInfo):
+def test_an_artifact_that_was_replaced_since_is_noticed_where_its_version_is_known(
+    tmp_path: Path, part: BlobInfo
+):
     services = local_services(tmp_path)
     assert resumed(tmp_path, [part], services=services) == {"n": 1}
     services.blobs.write(part.uri, b"changed")
@@ -189,7 +196,9 @@ def test_without_services_only_local_files_are_checked(tmp_path: Path):
     assert resumed(tmp_path, [f"file://{tmp_path}/gone"]) is None
 
 
-def test_a_storage_that_does_not_answer_fails_the_attempt_and_keeps_the_checkpoint(tmp_path: Path, part: BlobInfo):
+def test_a_storage_that_does_not_answer_fails_the_attempt_and_keeps_the_checkpoint(
+    tmp_path: Path, part: BlobInfo
+):
     services, seen = local_services(tmp_path), []
     answers = iter([BlobsUnavailable("no route to the storage"), part])
 

@@ -28,7 +28,9 @@ def test_an_async_function_runs_on_the_loop():
     async def function(number: int) -> dict[str, Any]:
         return {"number": number, "thread": threading.get_ident()}
 
-    assert run(function, a_task(params={"number": 3})) == Succeeded({"number": 3, "thread": threading.get_ident()})
+    assert run(function, a_task(params={"number": 3})) == Succeeded(
+        {"number": 3, "thread": threading.get_ident()}
+    )
 
 
 def test_a_plain_function_runs_on_a_daemon_thread():
@@ -73,7 +75,13 @@ def test_the_logger_carries_the_task(caplog):
     with caplog.at_level(logging.INFO, logger="dagmaster.task"):
         run(function, a_task("9", attempt=2))
     message = vars(caplog.records[0])
-    assert (message["task_id"], message["job_id"], message["node_id"], message["attempt"], message["tile"]) == (
+    assert (
+        message["task_id"],
+        message["job_id"],
+        message["node_id"],
+        message["attempt"],
+        message["tile"],
+    ) == (
         "9",
         "7",
         "node",
@@ -365,7 +373,9 @@ def test_a_task_ends_even_when_its_failure_cannot_be_made_an_outcome(style, monk
         return [await executor.execute(a_task(str(number))) for number in range(2)]
 
     outcomes = with_executor(raising([ValueError("1"), ValueError("2")], style), main, threads=1)
-    assert [(failure(one)["kind"], failure(one)["type"]) for one in outcomes] == [("error", "RuntimeError")] * 2
+    assert [(failure(one)["kind"], failure(one)["type"]) for one in outcomes] == [
+        ("error", "RuntimeError")
+    ] * 2
     assert "handler it ended without an outcome" in caplog.text
 
 

@@ -18,7 +18,11 @@ from dagmaster.worker.json_copy import json_copy
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
 SCALARS = (
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS
 )
 VALUES = st.recursive(
     SCALARS,
@@ -64,13 +68,16 @@ def test_what_json_can_say_is_copied_as_json_would(value):
 
 
 @given(
-    st.lists(st.lists(st.integers(), max_size=20), min_size=1) | st.dictionaries(TEXTS, st.dictionaries(TEXTS, SCALARS))
+    st.lists(st.lists(st.integers(), max_size=20), min_size=1)
+    | st.dictionaries(TEXTS, st.dictionaries(TEXTS, SCALARS))
 )
 def test_a_copy_shares_nothing_that_can_change(value):
     copy = copied(value)
     assert copy is not value
     inside = (
-        zip(value.values(), copy.values(), strict=True) if isinstance(value, dict) else zip(value, copy, strict=True)
+        zip(value.values(), copy.values(), strict=True)
+        if isinstance(value, dict)
+        else zip(value, copy, strict=True)
     )
     assert not any(one is other for one, other in inside)
 

@@ -201,7 +201,9 @@ def test_closing_releases_running_tasks():
 
 
 @pytest.mark.parametrize(("handler", "counts"), [("meet", True), ("meet_and_look", False)])
-def test_a_result_that_comes_while_the_worker_closes_counts_unless_the_handler_knew(handler, counts, tmp_path):
+def test_a_result_that_comes_while_the_worker_closes_counts_unless_the_handler_knew(
+    handler, counts, tmp_path
+):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
 

@@ -54,9 +54,14 @@ def test_reports_come_in_order_before_the_outcome_and_after_what_was_written_bef
     reports = [text for _, text in watched.entries if not isinstance(text, str)]
     half = Checkpoint("half", {"n": 1}, ("a.tif",), earlier=(Checkpoint("quarter"),))
     assert reports == [Progress(1, 2, "half"), half]
-    assert watched.text() == "between\nWARNING dagmaster.task: invalid progress (not a number): nan of None; dropped\n"
+    assert (
+        watched.text()
+        == "between\nWARNING dagmaster.task: invalid progress (not a number): nan of None; dropped\n"
+    )
     texts = "".join(
-        text for _, text in watched.entries[: watched.entries.index(("1", reports[1]))] if isinstance(text, str)
+        text
+        for _, text in watched.entries[: watched.entries.index(("1", reports[1]))]
+        if isinstance(text, str)
     )
     assert texts.startswith("between\n")
 
@@ -89,7 +94,11 @@ def test_a_handler_that_calls_exit_fails_its_attempt_and_its_process_continues()
     async def main(executor: Executor, watched: Watched) -> list[Outcome]:
         names = ("SystemExit", "KeyboardInterrupt")
         first = await executor.execute(task("where"))
-        return [first, *[await executor.execute(task("raising", name=name)) for name in names], await again(executor)]
+        return [
+            first,
+            *[await executor.execute(task("raising", name=name)) for name in names],
+            await again(executor),
+        ]
 
     async def again(executor: Executor) -> Outcome:
         return await executor.execute(task("where"))
@@ -135,7 +144,9 @@ def test_a_module_that_ends_its_process_fails_every_waiting_task_with_the_reason
     module.write_text("import os\nprint('on the way', flush=True)\nos._exit(9)\n")
 
     async def main(executor: Executor, watched: Watched) -> tuple[list[Outcome], str]:
-        outcomes = await asyncio.gather(*(executor.execute(task("where", str(number))) for number in range(3)))
+        outcomes = await asyncio.gather(
+            *(executor.execute(task("where", str(number))) for number in range(3))
+        )
         return outcomes, watched.text("0")
 
     outcomes, text = with_processes(main, limit=1, modules=(str(module),))

@@ -11,7 +11,15 @@ import pytest
 
 from dagmaster.ports.handler_reports import Progress
 from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded
-from tests.unit.worker.executor_fixtures import A_WHILE, RecordedReports, a_task, failure, forever, run, with_executor
+from tests.unit.worker.executor_fixtures import (
+    A_WHILE,
+    RecordedReports,
+    a_task,
+    failure,
+    forever,
+    run,
+    with_executor,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,7 +261,10 @@ def test_closing_releases_running_and_later_tasks():
         await executor.close()
         return [await running, await executor.execute(a_task("2"))]
 
-    assert with_executor(forever, main) == [Released("the worker was closed"), Released("the worker is closed")]
+    assert with_executor(forever, main) == [
+        Released("the worker was closed"),
+        Released("the worker is closed"),
+    ]
 
 
 def closed_while_it_runs(ending: Callable[[HandlerContext], dict[str, Any]]) -> Outcome:

@@ -48,7 +48,9 @@ def test_all_that_a_process_writes_is_there_in_order_before_the_outcome():
 def test_tasks_that_run_at_once_or_one_after_the_other_are_not_mixed():
     async def main(executor: Executor, watched: Watched) -> Watched:
         names = [str(number) for number in range(6)]
-        await asyncio.gather(*(executor.execute(task("writing", name, word=name, times=50)) for name in names))
+        await asyncio.gather(
+            *(executor.execute(task("writing", name, word=name, times=50)) for name in names)
+        )
         return watched
 
     watched = with_processes(main)

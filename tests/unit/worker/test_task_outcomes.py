@@ -54,7 +54,10 @@ def refused(value: Any, spec: Any = UNTYPED) -> PermanentError:
         ({"a": 1}, Succeeded({"a": 1})),
         (HandlerResult(success=True), Succeeded({})),
         (HandlerResult(success=True, output={"a": 1}, metrics={"rows": 2}), Succeeded({"a": 1}, {"rows": 2})),
-        (HandlerResult(success=False), Failed({"kind": "error", "message": "the handler reported a failure"})),
+        (
+            HandlerResult(success=False),
+            Failed({"kind": "error", "message": "the handler reported a failure"}),
+        ),
         (Other(areaKm2=1), Succeeded({"areaKm2": 1})),
     ],
 )
@@ -178,13 +181,16 @@ def with_details(details: Any) -> PermanentError:
 def test_a_detail_whose_repr_fails_is_called_by_its_type():
     error = PermanentError("x", a=Unspeakable(), b=[Unspeakable()], c=2)
     assert failure_of(error) == Failed(
-        {"a": "Unspeakable", "b": ["Unspeakable"], "c": 2, "kind": "permanent", "message": "x"}, permanent=True
+        {"a": "Unspeakable", "b": ["Unspeakable"], "c": 2, "kind": "permanent", "message": "x"},
+        permanent=True,
     )
 
 
 def test_a_kind_whose_text_fails_is_called_by_its_type():
     kind: Any = Unspeakable()
-    assert failure_of(PermanentError("x", kind=kind)) == Failed({"kind": "Unspeakable", "message": "x"}, permanent=True)
+    assert failure_of(PermanentError("x", kind=kind)) == Failed(
+        {"kind": "Unspeakable", "message": "x"}, permanent=True
+    )
 
 
 def test_an_exit_whose_repr_fails_is_called_by_its_type():

@@ -39,7 +39,9 @@ def test_two_claims_of_one_task_write_two_blobs():
     runner = TaskRunner(values, telemetry=TelemetryBuffer(), blobs=blobs, secrets=lambda _name: None)
 
     async def main() -> list[int]:
-        tasks = [ClaimedTask("5", token, "1", "a", 1, "large", "{}", None, 60.0, 0.0, None) for token in (7, 8)]
+        tasks = [
+            ClaimedTask("5", token, "1", "a", 1, "large", "{}", None, 60.0, 0.0, None) for token in (7, 8)
+        ]
         reports: list[TaskReport] = [await runner.run(task) for task in tasks]
         refs = [report.output.ref or "" for report in reports if report.output is not None]
         return [json.loads(await blobs.read(ref))["time"] for ref in refs]
@@ -60,7 +62,9 @@ def test_a_report_says_how_long_the_handler_ran_and_no_secret(outcome: Outcome, 
             return result
 
     executor: Any = Fixed()
-    runner = TaskRunner(executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None)
+    runner = TaskRunner(
+        executor, telemetry=TelemetryBuffer(), blobs=MemoryBlobs(), secrets=lambda _name: None
+    )
     secrets = json.dumps({"hide": ["hunter2"], "places": []})
     report = asyncio.run(runner.run(ClaimedTask("5", 7, "1", "a", 1, "h", "{}", secrets, 60.0, 0.0, None)))
     assert report.running_seconds == seconds

@@ -78,7 +78,13 @@ def test_a_worker_runs_what_another_source_delivers_and_reports_to_the_store():
         client, ledger = MemoryClientStore(database), MemoryWorkerStore(database)
         source = ListSource(ledger)
         worker = Worker(
-            source, ledger, ledger, registry, blobs=database.blobs, secrets=lambda _name: None, shares_loop=True
+            source,
+            ledger,
+            ledger,
+            registry,
+            blobs=database.blobs,
+            secrets=lambda _name: None,
+            shares_loop=True,
         )
         timing = Timing(poll_seconds=0.05, heartbeat_seconds=1.0, scan_seconds=1.0, worker_scan_seconds=1.0)
         orchestrator = Orchestrator(

@@ -79,7 +79,11 @@ def test_the_process_ends_though_a_function_hangs():
         print(asyncio.run(Executor(Registry([hang])).execute(task)).error["kind"])
     """
     ended = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", textwrap.dedent(script)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "timeout\n"), ended.stderr
 
@@ -170,7 +174,9 @@ def test_a_job_that_raises_gets_the_error_and_its_thread_and_the_queue_continue(
         jobs = [Raising(loop.create_future()) for _ in range(2)]
         for job in jobs:
             threads.submit(job)
-        (first, one), (second, other) = await asyncio.wait_for(asyncio.gather(*(job.ended for job in jobs)), A_WHILE)
+        (first, one), (second, other) = await asyncio.wait_for(
+            asyncio.gather(*(job.ended for job in jobs)), A_WHILE
+        )
         threads.close()
         assert isinstance(first, SystemExit)
         assert isinstance(second, SystemExit)

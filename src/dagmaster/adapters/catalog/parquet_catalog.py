@@ -20,7 +20,13 @@ from dagmaster.adapters.catalog.parquet_manifest import Manifest, Part
 from dagmaster.errors import CatalogUnavailable
 from dagmaster.geo.bounding_boxes import bbox_to_geometry
 from dagmaster.geo.stac_extents import extend_extent
-from dagmaster.geo.stac_items import CheckedItem, check_collection, check_item, check_items, require_collections
+from dagmaster.geo.stac_items import (
+    CheckedItem,
+    check_collection,
+    check_item,
+    check_items,
+    require_collections,
+)
 from dagmaster.geo.stac_search import parse_search
 from dagmaster.ports.catalog import Registered
 
@@ -40,7 +46,8 @@ MAX_ROWS: Final = 4096
 MAX_BYTES: Final = 32_000_000
 """Limits of a part. Changing an item rewrites its part."""
 FAN_IN: Final = 8
-"""The number of parts of similar size that are merged: a catalog of 20,000 items has at most a few dozen parts."""
+"""The number of parts of similar size that are merged: a catalog of 20,000 items has at most a few dozen
+parts."""
 PAGE_ROWS: Final = 500
 FIRST_PAGE_SLACK: Final = 100
 READ_ATTEMPTS: Final = 10
@@ -73,7 +80,7 @@ class ParquetCatalog:
             config={"autoinstall_known_extensions": False, "autoload_known_extensions": False, "threads": 1}
         )
 
-    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────
 
     def ensure_collection(self, collection: JsonObject) -> bool:
         """Create its file, unless it exists."""
@@ -102,7 +109,7 @@ class ParquetCatalog:
         rows = self._fetch("SELECT collection, count(*) FROM {parts} GROUP BY 1 ORDER BY 1", [])
         return {str(collection): int(count) for collection, count in rows}
 
-    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[JsonObject]) -> Registered:
         """Write new and changed items as one part; copy the parts of changed items without them."""
@@ -113,16 +120,24 @@ class ParquetCatalog:
             self._extend_collections(checked)
             existing = self._find(parts, [item.key for item in checked])
             new = [item for item in checked if item.key not in existing]
-            changed = [item for item in checked if item.key in existing and existing[item.key][0] != item.digest]
+            changed = [
+                item for item in checked if item.key in existing and existing[item.key][0] != item.digest
+            ]
             if new or changed:
                 changed_keys = {item.key for item in changed}
-                kept, replaced = self._rewrite_without(parts, changed_keys, {existing[key][1] for key in changed_keys})
+                kept, replaced = self._rewrite_without(
+                    parts, changed_keys, {existing[key][1] for key in changed_keys}
+                )
                 self._merge(self._commit(kept, replaced, new + changed))
-        return Registered(created=len(new), updated=len(changed), unchanged=len(checked) - len(new) - len(changed))
+        return Registered(
+            created=len(new), updated=len(changed), unchanged=len(checked) - len(new) - len(changed)
+        )
 
     def item(self, collection_id: str, item_id: str) -> dict[str, Any] | None:
         """Return one item."""
-        rows = self._fetch("SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id])
+        rows = self._fetch(
+            "SELECT item FROM {parts} WHERE id = ? AND collection = ?", [item_id, collection_id]
+        )
         return json.loads(rows[0][0]) if rows else None
 
     def search(self, query: Search) -> list[dict[str, Any]]:
@@ -148,27 +163,34 @@ class ParquetCatalog:
         with self._manifest.lock_for_writing() as parts:
             existing = self._find(parts, [(collection_id, item_id) for item_id in dict.fromkeys(item_ids)])
             if existing:
-                kept, replaced = self._rewrite_without(parts, set(existing), {part for _, part in existing.values()})
+                kept, replaced = self._rewrite_without(
+                    parts, set(existing), {part for _, part in existing.values()}
+                )
                 self._commit(kept, replaced, [])
         return len(existing)
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _search(self, parts: Sequence[Part], parsed: ParsedSearch) -> list[str]:
         where, values = _conditions(parsed)
         # An item whose bounds are inside the box needs no geometry test.
-        inside = " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in parsed.boxes) or "true"
+        inside = (
+            " OR ".join("(west >= ? AND south >= ? AND east <= ? AND north <= ?)" for _ in parsed.boxes)
+            or "true"
+        )
         query = (
             f"SELECT CASE WHEN {inside} THEN NULL ELSE geometry END, item FROM {{parts}} WHERE {where}"  # noqa: S608 - constant text
             " ORDER BY begins DESC, id, collection"
         )
         values = [*(edge for box in parsed.boxes for edge in box), *values]
         if not parsed.boxes:
-            return [text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, parsed.limit]).fetchall()]
+            return [
+                text for _, text in self._query(parts, f"{query} LIMIT ?", [*values, parsed.limit]).fetchall()
+            ]
         shape = shapely.union_all([shapely.geometry.shape(bbox_to_geometry(box)) for box in parsed.boxes])
         shapely.prepare(shape)
-        # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort them all 40
-        # (November 2026).
+        # Most often the first rows are enough: to find the first 300 of 20,000 takes 13 ms of CPU, to sort
+        # them all 40 (November 2026).
         page_size = 2 * parsed.limit + FIRST_PAGE_SLACK
         page = self._query(parts, f"{query} LIMIT ?", [*values, page_size]).fetchall()
         items = _filter_intersecting(shape, page)
@@ -179,7 +201,9 @@ class ParquetCatalog:
                 items += _filter_intersecting(shape, page)
         return items[: parsed.limit]
 
-    def _find(self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], tuple[str, str]]:
+    def _find(
+        self, parts: Sequence[Part], keys: Sequence[tuple[str, str]]
+    ) -> dict[tuple[str, str], tuple[str, str]]:
         """Return the digest and part of those that exist."""
         key_set = set(keys)
         rows = self._query(
@@ -204,20 +228,24 @@ class ParquetCatalog:
                 return read(parts) if parts else []
             except duckdb.Error as error:
                 if self._manifest.current() == parts or attempt == READ_ATTEMPTS - 1:
-                    raise CatalogUnavailable(f"the catalog in {self._manifest.root} cannot be read: {error}") from error
+                    raise CatalogUnavailable(
+                        f"the catalog in {self._manifest.root} cannot be read: {error}"
+                    ) from error
                 time.sleep(0.01 * attempt)
         raise AssertionError
 
     def _query(self, parts: Sequence[Part], query: str, values: list[JsonValue]) -> duckdb.DuckDBPyConnection:
         if not parts:
-            parts_table = "(SELECT * FROM (SELECT NULL collection, NULL id, NULL digest, NULL filename) WHERE false)"
+            parts_table = (
+                "(SELECT * FROM (SELECT NULL collection, NULL id, NULL digest, NULL filename) WHERE false)"
+            )
             return self._duckdb.cursor().execute(query.format(parts=parts_table), values)
         files = ", ".join(_quote_path(str(self._manifest.index / part.name)) for part in parts)
         return self._duckdb.cursor().execute(
             query.format(parts=f"read_parquet([{files}], filename = true, hive_partitioning = false)"), values
         )
 
-    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _commit(self, kept: list[Part], replaced: Sequence[Part], new: Sequence[CheckedItem]) -> list[Part]:
         parts = [*kept, *(self._write(kept, chunk) for chunk in _chunks(new))]
@@ -266,7 +294,9 @@ class ParquetCatalog:
                 texts = [
                     text
                     for part in small
-                    for text in pq.read_table(self._manifest.index / part.name, columns=["item"])["item"].to_pylist()
+                    for text in pq.read_table(self._manifest.index / part.name, columns=["item"])[
+                        "item"
+                    ].to_pylist()
                 ]
                 others = [part for part in parts if part not in small]
                 self._commit(others, small, [check_item(json.loads(text)) for text in texts])

@@ -5,9 +5,9 @@
     items/*.parquet      the items as stac-geoparquet, for other readers
     index/*.parquet      the same rows in the same order: search columns and each item's exact JSON
 
-A part never changes. Writers are serialised by a file lock, so commits need no clock; the kernel releases the lock of
-a dead writer. Files that the manifest does not name are left-overs of a dead writer, removed by the next one. Readers
-take no lock: a part that disappears while they read means that there is a newer manifest.
+A part never changes. Writers are serialised by a file lock, so commits need no clock; the kernel releases the
+lock of a dead writer. Files that the manifest does not name are left-overs of a dead writer, removed by the
+next one. Readers take no lock: a part that disappears while they read means that there is a newer manifest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class Manifest:
             raise CatalogUnavailable(f"the catalog in {self.root} cannot be read: {error}") from error
         if document.get("format") != FORMAT:
             raise CatalogUnavailable(
-                f"the catalog in {self.root} has the format {document.get('format')!r}, and this version of dagmaster"
+                f"the catalog in {self.root} has the format {document.get('format')!r}, and this version of"
+                " dagmaster"
                 f" reads {FORMAT}"
             )
         return tuple(Part(**part) for part in document["parts"])

@@ -1,7 +1,7 @@
 """A STAC catalog on a server: pgstac with PostGIS. Other tools read it through pgstac's APIs.
 
-pgstac drops nulls and rewrites coordinates. An item that would not be read back exactly is also kept as text in
-pgstac's `private` column. Only `migrate` changes the schema, and only `dagmaster stac init` calls it.
+pgstac drops nulls and rewrites coordinates. An item that would not be read back exactly is also kept as text
+in pgstac's `private` column. Only `migrate` changes the schema, and only `dagmaster stac init` calls it.
 """
 
 from __future__ import annotations
@@ -55,10 +55,12 @@ _INVALID_INPUT: Final = (errors.DataError, errors.IntegrityError, errors.RaiseEx
 # pgstac's functions refer to each other without a schema. LOCAL: behind a pooler the session may change.
 _SET_SEARCH_PATH: Final = "SET LOCAL search_path TO pgstac, public"
 _ITEM_COLUMNS: Final = (
-    "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL ELSE content_hydrate(i)::text END"
+    "i.private->>'dagmaster:item', CASE WHEN i.private ? 'dagmaster:item' THEN NULL"
+    " ELSE content_hydrate(i)::text END"
 )
 _LOCK_COLLECTIONS: Final = (
-    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL, content::text FROM collections WHERE id = ANY(%s)"
+    "SELECT id, to_regclass('pgstac._items_' || key) IS NOT NULL, content::text FROM collections WHERE id ="
+    " ANY(%s)"
     " ORDER BY id FOR NO KEY UPDATE"
 )
 _UPDATE_EXTENT: Final = (
@@ -94,31 +96,38 @@ class PgstacCatalog:
         with contextlib.suppress(Exception):
             self.close()
 
-    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── collections ─────────────────────────────────────────────────────────────────────────────────────────
 
     def ensure_collection(self, collection: JsonObject) -> bool:
         """Insert a collection, unless it exists."""
         text = check_collection(collection)
-        query = "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
+        query = (
+            "INSERT INTO collections (content) VALUES (%s::jsonb) ON CONFLICT (id) DO NOTHING RETURNING id"
+        )
         return bool(self._fetch(query, [text]))
 
     def collection(self, collection_id: str) -> JsonObject | None:
         """Return a collection."""
-        rows = self._fetch("SELECT content::text FROM collections WHERE id = %s", [_replace_nul(collection_id)])
+        rows = self._fetch(
+            "SELECT content::text FROM collections WHERE id = %s", [_replace_nul(collection_id)]
+        )
         return json.loads(rows[0][0]) if rows else None
 
     def collections(self) -> list[JsonObject]:
         """Return all collections."""
         return [
-            json.loads(row[0]) for row in self._fetch('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
+            json.loads(row[0])
+            for row in self._fetch('SELECT content::text FROM collections ORDER BY id COLLATE "C"')
         ]
 
     def counts(self) -> dict[str, int]:
         """Count rows."""
-        rows = self._fetch('SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"')
+        rows = self._fetch(
+            'SELECT collection, count(*) FROM items GROUP BY 1 ORDER BY collection COLLATE "C"'
+        )
         return {str(collection): int(count) for collection, count in rows}
 
-    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── items ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def register(self, items: Sequence[JsonObject]) -> Registered:
         """Register items in one transaction that locks the collections."""
@@ -142,7 +151,10 @@ class PgstacCatalog:
     def items(self, collection_id: str) -> Iterator[JsonObject]:
         """Yield items page by page, from a snapshot of the ids. Items removed meanwhile are left out."""
         ids = sorted(
-            row[0] for row in self._fetch("SELECT id FROM items WHERE collection = %s", [_replace_nul(collection_id)])
+            row[0]
+            for row in self._fetch(
+                "SELECT id FROM items WHERE collection = %s", [_replace_nul(collection_id)]
+            )
         )
         for begin in range(0, len(ids), PAGE_ROWS):
             page = ids[begin : begin + PAGE_ROWS]
@@ -153,9 +165,11 @@ class PgstacCatalog:
     def remove(self, collection_id: str, item_ids: Sequence[str]) -> int:
         """Delete rows."""
         query = "DELETE FROM items WHERE collection = %s AND id = ANY(%s) RETURNING id"
-        return len(self._fetch(query, [_replace_nul(collection_id), [_replace_nul(item_id) for item_id in item_ids]]))
+        return len(
+            self._fetch(query, [_replace_nul(collection_id), [_replace_nul(item_id) for item_id in item_ids]])
+        )
 
-    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the connection ──────────────────────────────────────────────────────────────────────────────────────
 
     def _fetch(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return self._run_transaction(lambda cursor: cursor.execute(query, values).fetchall())
@@ -195,7 +209,9 @@ class PgstacCatalog:
 
 def _is_transient(error: psycopg.Error) -> bool:
     """Return whether the error is transient: a deadlock, or a partition that was not created because of one."""
-    return isinstance(error, _RETRYABLE) or (isinstance(error, errors.UndefinedTable) and '"_items_' in str(error))
+    return isinstance(error, _RETRYABLE) or (
+        isinstance(error, errors.UndefinedTable) and '"_items_' in str(error)
+    )
 
 
 def migrate(url: str) -> str:
@@ -227,7 +243,8 @@ def translate_error(url: str, error: psycopg.Error) -> PermanentError | CatalogU
     if "@" in str(parts.get("host", "")):
         # The driver's message may contain a part of the password.
         return CatalogUnavailable(
-            "DAGMASTER_CATALOG_URL is not a PostgreSQL URL: write postgresql://user:password@host:5432/database,"
+            "DAGMASTER_CATALOG_URL is not a PostgreSQL URL: write"
+            " postgresql://user:password@host:5432/database,"
             " with special characters of the password escaped (%40 for @)"
         )
     address = f"{parts.get('host', 'localhost')}:{parts.get('port', 5432)}/{parts.get('dbname', '')}"
@@ -250,8 +267,8 @@ def _register(cursor: Cursor, items: Sequence[CheckedItem]) -> Registered:
     has_partition: dict[str, bool] = {name: has_items for name, has_items, _ in rows}
     require_collections(names, has_partition)
     if not all(has_partition.values()):
-        # The first item of a collection creates its partition, which locks all items. Two such transactions that have
-        # read items deadlock, and pgstac does not report that PostgreSQL aborted the creation.
+        # The first item of a collection creates its partition, which locks all items. Two such transactions
+        # that have read items deadlock, and pgstac does not report that PostgreSQL aborted the creation.
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_PARTITION_LOCK])
     digests = _digests(cursor, items)
     new_items = [item for item in items if item.key not in digests]
@@ -280,16 +297,24 @@ def _store_exact_text(cursor: Cursor, written: Sequence[CheckedItem]) -> None:
     stored_digests = _digests(cursor, written)
     missing = [item for item in written if item.key not in stored_digests]
     if missing:
-        raise CatalogUnavailable(f"pgstac did not store the item {missing[0].id!r} of {missing[0].collection!r}")
+        raise CatalogUnavailable(
+            f"pgstac did not store the item {missing[0].id!r} of {missing[0].collection!r}"
+        )
     changed = [item for item in written if stored_digests[item.key] != item.digest]
     if changed:
         texts = [item.text for item in changed]
-        cursor.execute(_STORE_TEXT, [[item.collection for item in changed], [item.id for item in changed], texts])
+        cursor.execute(
+            _STORE_TEXT, [[item.collection for item in changed], [item.id for item in changed], texts]
+        )
 
 
 def _digests(cursor: Cursor, items: Sequence[CheckedItem]) -> dict[tuple[str, str], str]:
-    rows = cursor.execute(_SELECT_ITEMS, [[item.collection for item in items], [item.id for item in items]]).fetchall()
-    return {(row[0], row[1]): encode_document(_decode_item(row[2:]), f"the item {row[1]!r}")[1] for row in rows}
+    rows = cursor.execute(
+        _SELECT_ITEMS, [[item.collection for item in items], [item.id for item in items]]
+    ).fetchall()
+    return {
+        (row[0], row[1]): encode_document(_decode_item(row[2:]), f"the item {row[1]!r}")[1] for row in rows
+    }
 
 
 def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
@@ -307,7 +332,9 @@ def _conditions(parsed: ParsedSearch) -> tuple[str, list[JsonValue]]:
         where.append("i.datetime <= %s")
         values.append(parsed.end)
     if parsed.boxes:
-        where.append(f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in parsed.boxes)})")
+        where.append(
+            f"({' OR '.join('ST_Intersects(i.geometry, ST_GeomFromGeoJSON(%s))' for _ in parsed.boxes)})"
+        )
         values += [json.dumps(bbox_to_geometry(box)) for box in parsed.boxes]
     return " AND ".join(where), values
 

@@ -1,7 +1,7 @@
 """Items as stac-geoparquet, for other readers. Values that fit no column are JSON text.
 
-A lossy view: the exact JSON of an item is in the index. Parquet needs one type per column and no empty structs, and
-items of one collection may violate both.
+A lossy view: the exact JSON of an item is in the index. Parquet needs one type per column and no empty
+structs, and items of one collection may violate both.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from stac_geoparquet.arrow import to_parquet
 
-# Not `parse_stac_items_to_arrow`, which also logs the memory of the process: of 26 ms to register an item, reading
-# /proc for that log took 10 (November 2026).
+# Not `parse_stac_items_to_arrow`, which also logs the memory of the process: of 26 ms to register an item,
+# reading /proc for that log took 10 (November 2026).
 from stac_geoparquet.arrow._api import stac_items_to_arrow
 
 from dagmaster.geo.datetimes import parse_datetime
@@ -62,7 +62,11 @@ def build_table(checked: Sequence[CheckedItem]) -> pa.Table:
     """Build an Arrow table of items, simplified as far as needed."""
     items = [item.item if item.bounds is not None else {**item.item, **_NOWHERE} for item in checked]
     # Each strategy accepts more items than the one before, and the last accepts all.
-    strategies: list[Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]] = [list, _simplify, _reduce_all]
+    strategies: list[Callable[[Sequence[dict[str, Any]]], Sequence[dict[str, Any]]]] = [
+        list,
+        _simplify,
+        _reduce_all,
+    ]
     for simplify in strategies:
         try:
             table = pa.Table.from_batches([stac_items_to_arrow(simplify(items))])
@@ -87,8 +91,13 @@ def _columns(rows: Sequence[JsonObject], keep: Sequence[str] = ()) -> list[JsonO
     names = sorted({name for row in rows for name in row})
     if len(names) > MAX_COLUMNS:
         return [{name: row[name] for name in keep if name in row} | {"json": json.dumps(row)} for row in rows]
-    unsupported = {name for name in names if name not in keep and not _is_column([row.get(name) for row in rows])}
-    return [{name: json.dumps(value) if name in unsupported else value for name, value in row.items()} for row in rows]
+    unsupported = {
+        name for name in names if name not in keep and not _is_column([row.get(name) for row in rows])
+    }
+    return [
+        {name: json.dumps(value) if name in unsupported else value for name, value in row.items()}
+        for row in rows
+    ]
 
 
 def _is_column(values: Sequence[JsonValue]) -> bool:
@@ -127,7 +136,9 @@ def _datetimes(item: dict[str, Any]) -> dict[str, str]:
 
 def _fits(schema: pa.Schema) -> bool:
     """Return whether Parquet can store a schema. `to_parquet` omits empty structs at the top level itself."""
-    fields = [field for field in schema if not (pa.types.is_struct(field.type) and field.type.num_fields == 0)]
+    fields = [
+        field for field in schema if not (pa.types.is_struct(field.type) and field.type.num_fields == 0)
+    ]
     return len(fields) <= MAX_COLUMNS + len(_TOP_LEVEL) and all(_has_type(field.type) for field in fields)
 
 

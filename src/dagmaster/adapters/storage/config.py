@@ -16,7 +16,8 @@ from dagmaster.ports.storage import IN_PLACE, GdalPath
 if TYPE_CHECKING:
     from dagmaster.blob_uris import BlobUri
 
-# Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task later.
+# Short retries bridge a transient error. An outage is reported within seconds: the worker retries the task
+# later.
 _RETRY: Final[Any] = {
     "max_retries": 3,
     "retry_timeout": timedelta(seconds=20),
@@ -30,17 +31,23 @@ _CLIENT: Final[Any] = {
 }
 MIN_SECRET_LENGTH: Final = 4
 """A shorter value is likely to be part of ordinary text."""
-_SECRET_NAMES: Final = re.compile(r"(KEY|SECRET|TOKEN|PASSWORD|SAS|CONNECTION_STRING|CREDENTIAL)", re.IGNORECASE)
+_SECRET_NAMES: Final = re.compile(
+    r"(KEY|SECRET|TOKEN|PASSWORD|SAS|CONNECTION_STRING|CREDENTIAL)", re.IGNORECASE
+)
 _SECRET_PARTS: Final = (
     (
-        re.compile(r"([?&;](?:sig|se|sv|X-Amz-[A-Za-z-]+|X-Goog-[A-Za-z-]+|AccountKey)=)[^&;\s\"']*", re.IGNORECASE),
+        re.compile(
+            r"([?&;](?:sig|se|sv|X-Amz-[A-Za-z-]+|X-Goog-[A-Za-z-]+|AccountKey)=)[^&;\s\"']*", re.IGNORECASE
+        ),
         r"\1***",
     ),
     (re.compile(r"(://)[^/@\s]*@"), r"\1***@"),
     (re.compile(r"(Authorization:?\s*)\S.*", re.IGNORECASE), r"\1***"),
     # The response of S3 to a wrong signature contains the key id and the signed text.
     (
-        re.compile(r"<(AWSAccessKeyId|StringToSign|SignatureProvided|CanonicalRequest)[^>]*>.*?</\1>", re.DOTALL),
+        re.compile(
+            r"<(AWSAccessKeyId|StringToSign|SignatureProvided|CanonicalRequest)[^>]*>.*?</\1>", re.DOTALL
+        ),
         r"<\1/>",
     ),
 )
@@ -54,9 +61,12 @@ def open_store(scheme: str, container: str) -> Any:
     try:
         if scheme == "s3":
             client["allow_http"] = _s3_endpoint().startswith("http://")
-            # S3, MinIO and others support a conditional copy in this form; the variable may name a header instead.
+            # S3, MinIO and others support a conditional copy in this form; the variable may name a header
+            # instead.
             copy_condition = os.environ.get("AWS_COPY_IF_NOT_EXISTS", "multipart")
-            return S3Store(container, copy_if_not_exists=copy_condition, client_options=client, retry_config=_RETRY)
+            return S3Store(
+                container, copy_if_not_exists=copy_condition, client_options=client, retry_config=_RETRY
+            )
         if scheme == "az":
             azure = _azure()
             client["allow_http"] = azure.get("endpoint", "").startswith("http://")
@@ -75,11 +85,17 @@ def gdal_path(uri: BlobUri) -> GdalPath:
         case "file":
             return GdalPath(path=f"/{uri.name}")
         case "s3":
-            return GdalPath(path=f"/vsis3/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_s3_options()})
+            return GdalPath(
+                path=f"/vsis3/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_s3_options()}
+            )
         case "az":
-            return GdalPath(path=f"/vsiaz/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_azure_options()})
+            return GdalPath(
+                path=f"/vsiaz/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_azure_options()}
+            )
         case "gs":
-            return GdalPath(path=f"/vsigs/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_google_options()})
+            return GdalPath(
+                path=f"/vsigs/{uri.container}/{uri.name}", options={IN_PLACE: "YES", **_google_options()}
+            )
     raise BlobNameInvalid(f"GDAL cannot read {uri} in place: fetch it first")
 
 
@@ -94,7 +110,7 @@ def redact_secrets(text: str) -> str:
     return re.sub(r"\s+", " ", text.partition("Debug source")[0]).strip()[:600]
 
 
-# ── S3 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── S3 ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _s3_endpoint() -> str:
@@ -115,14 +131,15 @@ def _s3_options() -> dict[str, str]:
     return options
 
 
-# ── Azure ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Azure ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _azure() -> dict[str, str]:
     """Parse the connection string, the one variable that obstore does not read itself."""
     text = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "")
     settings = {
-        name.strip().lower(): value.strip() for name, _, value in (part.partition("=") for part in text.split(";"))
+        name.strip().lower(): value.strip()
+        for name, _, value in (part.partition("=") for part in text.split(";"))
     }
     account = settings.get("accountname", "")
     endpoint = settings.get("blobendpoint", "")
@@ -162,7 +179,7 @@ def _azure_options() -> dict[str, str]:
     return {name: value for name, value in options.items() if value}
 
 
-# ── Google ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Google ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _google_options() -> dict[str, str]:

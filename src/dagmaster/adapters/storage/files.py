@@ -48,7 +48,8 @@ class BlobFiles:
             if to_write and self._is_allowed(path, self._roots):
                 raise BlobNameInvalid(f"{uri} is in a read-only directory: write results to a zone")
             raise BlobNameInvalid(
-                f"{uri} is outside the allowed directories: upload it to a zone (dagmaster blobs put), or add its"
+                f"{uri} is outside the allowed directories: upload it to a zone (dagmaster blobs put), or add"
+                " its"
                 " directory to DAGMASTER_FILE_ROOTS"
             )
         return path
@@ -82,7 +83,9 @@ class BlobFiles:
         for prefix in prefixes:
             for name in sorted(name for name in siblings if name.startswith(prefix) and name != prefix):
                 sibling = BlobUri(uri.scheme, uri.container, f"{uri.name.rpartition('/')[0]}/{name}")
-                if may_be_named(sibling.name) and self._is_allowed(folder / name, [*self._zone_roots, *self._roots]):
+                if may_be_named(sibling.name) and self._is_allowed(
+                    folder / name, [*self._zone_roots, *self._roots]
+                ):
                     info = self.find(sibling)
                     if info is not None:
                         yield info
@@ -164,7 +167,7 @@ class BlobFiles:
             raise _translate_error("be deleted", uri, error) from error
         return True
 
-    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _is_allowed(self, path: Path, roots: Sequence[Path]) -> bool:
         real = Path(os.path.realpath(path))
@@ -190,7 +193,8 @@ class BlobFiles:
             with os.scandir(folder) as entries:
                 # The slash sorts a folder where the full names of its files sort.
                 inside = sorted(
-                    (f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name) for entry in entries
+                    (f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name)
+                    for entry in entries
                 )
         except (FileNotFoundError, NotADirectoryError):
             return

@@ -112,7 +112,9 @@ class BlobStores:
                 raise self._no_container(uri, BlobNotFound) from None
             raise self._translate_error("be listed", uri, error) from error
 
-    def _list_from(self, uri: BlobUri, folder: str, start: str, prefix: str) -> Generator[BlobInfo, None, str | None]:
+    def _list_from(
+        self, uri: BlobUri, folder: str, start: str, prefix: str
+    ) -> Generator[BlobInfo, None, str | None]:
         """Yield blobs until a folder or the end; return where to go on, or None."""
         listing = obstore.list(self._store(uri), folder or None, offset=start, chunk_size=LISTED_AT_ONCE)
         for batch in listing:
@@ -195,7 +197,7 @@ class BlobStores:
             raise self._translate_error("be deleted", uri, error) from error
         return True
 
-    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _put(self, uri: BlobUri, name: str, data: Any, *, mode: Any = None, size: int = 0) -> Any:
         """Write a blob; return the store's answer, with the etag, or None if it exists and may not be replaced."""
@@ -274,7 +276,7 @@ class BlobStores:
             raise BlobsUnavailable(f"{uri} was deleted by another client while it was published") from error
         return _info(uri, meta, sha256=stream.sha256)
 
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stream(self, uri: BlobUri, consume: Callable[[Iterator[Any]], None]) -> Any:
         try:
@@ -320,7 +322,9 @@ class BlobStores:
         if any(endpoint in text for endpoint in _METADATA_ENDPOINTS):
             reason = f"there are no credentials, which are read from {_CREDENTIALS.get(uri.scheme)}"
         elif _status(error) in (UNAUTHORIZED, FORBIDDEN):
-            reason = f"the storage rejected the credentials, which are read from {_CREDENTIALS.get(uri.scheme)}"
+            reason = (
+                f"the storage rejected the credentials, which are read from {_CREDENTIALS.get(uri.scheme)}"
+            )
         elif _status(error) == 0 and "HTTP error" in text:
             match = re.search(r"https?://([^/@\s]+)/", text)
             reason = f"there is no connection to the storage{f' at {match[1]}' if match else ''}"

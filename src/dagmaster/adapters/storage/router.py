@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class ObjectStorage:
     """The storage of all schemes. `zones` maps bronze, silver and gold to URLs.
 
-    Files below `roots` and blobs in `containers` may be read too. `closed` are URLs in such a container that users may
-    not use.
+    Files below `roots` and blobs in `containers` may be read too. `closed` are URLs in such a container that
+    users may not use.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class ObjectStorage:
 
         return gdal_path(self._check_allowed(uri))
 
-    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _in_container(self, container: str, name: str) -> BlobUri:
         if container in self._zones:

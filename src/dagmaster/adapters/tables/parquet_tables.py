@@ -1,8 +1,8 @@
 """Feature tables as GeoParquet in a directory: one folder per table, one file per chunk, no server.
 
-DuckDB (`read_parquet('…/*.parquet')`), geopandas (`read_parquet('…')`) and QGIS read the files directly. A chunk is
-replaced atomically, so readers see the old rows or the new ones. Names that start with a dot or an underscore are not
-chunks, here and for those readers.
+DuckDB (`read_parquet('…/*.parquet')`), geopandas (`read_parquet('…')`) and QGIS read the files directly. A
+chunk is replaced atomically, so readers see the old rows or the new ones. Names that start with a dot or an
+underscore are not chunks, here and for those readers.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ class ParquetTables:
             spec = self._require_spec(table)
             temp_path = self._temp_path(folder, chunk)
             try:
-                written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, spec), temp_path, spec)
+                written = arrow_features.write_geoparquet(
+                    arrow_features.fit_to_table(rows, spec), temp_path, spec
+                )
                 with temp_path.open("rb") as file:
                     os.fsync(file.fileno())
                 temp_path.replace(folder / f"{chunk}.parquet")
@@ -136,7 +138,7 @@ class ParquetTables:
             shutil.rmtree(renamed, ignore_errors=True)
             return True
 
-    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _folder(self, table: str) -> Path:
         return self._root / check_table(table)
@@ -192,7 +194,8 @@ def check_existing(spec: TableSpec, existing: TableSpec | None, *, replace: bool
     """Check an existing table against a spec; return whether its source has to be updated."""
     if existing is not None and spec.source and existing.source not in ("", spec.source) and not replace:
         raise PermanentError(
-            f"the table {spec.name} was created from {existing.source}, not from {spec.source}: name another `table`,"
+            f"the table {spec.name} was created from {existing.source}, not from {spec.source}: name another"
+            " `table`,"
             " or set `replace: true` to replace it",
             kind="invalid_input",
         )
@@ -223,6 +226,7 @@ def _difference(spec: TableSpec, existing: TableSpec) -> str:
     old, new = dict(existing.columns), dict(spec.columns)
     changed = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))
     parts += [
-        f"its column {name!r} is {old.get(name, 'missing')}, not {new.get(name, 'missing')}" for name in changed[:5]
+        f"its column {name!r} is {old.get(name, 'missing')}, not {new.get(name, 'missing')}"
+        for name in changed[:5]
     ]
     return "; ".join(parts) or "its columns are in another order"

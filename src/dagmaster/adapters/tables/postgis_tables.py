@@ -1,10 +1,10 @@
 """Feature tables in PostGIS: chunks are identified by the column `_chunk`.
 
-psycopg, not asyncpg: the port is synchronous, like handlers, and libpq reads every form of connection string (services,
-TLS, several hosts). Rows are sent as one binary COPY, built from Arrow columns.
+psycopg, not asyncpg: the port is synchronous, like handlers, and libpq reads every form of connection string
+(services, TLS, several hosts). Rows are sent as one binary COPY, built from Arrow columns.
 
-Locks are taken in one order: the table's, then the schema's or the chunk's. So a chunk that two workers upload at once
-exists once, and transactions cannot deadlock. A worker that dies rolls back its transaction.
+Locks are taken in one order: the table's, then the schema's or the chunk's. So a chunk that two workers
+upload at once exists once, and transactions cannot deadlock. A worker that dies rolls back its transaction.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ _TYPES: Final = {
 _SESSION: Final = (
     # Not as connection options: poolers reject those. A lost worker machine is noticed within a minute.
     f"SET LOCAL lock_timeout = '{LOCK_SECONDS}s';"
-    " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3"
+    " SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL"
+    " tcp_keepalives_count = 3"
 )
 _TRANSIENT: Final = (pg.OperationalError, pg.InterfaceError, pg.ReadOnlySqlTransaction)
 """Unreachable, shut down, disk full, lock timeout, failover to a standby: a retry may help."""
@@ -68,7 +69,8 @@ class PostgisTables:
         """Create the table with a spatial index, unless it exists."""
         if len(spec.columns) + 2 > MAX_COLUMNS:
             raise PermanentError(
-                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL allows {MAX_COLUMNS - 2:,};"
+                f"{spec.name} would have {len(spec.columns):,} columns: PostgreSQL allows"
+                f" {MAX_COLUMNS - 2:,};"
                 " leave some out, or keep it as GeoParquet",
                 kind="invalid_input",
             )
@@ -121,7 +123,9 @@ class PostgisTables:
             _require_spec(connection, table)
             command = sql.SQL("DELETE FROM {} WHERE {} <> ALL(%s)")
             chunk_column = sql.Identifier(CHUNK_COLUMN)
-            return connection.execute(command.format(_identifier(table), chunk_column), [list(chunks)]).rowcount
+            return connection.execute(
+                command.format(_identifier(table), chunk_column), [list(chunks)]
+            ).rowcount
 
     def describe(self, table: str) -> TableInfo | None:
         """Return the row count and extent of each chunk."""
@@ -131,7 +135,8 @@ class PostgisTables:
                 return None
             command = sql.SQL(
                 "SELECT chunk, rows, ST_XMin(box), ST_YMin(box), ST_XMax(box), ST_YMax(box)"
-                " FROM (SELECT {} AS chunk, count(*) AS rows, ST_Extent({}) AS box FROM {} GROUP BY 1) AS chunks"
+                " FROM (SELECT {} AS chunk, count(*) AS rows, ST_Extent({}) AS box FROM {} GROUP BY 1) AS"
+                " chunks"
                 ' ORDER BY chunk COLLATE "C"'
             ).format(sql.Identifier(CHUNK_COLUMN), sql.Identifier(spec.geometry_column), _identifier(table))
             rows = connection.execute(command).fetchall()
@@ -178,7 +183,7 @@ class PostgisTables:
             connection.execute(sql.SQL("DROP TABLE {}").format(_identifier(table)))
             return True
 
-    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Connection[Any]]:
@@ -190,8 +195,16 @@ class PostgisTables:
         except DagmasterError:
             raise
         except _TRANSIENT as error:
-            raise TablesUnavailable(f"PostGIS at {self._address()} is unavailable: {_server_message(error)}") from error
-        except (pg.DataError, pg.IntegrityError, pg.ProgrammingError, pg.NotSupportedError, pg.InternalError) as error:
+            raise TablesUnavailable(
+                f"PostGIS at {self._address()} is unavailable: {_server_message(error)}"
+            ) from error
+        except (
+            pg.DataError,
+            pg.IntegrityError,
+            pg.ProgrammingError,
+            pg.NotSupportedError,
+            pg.InternalError,
+        ) as error:
             raise PermanentError(
                 f"PostGIS rejected the request: {_server_message(error)}", kind="invalid_input"
             ) from error
@@ -271,16 +284,25 @@ def _spec(connection: Connection[Any], table: str) -> TableSpec | None:
         [_identifier(table).as_string(connection)],
     ).fetchall()
     geometries = [row for row in rows if row[4].rpartition(".")[2] == "geometry"]
-    columns = {row[0]: _column_type(row[1]) for row in rows if row not in geometries and row[0] != CHUNK_COLUMN}
+    columns = {
+        row[0]: _column_type(row[1]) for row in rows if row not in geometries and row[0] != CHUNK_COLUMN
+    }
     supported = {name: kind for name, kind in columns.items() if kind is not None}
     if len(geometries) != 1 or len(supported) != len(columns) or CHUNK_COLUMN not in [row[0] for row in rows]:
         return None
     name, _, kind, srid, _ = geometries[0]
     geometry_type = kind.removesuffix("Z") + (" Z" if kind.endswith("Z") else "")
     comment = _comment(connection, table)
-    source = next((comment.removeprefix(prefix) for prefix in _SOURCE_PREFIXES if comment.startswith(prefix)), "")
+    source = next(
+        (comment.removeprefix(prefix) for prefix in _SOURCE_PREFIXES if comment.startswith(prefix)), ""
+    )
     return TableSpec(
-        name=table, columns=supported, geometry_type=geometry_type, srid=srid, geometry_column=name, source=source
+        name=table,
+        columns=supported,
+        geometry_type=geometry_type,
+        srid=srid,
+        geometry_column=name,
+        source=source,
     )
 
 

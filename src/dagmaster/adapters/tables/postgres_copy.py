@@ -54,7 +54,9 @@ def encode_copy(rows: pa.Table, spec: TableSpec, chunk: str) -> Iterator[bytes]:
                 if field.name == spec.geometry_column
                 else _encode_column(column, kind)
             )
-        yield b"".join(chain.from_iterable(zip(repeat(start), *columns, repeat(last, batch.num_rows), strict=False)))
+        yield b"".join(
+            chain.from_iterable(zip(repeat(start), *columns, repeat(last, batch.num_rows), strict=False))
+        )
     yield TRAILER
 
 
@@ -102,7 +104,11 @@ def _encode_column(column: pa.Array, kind: str) -> Sequence[bytes]:
     column_type = ColumnType.parse(kind)
     if column_type is None:
         raise PermanentError(f"there is no column type {kind!r}", kind="invalid_input")
-    return _encode_lists(column, column_type.name) if column_type.is_list else _encode_scalars(column, column_type.name)
+    return (
+        _encode_lists(column, column_type.name)
+        if column_type.is_list
+        else _encode_scalars(column, column_type.name)
+    )
 
 
 def _encode_lists(column: pa.ListArray, name: str) -> list[bytes]:
@@ -124,10 +130,13 @@ def _encode_lists(column: pa.ListArray, name: str) -> list[bytes]:
 def _encode_scalars(column: pa.Array, name: str) -> Sequence[bytes]:
     match name:
         case "text" | "binary":
-            return [NULL if value is None else _field(value) for value in column.cast(pa.binary()).to_pylist()]
+            return [
+                NULL if value is None else _field(value) for value in column.cast(pa.binary()).to_pylist()
+            ]
         case "json":
             return [
-                NULL if value is None else _field(b"\x01" + value) for value in column.cast(pa.binary()).to_pylist()
+                NULL if value is None else _field(b"\x01" + value)
+                for value in column.cast(pa.binary()).to_pylist()
             ]
         case "decimal":
             return [

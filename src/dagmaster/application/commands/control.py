@@ -1,7 +1,7 @@
 """Cancel a job or nodes of it, answer its approvals, signal it, retry its nodes. For resume, see `resume`.
 
-What can be known from the stored state is checked first and raised as a typed error. The owner checks again: what
-changed in between is rejected by it, and the result says so.
+What can be known from the stored state is checked first and raised as a typed error. The owner checks again:
+what changed in between is rejected by it, and the result says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,12 @@ _RETRIABLE = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
 
 
 async def cancel_job(
-    app: Application, job_id: str | None, *, sent_by: str, comment: str = "", wait_seconds: float = WAIT_SECONDS
+    app: Application,
+    job_id: str | None,
+    *,
+    sent_by: str,
+    comment: str = "",
+    wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
     """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
     job = await _unfinished_job(app, job_id)
@@ -63,12 +68,17 @@ async def cancel_node(
 
 
 async def cancel_nodes(
-    app: Application, job_id: str | None, node_ids: Sequence[str], *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+    app: Application,
+    job_id: str | None,
+    node_ids: Sequence[str],
+    *,
+    sent_by: str,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
     """Cancel nodes: each fails with the reason `cancelled`, and their job goes on as after any failure.
 
-    One that runs is asked to stop first. Of a fan-out or a group, what is in it is cancelled. Nodes that are finished
-    are skipped; `NodeNotCancellable` is raised if all are.
+    One that runs is asked to stop first. Of a fan-out or a group, what is in it is cancelled. Nodes that are
+    finished are skipped; `NodeNotCancellable` is raised if all are.
     """
     names = _check_names(node_ids)
     job = await _unfinished_job(app, job_id)
@@ -148,9 +158,17 @@ async def retry_node(
 
 
 async def retry_nodes(
-    app: Application, job_id: str | None, node_ids: Sequence[str], *, sent_by: str, wait_seconds: float = WAIT_SECONDS
+    app: Application,
+    job_id: str | None,
+    node_ids: Sequence[str],
+    *,
+    sent_by: str,
+    wait_seconds: float = WAIT_SECONDS,
 ) -> CommandResult:
-    """Run nodes again, all in one new run. Those that cannot be retried are skipped; `NodeNotRetriable` if all are."""
+    """Run nodes again, all in one new run.
+
+    Those that cannot be retried are skipped; `NodeNotRetriable` if all are.
+    """
     job, nodes = await find_retriable_nodes(app, job_id, node_ids)
     names = tuple(node.node_id for node in nodes)
     command = OutgoingCommand(
@@ -214,7 +232,9 @@ def _check_names(node_ids: Sequence[str]) -> tuple[str, ...]:
     """Return the names, each once; raise `CommandInvalid` if there are none, or too many."""
     names = tuple(dict.fromkeys(node_ids))
     if not 1 <= len(names) <= MAX_NAMED:
-        raise CommandInvalid(f"a command names 1 to {MAX_NAMED:,} nodes, not {len(names):,}. Name a fan-out or a group")
+        raise CommandInvalid(
+            f"a command names 1 to {MAX_NAMED:,} nodes, not {len(names):,}. Name a fan-out or a group"
+        )
     return names
 
 
@@ -258,6 +278,7 @@ async def _unfinished_job(app: Application, job_id: str | None) -> JobRecord:
     job = await find_job(app, job_id)
     if job.is_finished:
         raise JobFinished(
-            f"job {job.id} has finished: it is {job.status}. A finished job can be resumed, and its nodes retried"
+            f"job {job.id} has finished: it is {job.status}. A finished job can be resumed, and its nodes"
+            " retried"
         )
     return job

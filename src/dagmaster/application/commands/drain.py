@@ -1,7 +1,7 @@
 """Drain an orchestrator or a worker: it claims nothing more, and lets go of what it holds. And the way back.
 
-The request is stored with the registration of the service. From then on its claims take nothing; the service itself
-learns it with its next heartbeat, for which it is notified.
+The request is stored with the registration of the service. From then on its claims take nothing; the service
+itself learns it with its next heartbeat, for which it is notified.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ async def drain_service(
 ) -> DrainResult:
     """Ask a live orchestrator or worker, by its id or its HOST:PID, to drain.
 
-    An orchestrator releases its jobs to the others at once. A worker lets running tasks finish, for `grace_seconds` if
-    given; then it asks them to save a checkpoint, and releases them.
+    An orchestrator releases its jobs to the others at once. A worker lets running tasks finish, for
+    `grace_seconds` if given; then it asks them to save a checkpoint, and releases them.
     """
     check_sender(sent_by)
     if grace_seconds is not None and not 0 <= grace_seconds <= MAX_GRACE_SECONDS:
@@ -41,7 +41,9 @@ async def drain_service(
     member = find_live_service(view, service)
     _check_drainable(view, member)
     if grace_seconds is not None and isinstance(member, OrchestratorView):
-        raise CommandInvalid("an orchestrator has no grace period: it releases its jobs at once. Drain it without one")
+        raise CommandInvalid(
+            "an orchestrator has no grace period: it releases its jobs at once. Drain it without one"
+        )
     details = {} if grace_seconds is None else {"grace_seconds": grace_seconds}
     entries = _audit_entries(app, member, "drain", sent_by, **details)
     if not await app.client.drain(get_id(member), grace_seconds=grace_seconds, audit=entries):
@@ -58,7 +60,9 @@ async def undrain_service(app: Application, service: str, *, sent_by: str) -> Dr
         return _result(member, is_draining=False, sentence=f"{format_name(member)} claims again")
     if member.is_draining:
         raise DrainRejected(f"{format_name(member)} stops, and nothing asked it to drain: start another one")
-    return _result(member, is_draining=False, sentence=f"{format_name(member)} does not drain; nothing was changed")
+    return _result(
+        member, is_draining=False, sentence=f"{format_name(member)} does not drain; nothing was changed"
+    )
 
 
 # ── Services ──
@@ -77,9 +81,12 @@ def find_live_service(view: FleetView, service: str) -> OrchestratorView | Worke
     if matching:
         gone = min(matching, key=left_seconds)
         verb = "died" if gone.has_died else "stopped"
-        raise DrainRejected(f"{format_name(gone)} {verb} {age(left_seconds(gone))} ago: there is nothing to drain")
+        raise DrainRejected(
+            f"{format_name(gone)} {verb} {age(left_seconds(gone))} ago: there is nothing to drain"
+        )
     raise ServiceNotFound(
-        f"there is no orchestrator or worker {service!r}; `dagmaster fleet --json` lists those of the last hour"
+        f"there is no orchestrator or worker {service!r}; `dagmaster fleet --json` lists those of the last"
+        " hour"
     )
 
 
@@ -114,7 +121,8 @@ def _check_drainable(view: FleetView, member: OrchestratorView | WorkerView) -> 
     processes = {(one.host, one.pid) for one in view.workers if any(map(is_run_queue, one.queues))}
     if (member.host, member.pid) in processes:
         raise DrainRejected(
-            f"{format_name(member)} belongs to a `dagmaster run`, which ends with its job: cancel the job, or stop the"
+            f"{format_name(member)} belongs to a `dagmaster run`, which ends with its job: cancel the job, or"
+            " stop the"
             " run"
         )
 
@@ -128,11 +136,15 @@ def describe_lack(view: FleetView, member: OrchestratorView | WorkerView) -> str
     return f"No other {get_kind(member)} claims: {'tasks' if is_worker else 'jobs'} wait until one starts"
 
 
-def _describe_drain(view: FleetView, member: OrchestratorView | WorkerView, grace_seconds: float | None) -> str:
+def _describe_drain(
+    view: FleetView, member: OrchestratorView | WorkerView, grace_seconds: float | None
+) -> str:
     if isinstance(member, OrchestratorView):
         effect = f"it claims no more jobs, and releases what it owns: {describe_holds(member)}"
     else:
-        limit = f", for {age(grace_seconds)} at most" if grace_seconds is not None and count_held(member) else ""
+        limit = (
+            f", for {age(grace_seconds)} at most" if grace_seconds is not None and count_held(member) else ""
+        )
         effect = f"it claims no more tasks, and holds {describe_holds(member)}{limit}"
     lack = describe_lack(view, member)
     return f"{format_name(member)} drains: {effect}{lack and f'. {lack}'}"

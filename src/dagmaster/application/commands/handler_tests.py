@@ -82,4 +82,6 @@ def _graph(handler: str, names: list[str], queue: str, timeout_seconds: float) -
         "params": {name: f"{{{{ inputs.values[{number}] }}}}" for number, name in enumerate(names)},
     }
     inputs: dict[str, Any] = {"values": {"type": "array", "required": True}}
-    return compile_definition({"workflow_id": WORKFLOW_ID, "version": 1, "inputs": inputs, "nodes": {NODE_ID: node}})
+    return compile_definition(
+        {"workflow_id": WORKFLOW_ID, "version": 1, "inputs": inputs, "nodes": {NODE_ID: node}}
+    )

@@ -1,7 +1,7 @@
 """Publish workflow versions, and choose the version that new jobs get.
 
-A published version does not change, so that the same request means the same job; `replace` is for development. Jobs
-keep the graph that they were submitted with.
+A published version does not change, so that the same request means the same job; `replace` is for
+development. Jobs keep the graph that they were submitted with.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ async def publish_workflows(
         f"{source.file} and {other.file} are the same version of it, with different content"
         for position, source in enumerate(sources)
         for other in sources[:position]
-        if _is_same_version(source.graph, other.graph) and source.graph.content_hash != other.graph.content_hash
+        if _is_same_version(source.graph, other.graph)
+        and source.graph.content_hash != other.graph.content_hash
     ]
     results: list[PublishResult] = []
     entries: list[AuditEntry] = []
@@ -95,7 +96,9 @@ async def activate_version(app: Application, workflow_id: str, version: int) -> 
     chosen = find_version(versions, version)
     previous = next((record.version for record in versions if record.is_active), None)
     change: dict[str, JsonValue] = {"version": version, "previous_version": previous}
-    entries = [] if app.origin is None else [app.origin.entry("workflow.activate", "workflow", workflow_id, change)]
+    entries = (
+        [] if app.origin is None else [app.origin.entry("workflow.activate", "workflow", workflow_id, change)]
+    )
     await app.client.activate(workflow_id, version, audit=entries)
     return ActivateResult(
         workflow_id=workflow_id, version=version, content_hash=chosen.content_hash, previous_version=previous
@@ -125,7 +128,9 @@ def _outcome(graph: Graph, versions: Mapping[int, VersionRecord], *, replace: bo
     return PublishOutcome.REPLACED if replace else None
 
 
-async def _differs_in_default_retry(app: Application, graph: Graph, versions: Mapping[int, VersionRecord]) -> bool:
+async def _differs_in_default_retry(
+    app: Application, graph: Graph, versions: Mapping[int, VersionRecord]
+) -> bool:
     """Return whether the published definition is the same file, compiled by a version that wrote the default retry."""
     published = await app.read.definition(versions[graph.version].content_hash)
     nodes = {node_id: _fill_retry(node) for node_id, node in graph.definition["nodes"].items()}

@@ -33,7 +33,14 @@ from dagmaster.engine.graph import WaitSpec
 from dagmaster.engine.model import Job
 from dagmaster.engine.resume_plan import ResumeContext, ReuseKind, plan_new_job, plan_nothing, plan_rerun
 from dagmaster.engine.status import JobStatus, NodeStatus
-from dagmaster.errors import CommandInvalid, CommandRejected, JobNotFinished, JobNotFound, NodeNotFound, NothingToResume
+from dagmaster.errors import (
+    CommandInvalid,
+    CommandRejected,
+    JobNotFinished,
+    JobNotFound,
+    NodeNotFound,
+    NothingToResume,
+)
 from dagmaster.orchestrator.dry_run import dry_run_job
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -119,14 +126,18 @@ async def _release_holds(app: Application, resume: _Resume) -> None:
     if resume.job.workflow_id != PYTHON_WORKFLOW:
         return
     specs = resume.graph.specs.values()
-    signals = {spec.id: spec.signal for spec in specs if isinstance(spec, WaitSpec) and spec.id.startswith(HOLD_LABEL)}
+    signals = {
+        spec.id: spec.signal
+        for spec in specs
+        if isinstance(spec, WaitSpec) and spec.id.startswith(HOLD_LABEL)
+    }
     for node in await app.read.nodes(resume.job.id, list(signals)):
         if node.status != NodeStatus.COMPLETED:
             body: JsonObject = {"name": signals[node.node_id], "payload": None}
             await app.client.send(resume.job.id, CommandKind.SIGNAL, body, resume.request.sent_by)
 
 
-# ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Preconditions ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +167,9 @@ class _Resume:
         """Return the key of the new job; by default the same resume, sent twice, is one job."""
         if self.request.idempotency_key is not None:
             return self.request.idempotency_key
-        body = json.dumps([self.graph.content_hash, self.inputs, sorted(self.request.from_nodes)], sort_keys=True)
+        body = json.dumps(
+            [self.graph.content_hash, self.inputs, sorted(self.request.from_nodes)], sort_keys=True
+        )
         return f"resume:{self.job.id}:{digest(body).hex()}"
 
 
@@ -177,7 +190,8 @@ async def _check_request(app: Application, job_id: str | None, request: ResumeRe
         await _check_node(app, resume, node_id)
     if not resume.is_new_job and request.idempotency_key is not None:
         raise CommandInvalid(
-            "a new run of the same job has no idempotency key; a key is for a new job (other inputs or version)"
+            "a new run of the same job has no idempotency key; a key is for a new job (other inputs or"
+            " version)"
         )
     return resume
 
@@ -190,17 +204,22 @@ async def _check_node(app: Application, resume: _Resume, node_id: str) -> None:
         raise NodeNotFound(f"version {graph.version} of {graph.workflow_id} has no node {node_id!r}")
     fan_out = node_id.partition("__")[0]
     if resume.is_new_job and fan_out in graph.specs:
-        raise CommandInvalid(f"a new job creates its children from scratch: name their fan-out, {fan_out}, instead")
+        raise CommandInvalid(
+            f"a new job creates its children from scratch: name their fan-out, {fan_out}, instead"
+        )
     await find_node(app, resume.job, graph, node_id)
 
 
 def changed_names(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> frozenset[str]:
     """Return the names whose JSON differs. A handler can tell true, 1 and 1.0 apart."""
-    texts = [{name: json.dumps(value, sort_keys=True) for name, value in values.items()} for values in (before, after)]
+    texts = [
+        {name: json.dumps(value, sort_keys=True) for name, value in values.items()}
+        for values in (before, after)
+    ]
     return frozenset(name for name in {*before, *after} if texts[0].get(name) != texts[1].get(name))
 
 
-# ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── A new job ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _submit(app: Application, resume: _Resume) -> SubmitResult:
@@ -232,11 +251,15 @@ async def _load_job(app: Application, job_id: str) -> ClaimedJob:
     return job
 
 
-# ── Dry runs ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Dry runs ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _plan_run(
-    app: Application, job: JobRecord, graph: Graph, event: ResumeRequested | RetryRequested, named: frozenset[str]
+    app: Application,
+    job: JobRecord,
+    graph: Graph,
+    event: ResumeRequested | RetryRequested,
+    named: frozenset[str],
 ) -> ResumePlanView:
     stored = await _load_job(app, job.id)
     context = await _resume_context(app, named=named)
@@ -275,13 +298,17 @@ async def _plan_new_job(app: Application, resume: _Resume) -> ResumePlanView:
         now=job.now,
     )
     decisions = plan_new_job(planned, Job.rebuild(resume.source_graph, stored.row, stored.nodes), context)
-    return _plan_view(job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, is_new_job=True)
+    return _plan_view(
+        job, resume.graph, decisions, context, inputs={**job.inputs, **resume.inputs}, is_new_job=True
+    )
 
 
 async def _resume_context(app: Application, **changes: frozenset[str]) -> ResumeContext:
     handlers = await app.results.known_handlers()
     has_workers = (await app.read.fleet_counts()).workers > 0
-    return ResumeContext(versions=handlers.versions, served=handlers.served if has_workers else None, **changes)
+    return ResumeContext(
+        versions=handlers.versions, served=handlers.served if has_workers else None, **changes
+    )
 
 
 def _plan_view(
@@ -315,4 +342,6 @@ def _plan_view(
 def _node_view(decision: ReuseDecision, redact: JobRedactor) -> PlannedNodeView:
     children = None if decision.children is None else PlannedChildrenView(*decision.children)
     reason = str(redact(decision.reason))
-    return PlannedNodeView(node=decision.node, reason=reason, children=children, is_added_again=decision.is_added_again)
+    return PlannedNodeView(
+        node=decision.node, reason=reason, children=children, is_added_again=decision.is_added_again
+    )

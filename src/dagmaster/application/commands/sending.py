@@ -1,9 +1,9 @@
 """Send a command to a job, and wait until its owner has processed it.
 
-The command goes into the job's inbox, which is durable. The owner processes it in a turn, writes an audit event about
-it, and notifies readers: the effect is read when the notification arrives. Behind a pooler without a direct URL there
-are no notifications, and the effect is polled for. If no orchestrator is alive, the command is processed as soon as one
-claims the job.
+The command goes into the job's inbox, which is durable. The owner processes it in a turn, writes an audit
+event about it, and notifies readers: the effect is read when the notification arrives. Behind a pooler
+without a direct URL there are no notifications, and the effect is polled for. If no orchestrator is alive,
+the command is processed as soon as one claims the job.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ _REJECTIONS: Final = frozenset({EventType.COMMAND_REJECTED, EventType.STALE_REPO
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutgoingCommand:
-    """A command that passed its preconditions. `effects`: the types of the event that its owner writes about it."""
+    """A command that passed its preconditions.
+
+    `effects`: the types of the event that its owner writes about it.
+    """
 
     kind: CommandKind
     sent_by: str
@@ -63,9 +66,11 @@ class OutgoingCommand:
         if event.node not in (*self.node_ids, None):
             return False
         if event.type == EventType.NODE_DISPATCHED:
-            # A retry of a node that waits for its next attempt starts that one, and writes no event of its own.
+            # A retry of a node that waits for its next attempt starts that one, and writes no event of its
+            # own.
             return event.type in self.effects
-        # An orchestrator of an older version writes no id: the event of the same sender is taken for the answer.
+        # An orchestrator of an older version writes no id: the event of the same sender is taken for the
+        # answer.
         if event.by != self.sent_by:
             return False
         if event.type in self.effects:
@@ -123,7 +128,9 @@ class _SentCommand(NamedTuple):
     job: JobRecord
 
 
-async def _store(job: JobRecord, command: OutgoingCommand, store: Callable[[], Awaitable[str | None]]) -> _SentCommand:
+async def _store(
+    job: JobRecord, command: OutgoingCommand, store: Callable[[], Awaitable[str | None]]
+) -> _SentCommand:
     command_id = await store()
     if command_id is None:
         raise JobNotFound(f"there is no job {job.id!r}")

@@ -31,7 +31,9 @@ def validate_files(
         if is_python_file(file):
             results += _validate_python(file, handlers, allow_missing_handlers=allow_missing_handlers)
         else:
-            compile_one = partial(compile_file, file, handlers=handlers, allow_missing_handlers=allow_missing_handlers)
+            compile_one = partial(
+                compile_file, file, handlers=handlers, allow_missing_handlers=allow_missing_handlers
+            )
             results.append(_validate(str(file), compile_one))
     return results
 
@@ -76,7 +78,9 @@ def _validate_python(
         return
     for workflow in workflows:
         name = f"{file_of(file)}:{workflow.__name__}"
-        yield _validate(name, partial(workflow.compile, handlers, allow_missing_handlers=allow_missing_handlers))
+        yield _validate(
+            name, partial(workflow.compile, handlers, allow_missing_handlers=allow_missing_handlers)
+        )
 
 
 def _validate(file: str, compile_workflow: Callable[[], Compiled]) -> ValidationResult:

@@ -1,4 +1,7 @@
-"""The values of a job as files: the output of a node, the result of a job. A large one is never whole in memory."""
+"""The values of a job as files: the output of a node, the result of a job.
+
+A large one is never whole in memory.
+"""
 
 from __future__ import annotations
 

@@ -48,9 +48,12 @@ async def list_events(
     node_ids: Collection[str] | None = None,
     with_children: bool = True,
 ) -> Page[EventView]:
-    """List the events of a job after a number, oldest first. With nodes: the job's, theirs, and every failure.
+    """List the events of a job after a number, oldest first.
 
-    Not `with_children`: children of fan-outs have their failures only, as if all nodes of the workflow were named.
+    With nodes: the job's, theirs, and every failure.
+
+    Not `with_children`: children of fan-outs have their failures only, as if all nodes of the workflow were
+    named.
     """
     job = await find_job(app, job_id)
     if node_ids is None and not with_children:
@@ -109,7 +112,9 @@ async def recent_events(
     )
 
 
-async def count_events(app: Application, *, since: float | None = None, until: float | None = None) -> EventCountsView:
+async def count_events(
+    app: Application, *, since: float | None = None, until: float | None = None
+) -> EventCountsView:
     """Count events across jobs by type."""
     counts = await app.read.event_counts(since=since, until=until)
     return EventCountsView(
@@ -134,8 +139,8 @@ async def list_logs(  # noqa: PLR0913 - each is a parameter of a request
 ) -> Page[LogView]:
     """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time.
 
-    While the job runs, the pages end two seconds ago: what is still being written would come between earlier pages.
-    Newest first, the cursor leads backwards.
+    While the job runs, the pages end two seconds ago: what is still being written would come between earlier
+    pages. Newest first, the cursor leads backwards.
     """
     after = start_page(CursorKind.LOGS, cursor, limit)
     job = await find_job_with_nodes(app, job_id, node_id)

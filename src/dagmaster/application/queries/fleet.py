@@ -94,7 +94,9 @@ async def list_queues(app: Application, *, cursor: str | None = None, limit: int
     return _page(CursorKind.QUEUES, (await fleet(app)).queues, after, limit, lambda view: view.queue)
 
 
-def _page(kind: CursorKind, views: Sequence[V], after: Position | None, limit: int, key: Callable[[V], str]) -> Page[V]:
+def _page(
+    kind: CursorKind, views: Sequence[V], after: Position | None, limit: int, key: Callable[[V], str]
+) -> Page[V]:
     """Return a page of a list that is read as a whole: a fleet is small."""
     later = [view for view in sorted(views, key=key) if after is None or key(view) > str(after[0])]
     page = later[:limit]
@@ -103,9 +105,13 @@ def _page(kind: CursorKind, views: Sequence[V], after: Position | None, limit: i
 
 def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueView:
     queue = record.queue
-    is_orphaned = is_orphaned_queue(queue, [worker.queues for worker in workers if worker.stopped_seconds is None])
+    is_orphaned = is_orphaned_queue(
+        queue, [worker.queues for worker in workers if worker.stopped_seconds is None]
+    )
     alive = [
-        worker for worker in workers if worker.is_alive and is_served(queue, worker.queues, is_orphaned=is_orphaned)
+        worker
+        for worker in workers
+        if worker.is_alive and is_served(queue, worker.queues, is_orphaned=is_orphaned)
     ]
     claiming = sum(not worker.is_draining for worker in alive)
     note = None
@@ -117,7 +123,8 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
         tasks = format_count(record.waiting_exclusive, "task waits", "tasks wait")
         them = "it" if record.waiting_exclusive == 1 else "them"
         note = (
-            f"{tasks} for a worker of {queue} that runs nothing else: workers died that ran {them} beside other tasks"
+            f"{tasks} for a worker of {queue} that runs nothing else: workers died that ran {them} beside other"
+            " tasks"
         )
     elif record.waiting:
         note = _process_shortage(queue, alive)
@@ -127,8 +134,14 @@ def _queue_view(record: QueueRecord, workers: Sequence[WorkerRecord]) -> QueueVi
 
 def _process_shortage(queue: str, workers: Sequence[WorkerRecord]) -> str | None:
     """Return why tasks wait although workers have free slots: plain functions run in fewer processes."""
-    concurrency, running = sum(worker.concurrency for worker in workers), sum(worker.running for worker in workers)
-    processes, busy = sum(worker.processes for worker in workers), sum(worker.processes_busy for worker in workers)
+    concurrency, running = (
+        sum(worker.concurrency for worker in workers),
+        sum(worker.running for worker in workers),
+    )
+    processes, busy = (
+        sum(worker.processes for worker in workers),
+        sum(worker.processes_busy for worker in workers),
+    )
     if running >= concurrency or not 0 < processes <= busy:
         return None
     owner = "the worker's" if len(workers) == 1 else "the workers'"

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 async def find_task(app: Application, task_id: str, *, max_bytes: int | None = None) -> GraphTaskView:
-    """Return a task that was made in Python, by its own id; raise `NodeNotFound`. A larger result is not read."""
+    """Return a task that was made in Python, by its own id; raise `NodeNotFound`.
+
+    A larger result is not read.
+    """
     number = int(task_id) if task_id.isascii() and task_id.isdigit() else -1
     place = await app.read.added_nodes.find_node(number)
     if place is None:

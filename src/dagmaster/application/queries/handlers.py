@@ -19,7 +19,9 @@ MAX_HANDLERS: Final = 10_000
 """How many handlers are used to validate: more than any fleet has."""
 
 
-async def list_handlers(app: Application, *, cursor: str | None = None, limit: int = 100) -> Page[HandlerView]:
+async def list_handlers(
+    app: Application, *, cursor: str | None = None, limit: int = 100
+) -> Page[HandlerView]:
     """List the published handlers by name."""
     records = await app.read.handlers(after=start_page(CursorKind.HANDLERS, cursor, limit), limit=limit)
     return Page(

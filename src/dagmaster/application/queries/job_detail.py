@@ -27,7 +27,9 @@ _ALL_NODES_BATCH = 5_000
 async def job_detail(
     app: Application, job_id: str | None, *, with_children: bool = False, max_bytes: int | None = None
 ) -> JobDetailView:
-    """Return one job with its values and nodes; `last` is the newest. `with_children`: those of fan-outs, too.
+    """Return one job with its values and nodes; `last` is the newest.
+
+    `with_children`: those of fan-outs, too.
 
     `max_bytes`: a larger result is not read.
     """

@@ -49,7 +49,9 @@ async def _job_views(app: Application, records: Sequence[JobRecord]) -> tuple[Jo
     redactors = RedactorCache(app)
     return tuple(
         [
-            job_view(record, None if record.error is None else await redactors.get(record.id, record.content_hash))
+            job_view(
+                record, None if record.error is None else await redactors.get(record.id, record.content_hash)
+            )
             for record in records
         ]
     )
@@ -72,7 +74,9 @@ async def job_progress(app: Application, job_id: str | None) -> JobProgressView:
 async def count_jobs(app: Application, job_filter: JobFilter | None = None) -> CountsView:
     """Count jobs by displayed status."""
     counts = await app.read.job_counts(job_filter or JobFilter())
-    return CountsView(counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values()))
+    return CountsView(
+        counts={status.value: counts.get(status, 0) for status in JobStatus}, total=sum(counts.values())
+    )
 
 
 async def find_successors(app: Application, job_ids: Sequence[str]) -> Mapping[str, str]:
@@ -179,7 +183,10 @@ def job_view(record: JobRecord, redact: Callable[[Any], Any] | None = None) -> J
         owner=None
         if owner is None
         else OwnerView(
-            orchestrator_id=owner.owner_id, host=owner.host, pid=owner.pid, silent_seconds=owner.silent_seconds
+            orchestrator_id=owner.owner_id,
+            host=owner.host,
+            pid=owner.pid,
+            silent_seconds=owner.silent_seconds,
         ),
         read_at=record.now,
     )

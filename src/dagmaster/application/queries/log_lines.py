@@ -43,8 +43,8 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
 ) -> Page[LogLineView]:
     """List the lines of a job's logs that contain a text, in either case, and have this level or a higher one.
 
-    The store selects chunks, and this selects their lines, without secrets: what is redacted cannot be searched for.
-    A line that goes on in the next chunk is one line, at the chunk where it begins.
+    The store selects chunks, and this selects their lines, without secrets: what is redacted cannot be
+    searched for. A line that goes on in the next chunk is one line, at the chunk where it begins.
     """
     start = start_page(CursorKind.LOG_LINES, cursor, limit)
     job = await find_job_with_nodes(app, job_id, node_id)
@@ -62,7 +62,9 @@ async def list_log_lines(  # noqa: PLR0913 - each is a parameter of a request
     after = None if start is None else _around(start, newest_first=newest_first)
     lines: list[tuple[Position, LogLineView]] = []
     while len(lines) < limit:
-        records = await app.read.logs(job.id, log_filter, after=after, limit=_BATCH, newest_first=newest_first)
+        records = await app.read.logs(
+            job.id, log_filter, after=after, limit=_BATCH, newest_first=newest_first
+        )
         for record in records:
             matching = [
                 (position, view)
@@ -103,7 +105,10 @@ class _Beginning(NamedTuple):
 
 
 class _LineSearch:
-    """Selects lines of chunks. A line that goes on in the next chunk belongs to the chunk in which its match begins."""
+    """Selects lines of chunks.
+
+    A line that goes on in the next chunk belongs to the chunk in which its match begins.
+    """
 
     def __init__(
         self,
@@ -135,7 +140,9 @@ class _LineSearch:
             own = (len(start) if number == 1 else 0, own_end if number == len(lines) else len(line))
             if (not self._levels or level in self._levels) and self._begins_in(line, own):
                 position = (*record.position, number)
-                source, at_line = (beginning.record, beginning.line) if beginning and number == 1 else (record, number)
+                source, at_line = (
+                    (beginning.record, beginning.line) if beginning and number == 1 else (record, number)
+                )
                 matching.append((position, _line_view(job_id, source, at_line, position, level, line)))
         return matching
 

@@ -49,7 +49,9 @@ _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
 
 
-async def workflow_metrics(app: Application, *, workflow_id: str | None = None, days: int = 7) -> WorkflowMetricsReport:
+async def workflow_metrics(
+    app: Application, *, workflow_id: str | None = None, days: int = 7
+) -> WorkflowMetricsReport:
     """Return the metrics of every workflow with jobs that finished within so many days.
 
     `workflow_id`: only of this one; raise `WorkflowNotFound` if no such workflow is known.
@@ -94,7 +96,10 @@ async def workflow_history(app: Application, workflow_id: str, *, days: int = 7)
     periods = {record.at: record for record in await reader.history(workflow_id, window.since)}
     if not periods:
         await _check_workflow(app, workflow_id)
-    starts = [window.since + number * PERIOD_SECONDS for number in range(math.ceil(days * _DAY / PERIOD_SECONDS) + 1)]
+    starts = [
+        window.since + number * PERIOD_SECONDS
+        for number in range(math.ceil(days * _DAY / PERIOD_SECONDS) + 1)
+    ]
     return WorkflowHistoryReport(
         workflow_id=workflow_id,
         since=window.since,
@@ -105,7 +110,9 @@ async def workflow_history(app: Application, workflow_id: str, *, days: int = 7)
     )
 
 
-async def node_durations(app: Application, *, workflow_id: str | None = None, days: int = 7) -> DurationReport:
+async def node_durations(
+    app: Application, *, workflow_id: str | None = None, days: int = 7
+) -> DurationReport:
     """Return how long nodes took in jobs that finished within so many days, as a histogram."""
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
@@ -136,14 +143,21 @@ async def failure_metrics(
     """
     reader = app.read.metrics
     window = await reader.window(days * _DAY, PERIOD_SECONDS)
-    failures = await _failure_views(app, await reader.failures(window.since, workflow_id=workflow_id, limit=limit))
+    failures = await _failure_views(
+        app, await reader.failures(window.since, workflow_id=workflow_id, limit=limit)
+    )
     if not failures:
         await _check_workflow(app, workflow_id)
-    return FailureReport(since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures))
+    return FailureReport(
+        since=window.since, until=window.until, pending_jobs=window.pending, failures=tuple(failures)
+    )
 
 
 async def throughput(app: Application, *, hours: int = 24, bucket_minutes: int = 60) -> ThroughputReport:
-    """Return the jobs of each period of so many minutes. Longer periods are used if there would be too many."""
+    """Return the jobs of each period of so many minutes.
+
+    Longer periods are used if there would be too many.
+    """
     reader = app.read.metrics
     bucket_minutes = max(bucket_minutes, -(-hours * 60 // MAX_BUCKETS))
     step = bucket_minutes * 60.0

@@ -78,7 +78,10 @@ async def list_children(
 async def node_detail(
     app: Application, job_id: str | None, node_id: str, *, max_bytes: int | None = None
 ) -> NodeDetailView:
-    """Return one node, or one child of a fan-out, with its attempts and values. A larger output is not read."""
+    """Return one node, or one child of a fan-out, with its attempts and values.
+
+    A larger output is not read.
+    """
     job = await find_job(app, job_id)
     graph = await app.outlines.of_job(job)
     record = await find_node(app, job, graph, node_id)
@@ -116,7 +119,9 @@ async def node_detail(
     )
 
 
-async def _begun_members(app: Application, job: JobRecord, graph: Graph, group: NodeRecord) -> list[NodeRecord]:
+async def _begun_members(
+    app: Application, job: JobRecord, graph: Graph, group: NodeRecord
+) -> list[NodeRecord]:
     """Return some members of a group that have begun, if there are any: those of a large one are not all read."""
     if group.status is not NodeStatus.PENDING or job.is_finished:
         return []
@@ -163,13 +168,22 @@ async def list_tasks(
 
 
 async def list_finished_tasks(
-    app: Application, task_filter: FinishedTaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
+    app: Application,
+    task_filter: FinishedTaskFilter | None = None,
+    *,
+    cursor: str | None = None,
+    limit: int = 100,
 ) -> Page[AttemptView]:
-    """List finished tasks across jobs, newest first. A page with a cursor may be short: few of many tasks match."""
+    """List finished tasks across jobs, newest first.
+
+    A page with a cursor may be short: few of many tasks match.
+    """
     after = start_page(CursorKind.FINISHED_TASKS, cursor, limit)
     page = await app.read.finished_tasks.page(task_filter or FinishedTaskFilter(), after=after, limit=limit)
     redactors = RedactorCache(app)
-    items = [attempt_view(job_id, attempt, await redactors.get(job_id)) for job_id, attempt, _ in page.records]
+    items = [
+        attempt_view(job_id, attempt, await redactors.get(job_id)) for job_id, attempt, _ in page.records
+    ]
     following = None if page.after is None else encode_cursor(CursorKind.FINISHED_TASKS, page.after)
     return Page(items=tuple(items), next_cursor=following)
 

@@ -15,7 +15,12 @@ from dagmaster.application.views.workflows import (
     WorkflowDetailView,
     WorkflowView,
 )
-from dagmaster.application.workflow_lookup import choose_version, find_version, load_versions, workflow_not_found
+from dagmaster.application.workflow_lookup import (
+    choose_version,
+    find_version,
+    load_versions,
+    workflow_not_found,
+)
 from dagmaster.authoring.input_schema import inputs_schema
 
 if TYPE_CHECKING:
@@ -30,7 +35,9 @@ async def list_workflows(
     app: Application, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
 ) -> Page[WorkflowView]:
     """List the published workflows by id; with `tag`, those that have it."""
-    records = await app.read.workflows(tag=tag, after=start_page(CursorKind.WORKFLOWS, cursor, limit), limit=limit)
+    records = await app.read.workflows(
+        tag=tag, after=start_page(CursorKind.WORKFLOWS, cursor, limit), limit=limit
+    )
     items = tuple(
         WorkflowView(
             workflow_id=record.workflow_id,
@@ -64,7 +71,9 @@ async def list_versions(
     )
 
 
-async def workflow_detail(app: Application, workflow_id: str, version: int | None = None) -> WorkflowDetailView:
+async def workflow_detail(
+    app: Application, workflow_id: str, version: int | None = None
+) -> WorkflowDetailView:
     """Return a version of a workflow (default: the active one, else the newest) with its redacted definition."""
     versions = await load_versions(app, workflow_id)
     chosen = choose_version(versions, version)
@@ -79,13 +88,17 @@ async def workflow_detail(app: Application, workflow_id: str, version: int | Non
     )
 
 
-async def workflow_inputs_schema(app: Application, workflow_id: str, version: int | None = None) -> JsonObject:
+async def workflow_inputs_schema(
+    app: Application, workflow_id: str, version: int | None = None
+) -> JsonObject:
     """Return the JSON Schema of the inputs of a version; by default of the active one, else of the newest."""
     definition: dict[str, Any] = (await workflow_detail(app, workflow_id, version)).definition
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": workflow_id,
-        **inputs_schema({name: declared or {} for name, declared in (definition.get("inputs") or {}).items()}),
+        **inputs_schema(
+            {name: declared or {} for name, declared in (definition.get("inputs") or {}).items()}
+        ),
     }
 
 

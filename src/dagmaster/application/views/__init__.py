@@ -3,7 +3,13 @@
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
 from dagmaster.application.views.audit import AuditBatchView, AuditView, ViolationView
 from dagmaster.application.views.audit_trail import AuditEntryView
-from dagmaster.application.views.events_and_logs import CommandView, EventCountsView, EventView, LogLineView, LogView
+from dagmaster.application.views.events_and_logs import (
+    CommandView,
+    EventCountsView,
+    EventView,
+    LogLineView,
+    LogView,
+)
 from dagmaster.application.views.fleet import (
     DrainView,
     FleetView,
@@ -110,7 +116,14 @@ from dagmaster.application.views.workflows import (
 )
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import Kind
-from dagmaster.engine.status import TERMINAL_JOB, TERMINAL_NODE, AttemptStatus, JobStatus, NodeStatus, SkipReason
+from dagmaster.engine.status import (
+    TERMINAL_JOB,
+    TERMINAL_NODE,
+    AttemptStatus,
+    JobStatus,
+    NodeStatus,
+    SkipReason,
+)
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind

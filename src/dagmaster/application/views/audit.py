@@ -20,7 +20,10 @@ class ViolationView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditBatchView(View):
-    """What one batch of an audit checked. `jobs_total`: how many jobs there are to check, in the first batch only."""
+    """What one batch of an audit checked.
+
+    `jobs_total`: how many jobs there are to check, in the first batch only.
+    """
 
     jobs_total: int | None
     jobs_checked: int

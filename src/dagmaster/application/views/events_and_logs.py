@@ -56,7 +56,9 @@ class LogView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLineView(View):
-    """A line of a log that matches a search. `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
+    """A line of a log that matches a search.
+
+    `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
 
     A line that goes on in further chunks is here as a whole, in the chunk where it begins.
 

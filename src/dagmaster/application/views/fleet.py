@@ -11,7 +11,10 @@ from dagmaster.json_types import JsonObject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftJobsView(View):
-    """The jobs that an orchestrator owned when it left. `reassigned`: they finished, or others owned and left them."""
+    """The jobs that an orchestrator owned when it left.
+
+    `reassigned`: they finished, or others owned and left them.
+    """
 
     jobs: int
     owned_again: int

@@ -31,7 +31,10 @@ class FootprintView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FootprintsView(View):
-    """Footprints of a job. `to_dict()` is a GeoJSON FeatureCollection. `next_cursor` is null on the last page."""
+    """Footprints of a job. `to_dict()` is a GeoJSON FeatureCollection.
+
+    `next_cursor` is null on the last page.
+    """
 
     job_id: str
     workflow_id: str

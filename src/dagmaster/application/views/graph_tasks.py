@@ -12,7 +12,9 @@ from dagmaster.json_types import JsonObject, JsonValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphTaskView(View):
-    """A task that was made in Python. `task_id`: the id that it was given when it was made; `attempts`: so far.
+    """A task that was made in Python.
+
+    `task_id`: the id that it was given when it was made; `attempts`: so far.
 
     `kwargs` name the results of other tasks as a workflow file does: `{{ nodes.extract.output }}`.
     `entrypoint` is null for what runs no function: a collector of results, the hold of a context. `attempt_id`: the

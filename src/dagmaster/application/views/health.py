@@ -29,7 +29,10 @@ class HealthPartView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthView(View):
-    """The health of the system: that of its worst part. `database_seconds`: how long the database took to answer."""
+    """The health of the system: that of its worst part.
+
+    `database_seconds`: how long the database took to answer.
+    """
 
     status: HealthState
     version: str

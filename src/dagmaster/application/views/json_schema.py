@@ -28,7 +28,9 @@ def view_schemas() -> dict[str, Any]:
     """Return one schema document with a definition for each view and for a page of each."""
     classes: list[Any] = [getattr(views, name) for name in views.__all__]
     shown = [
-        view for view in classes if isinstance(view, type) and issubclass(view, View | Problem) and view is not View
+        view
+        for view in classes
+        if isinstance(view, type) and issubclass(view, View | Problem) and view is not View
     ]
     definitions: dict[str, Any] = {}
     for view in shown:

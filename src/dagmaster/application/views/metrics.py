@@ -1,4 +1,7 @@
-"""Views of metrics. Durations are in seconds, of what completed; `percentiles` says how exact p50 and p95 are."""
+"""Views of metrics.
+
+Durations are in seconds, of what completed; `percentiles` says how exact p50 and p95 are.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,8 @@ class FailureView(View):
 class WorkflowMetricsView(View):
     """The jobs of a workflow that finished. `success_rate`: completed of completed and failed, from 0 to 1.
 
-    A job that was resumed counts each time it finished. `avg_duration`, `p50_duration` and `p95_duration`: seconds.
+    A job that was resumed counts each time it finished. `avg_duration`, `p50_duration` and `p95_duration`:
+    seconds.
     """
 
     workflow_id: str
@@ -150,7 +154,10 @@ class FailureReport(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThroughputBucketView(View):
-    """The jobs of a period: submitted in it, finished in it. `avg_duration`: seconds of the completed ones."""
+    """The jobs of a period: submitted in it, finished in it.
+
+    `avg_duration`: seconds of the completed ones.
+    """
 
     at: Timestamp
     submitted: int
@@ -173,7 +180,10 @@ class ThroughputReport(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricRebuildView(View):
-    """How many jobs one call of a rebuild counted, and how many are queued. `next_cursor`: null after the last call."""
+    """How many jobs one call of a rebuild counted, and how many are queued.
+
+    `next_cursor`: null after the last call.
+    """
 
     counted_jobs: int
     pending_jobs: int

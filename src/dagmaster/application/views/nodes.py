@@ -39,7 +39,9 @@ class ChildrenView(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView(View):
-    """A node, or a child of a fan-out. `action`: what it does, in a few words; unknown (None) in lists across jobs.
+    """A node, or a child of a fan-out.
+
+    `action`: what it does, in a few words; unknown (None) in lists across jobs.
 
     `status`: DISPATCHED while its task is in a queue, CLAIMED when a worker has claimed the task, RUNNING when the
     handler has been running for a moment. `started_at`: when the handler started. `attempt`: the number of the last

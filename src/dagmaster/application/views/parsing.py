@@ -1,7 +1,7 @@
 """Parse the JSON of a view back into the view: the inverse of `to_dict()`, made from the types of the fields.
 
-Keys that this version does not know are ignored: a newer server may send more. Fields that are not part of the JSON are
-derived from the others, and from the time at which the answer was made.
+Keys that this version does not know are ignored: a newer server may send more. Fields that are not part of
+the JSON are derived from the others, and from the time at which the answer was made.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ Parser = Callable[[Any, float], Any]
 
 
 def parse_view(view: type[V], document: Any, *, read_at: float) -> V:
-    """Return the view of a document; raise `ServerAnswerInvalid` if it is not one. `read_at`: when it was made."""
+    """Return the view of a document; raise `ServerAnswerInvalid` if it is not one.
+
+    `read_at`: when it was made.
+    """
     try:
         parsed: V = _parser(view)(document, read_at)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ServerAnswerInvalid(
-            f"the answer is not a {view.__name__} as this version of dagmaster knows it ({type(error).__name__}:"
+            f"the answer is not a {view.__name__} as this version of dagmaster knows it"
+            f" ({type(error).__name__}:"
             f" {error}). Is the server of another version?"
         ) from error
     return parsed
@@ -87,7 +91,10 @@ def _object_parser(view: type[Any]) -> Parser:
 
 
 def _union_parser(arguments: tuple[Any, ...]) -> Parser:
-    """Return a parser that takes the first type that fits. A value that only a newer version knows may stay text."""
+    """Return a parser that takes the first type that fits.
+
+    A value that only a newer version knows may stay text.
+    """
     parsers = [_parser(argument) for argument in arguments if argument is not type(None)]
     *first, last = parsers
 

@@ -36,7 +36,9 @@ class CommandResult(View):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainResult(View):
-    """What became of the request to drain a service, or of its withdrawal. `held_count`: its tasks, or its jobs.
+    """What became of the request to drain a service, or of its withdrawal.
+
+    `held_count`: its tasks, or its jobs.
 
     `kind`: orchestrator or worker.
     """

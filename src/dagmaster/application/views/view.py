@@ -1,8 +1,8 @@
 """The base of all views: a frozen dataclass whose `to_dict()` is JSON.
 
-Keys are the names of the fields. Times are `Timestamp`: seconds since the epoch in Python, RFC 3339 in UTC in JSON.
-A number has its unit in its name. Ids are text, enums their values, numbered enums their names. Values of jobs
-(inputs, outputs) are JSON already and are passed through.
+Keys are the names of the fields. Times are `Timestamp`: seconds since the epoch in Python, RFC 3339 in UTC in
+JSON. A number has its unit in its name. Ids are text, enums their values, numbered enums their names. Values
+of jobs (inputs, outputs) are JSON already and are passed through.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Views of explanations: why a job or a node has the status that it has. Codes are in docs/reference/reasons.md."""
+"""Views of explanations: why a job or a node has the status that it has.
+
+Codes are in docs/reference/reasons.md.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ class LinkView(ReasonView):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView(View):
-    """Nodes that have the same reason, children of one fan-out if `fan_out` is set. `examples`: some of them."""
+    """Nodes that have the same reason, children of one fan-out if `fan_out` is set.
+
+    `examples`: some of them.
+    """
 
     code: ReasonCode
     subject: str

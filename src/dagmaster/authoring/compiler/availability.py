@@ -1,7 +1,8 @@
 """Value availability: which nodes have finished when a node starts, and on which branches a node runs.
 
-A node's *cubes* describe when it runs: a cube is a set of branches that must all be taken; the node runs if one cube
-holds. `{∅}` means always. The cubes of all branches of a conditional fold into one: a join after it is certain again.
+A node's *cubes* describe when it runs: a cube is a set of branches that must all be taken; the node runs if
+one cube holds. `{∅}` means always. The cubes of all branches of a conditional fold into one: a join after it
+is certain again.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class Availability:
         """Return whether no choice of branches lets this node run."""
         return self._runs.get(node_id) == frozenset()
 
-    def _walk(self, order: list[str], requires: Mapping[str, Gate], asked: Mapping[str, Collection[str]]) -> None:
+    def _walk(
+        self, order: list[str], requires: Mapping[str, Gate], asked: Mapping[str, Collection[str]]
+    ) -> None:
         """Visit the nodes once. A node's ancestors are a bit set, kept only until its last follower."""
         places = {node_id: index for index, node_id in enumerate(order)}
         followers = Counter(
@@ -83,7 +86,9 @@ class Availability:
             ended[node_id] = _always_finished(gate, ended, places)
             cubes = self._when(gate)
             # The opaque literal is no branch of the node.
-            self._runs[node_id] = frozenset({frozenset({(f"{node_id} runs", "")})}) if cubes is None else cubes
+            self._runs[node_id] = (
+                frozenset({frozenset({(f"{node_id} runs", "")})}) if cubes is None else cubes
+            )
             for source in asked.get(node_id, ()):
                 bit = 1 << places.get(source, len(places))
                 if before[node_id] & bit:

@@ -1,7 +1,7 @@
 """Compile a document into a Graph, or report all its problems at once.
 
-YAML files and stored definitions take the same path. A stored definition is complete: the handler's queue, timeout and
-retry are part of it, so it compiles to the same graph anywhere, without the handlers.
+YAML files and stored definitions take the same path. A stored definition is complete: the handler's queue,
+timeout and retry are part of it, so it compiles to the same graph anywhere, without the handlers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from dagmaster.authoring.compiler.reference_checks import ReferenceChecker
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.authoring.inputs import check_inputs
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
-from dagmaster.authoring.source_document import Document, document_from_data, format_path, read_document, read_file
+from dagmaster.authoring.source_document import (
+    Document,
+    document_from_data,
+    format_path,
+    read_document,
+    read_file,
+)
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.authoring.validation_messages import MAX_PROBLEMS, describe_actual
@@ -60,11 +66,17 @@ def compile_file(
 ) -> Compiled:
     """Compile a workflow file."""
     with without_gc():
-        return compile_document(read_file(path), handlers=handlers, allow_missing_handlers=allow_missing_handlers)
+        return compile_document(
+            read_file(path), handlers=handlers, allow_missing_handlers=allow_missing_handlers
+        )
 
 
 def compile_text(
-    text: str, file: str = "<text>", *, handlers: HandlerCatalog | None = None, allow_missing_handlers: bool = False
+    text: str,
+    file: str = "<text>",
+    *,
+    handlers: HandlerCatalog | None = None,
+    allow_missing_handlers: bool = False,
 ) -> Compiled:
     """Compile YAML text."""
     with without_gc():
@@ -113,7 +125,9 @@ class _Compilation:
         if workflow is None:
             raise WorkflowInvalid(_in_file_order(self.problems))
         self._check_identity(workflow)
-        self.problems += check_inputs(self.document, workflow.inputs, self.wrong_inputs, is_stored=self.is_stored)
+        self.problems += check_inputs(
+            self.document, workflow.inputs, self.wrong_inputs, is_stored=self.is_stored
+        )
         if not self.is_stored:
             self.problems += check_ineffective_keys(self.document)
         self._stop_if_too_many(self.problems)
@@ -134,13 +148,19 @@ class _Compilation:
         for node_id, model in models.items():
             maker.make(node_id, model)
             self._stop_if_too_many(maker.problems)
-        outputs = None if workflow.outputs is None else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
+        outputs = (
+            None
+            if workflow.outputs is None
+            else maker.values.template(workflow.outputs, ("outputs",), OUTPUTS)
+        )
         self.problems += maker.problems
         if ids:
             self.problems += self._check_references(workflow, models, edges, maker)
         if not self.is_stored:
             # Earlier versions published such workflows.
-            types = {name: model.type for name, model in workflow.inputs.items() if name not in self.wrong_inputs}
+            types = {
+                name: model.type for name, model in workflow.inputs.items() if name not in self.wrong_inputs
+            }
             self.problems += check_fan_out_sources(self.document, types, models)
         errors = [problem for problem in self.problems if problem.severity == "error"]
         if errors or len(maker.specs) < len(ids):
@@ -175,7 +195,8 @@ class _Compilation:
                 self.problems.append(self.document.problem("missing key 'workflow_id'", hint=hint))
         elif not re.fullmatch(schema.WORKFLOW_ID_PATTERN, name) or len(name) > schema.MAX_WORKFLOW_ID:
             message = (
-                f"name alone is the id, which is made of letters, digits and _ . -, at most {schema.MAX_WORKFLOW_ID}, "
+                "name alone is the id, which is made of letters, digits and _ . -, at most"
+                f" {schema.MAX_WORKFLOW_ID}, "
                 "and starts with a letter or _"
             )
             like = re.sub(r"[^a-z0-9_.-]+", "_", name.lower())[: schema.MAX_WORKFLOW_ID]
@@ -188,9 +209,13 @@ class _Compilation:
             path: Path = ("nodes", node_id)
             if "__" in node_id:
                 hint = f"for example: {re.sub('__+', '_', node_id)}"
-                self._problem("a node id has no '__': that is how children are named", path, at_key=True, hint=hint)
+                self._problem(
+                    "a node id has no '__': that is how children are named", path, at_key=True, hint=hint
+                )
             elif not _ID.fullmatch(node_id) or len(node_id) > _MAX_ID:
-                message = f"a node id is made of letters, digits and _, at most {_MAX_ID}, and starts with no digit"
+                message = (
+                    f"a node id is made of letters, digits and _, at most {_MAX_ID}, and starts with no digit"
+                )
                 self._problem(message, path, at_key=True)
             model = self._read_node(node_id, raw, path)
             self._stop_if_too_many(self.problems)
@@ -223,7 +248,10 @@ class _Compilation:
                 self.unreadable.add(node_id)
         model, problems = read_model(self.document, schema.NODE_MODELS[kind or "task"], raw, path)
         self.problems += problems
-        if isinstance(model, schema.ConditionalModel) and schema.BranchModel(condition=UNREADABLE) in model.branches:
+        if (
+            isinstance(model, schema.ConditionalModel)
+            and schema.BranchModel(condition=UNREADABLE) in model.branches
+        ):
             self.unreadable.add(node_id)
         return model
 
@@ -245,7 +273,9 @@ class _Compilation:
             optional_inputs=[
                 name
                 for name, model in workflow.inputs.items()
-                if not model.required and "default" not in model.model_fields_set and name not in self.wrong_inputs
+                if not model.required
+                and "default" not in model.model_fields_set
+                and name not in self.wrong_inputs
             ],
             # A node that could not be read is already a problem: references to it are not reported again.
             kinds={
@@ -257,7 +287,9 @@ class _Compilation:
                 for node_id, model in models.items()
                 if node_id not in self.unreadable
             },
-            may_fail=frozenset(node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)),
+            may_fail=frozenset(
+                node_id for node_id, model in models.items() if getattr(model, "allow_failure", False)
+            ),
             edges=edges,
             availability=availability,
             is_stored=self.is_stored,
@@ -275,7 +307,9 @@ class _Compilation:
             if not any(availability.can_never_run(leaf.node) for leaf in edges.requires[node_id].leaves()):
                 written = written_name(node_id)
                 message = f"node {written!r} never runs: no choice of branches satisfies its dependencies"
-                hint = "a depends_on list needs all its nodes: use any_of, or edges (next), which join what ran"
+                hint = (
+                    "a depends_on list needs all its nodes: use any_of, or edges (next), which join what ran"
+                )
                 where = ("nodes", written, "depends_on")
                 problems.append(self.document.problem(message, where, hint=hint, severity="warning"))
         return problems
@@ -314,7 +348,8 @@ class _Compilation:
         whole = workflow.model_dump(exclude_defaults=True, exclude={"nodes"})
         whole["workflow_id"] = workflow.workflow_id or workflow.name
         whole["version"] = workflow.version
-        # The order of nodes is part of the meaning: a fan-in takes its sources in file order. No other order is.
+        # The order of nodes is part of the meaning: a fan-in takes its sources in file order. No other order
+        # is.
         nodes = {node_id: sort_keys(maker.definitions[node_id]) for node_id in maker.specs}
         return {**sort_keys(whole), "nodes": nodes}
 

@@ -61,7 +61,9 @@ class Edges:
         edges = self._edges()
         self._dependencies(edges)
         self.linked = groups.link(self.written)
-        self.requires = {node_id: spec.requires for node_id, spec in self.linked.items() if spec.requires is not None}
+        self.requires = {
+            node_id: spec.requires for node_id, spec in self.linked.items() if spec.requires is not None
+        }
         self.order = self._topological_order()
         self._propagate_unresolved()
         self._reachability()
@@ -70,7 +72,9 @@ class Edges:
         """Return the nodes that a node depends on, as they were written: for it, or else for its group."""
         gate = self.written.get(node_id) or self.requires.get(node_id)
         names = () if gate is None else dict.fromkeys(leaf.node for leaf in gate.leaves())
-        return [source for name in names for source in (self.sources(name) if is_group_start(name) else [name])]
+        return [
+            source for name in names for source in (self.sources(name) if is_group_start(name) else [name])
+        ]
 
     # ── Edges ──
 
@@ -228,7 +232,8 @@ class Edges:
     def _topological_order(self) -> list[str]:
         """Sort the nodes topologically; report the cycles if there are any."""
         sources = {
-            node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves())) for node_id, gate in self.requires.items()
+            node_id: list(dict.fromkeys(leaf.node for leaf in gate.leaves()))
+            for node_id, gate in self.requires.items()
         }
         ids = list(self.linked)
         order = topological_order(ids, sources)
@@ -246,8 +251,12 @@ class Edges:
                 hint="remove one of these dependencies to break the cycle",
             )
             left = left.difference(cycle)
-            tangled = {node_id: [target for target in tangled[node_id] if target in left] for node_id in tangled}
-            left = left.difference(topological_order([node_id for node_id in tangled if node_id in left], tangled))
+            tangled = {
+                node_id: [target for target in tangled[node_id] if target in left] for node_id in tangled
+            }
+            left = left.difference(
+                topological_order([node_id for node_id in tangled if node_id in left], tangled)
+            )
         return order
 
     def _propagate_unresolved(self) -> None:
@@ -264,7 +273,9 @@ class Edges:
         starts = [node_id for node_id, model in self.models.items() if isinstance(model, StartModel)]
         for extra in starts[1:]:
             hint = "a start may lead to several nodes: next: [a, b]"
-            self._problem(f"a workflow has one start: {starts[0]!r} is it", ("nodes", extra), at_key=True, hint=hint)
+            self._problem(
+                f"a workflow has one start: {starts[0]!r} is it", ("nodes", extra), at_key=True, hint=hint
+            )
         if not starts:
             return
         reached = {*starts, *self.unresolved}

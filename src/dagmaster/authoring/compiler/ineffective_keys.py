@@ -1,7 +1,7 @@
 """Keys that would have no effect: they are rejected by name instead of being ignored.
 
-The runtime does not implement some yet; others have no effect without, or beside, another key. Stored definitions are
-not checked: a job that was accepted with such a key must still load.
+The runtime does not implement some yet; others have no effect without, or beside, another key. Stored
+definitions are not checked: a job that was accepted with such a key must still load.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def check_ineffective_keys(document: Document) -> Iterator[Problem]:
     data = document.data
     if data.get("max_active_jobs") is not None:
         message = "max_active_jobs is not implemented yet: all jobs of the workflow would run at once"
-        yield document.problem(message, ("max_active_jobs",), hint="remove it, and limit how many jobs are submitted")
+        yield document.problem(
+            message, ("max_active_jobs",), hint="remove it, and limit how many jobs are submitted"
+        )
     nodes = data.get("nodes")
     for node_id, node in nodes.items() if isinstance(nodes, dict) else ():
         yield from _check_node(document, node, ("nodes", node_id))
@@ -51,7 +53,9 @@ def _check_combinations(document: Document, node: dict[str, Any], path: Path) ->
     allowed = _ON_TIMEOUT.get(str(node.get("type")), ())
     if node.get("on_timeout") in allowed and node.get("timeout_seconds") is None:
         message = "on_timeout has no effect without timeout_seconds"
-        yield document.problem(message, (*path, "on_timeout"), at_key=True, hint="add timeout_seconds, or remove it")
+        yield document.problem(
+            message, (*path, "on_timeout"), at_key=True, hint="add timeout_seconds, or remove it"
+        )
     if node.get("on_item_error") == "tolerate":
         for key in ("tolerate_failures", "fail_fast"):
             if node.get(key):

@@ -28,7 +28,11 @@ class NodeGroups:
     """The groups of a file: `ids` and `models` include those that a `group:` declares, before their first node."""
 
     def __init__(
-        self, document: Document, ids: list[str], models: Mapping[str, AnyNodeModel], unreadable: Collection[str]
+        self,
+        document: Document,
+        ids: list[str],
+        models: Mapping[str, AnyNodeModel],
+        unreadable: Collection[str],
     ) -> None:
         self.document = document
         self.problems: list[Problem] = []
@@ -39,7 +43,9 @@ class NodeGroups:
         self.models = models
         # Where a group is declared that has no entry of its own.
         self.places: dict[str, Path] = {}
-        named = {node_id: group for node_id, model in models.items() if (group := getattr(model, "group", None))}
+        named = {
+            node_id: group for node_id, model in models.items() if (group := getattr(model, "group", None))
+        }
         if named:
             self._read(named, unreadable)
 
@@ -69,7 +75,10 @@ class NodeGroups:
                 if group not in self.places:
                     self._declare(group, where, declared)
             elif group not in self.places and not isinstance(self.models.get(group), GroupModel):
-                hint = did_you_mean(group, declared) or f"give {group!r} another name, or write `type: group` there"
+                hint = (
+                    did_you_mean(group, declared)
+                    or f"give {group!r} another name, or write `type: group` there"
+                )
                 self._problem(f"{group!r} is a {self.models[group].type}, not a group", where, hint=hint)
                 self.unresolved.add(node_id)
                 continue
@@ -95,7 +104,9 @@ class NodeGroups:
         for node_id in named:
             path = {node_id: None}
             inner = node_id
-            while (group := self.group_of.get(inner)) is not None and group not in path and group not in checked:
+            while (
+                (group := self.group_of.get(inner)) is not None and group not in path and group not in checked
+            ):
                 path[group] = None
                 inner = group
             if group in path:

@@ -121,7 +121,9 @@ class NodeSpecBuilder:
 
     # ── Tasks ──
 
-    def _task(self, node_id: str, model: schema.TaskModel, path: Path, definition: JsonObject) -> TaskSpec | None:
+    def _task(
+        self, node_id: str, model: schema.TaskModel, path: Path, definition: JsonObject
+    ) -> TaskSpec | None:
         params = self.values.template(model.params, (*path, "params"), PARAMS)
         handler = self._handler(model.handler, path)
         if handler is not None:
@@ -131,7 +133,9 @@ class NodeSpecBuilder:
             message, hint = _missing_queue(model.handler, handler, is_python=self.document.is_python)
             self.values.problem(message, path, at_key=True, hint=hint)
         if model.queue is not None and not is_queue_name(model.queue) and not self.is_stored:
-            self.values.problem(f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}", (*path, "queue"))
+            self.values.problem(
+                f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}", (*path, "queue")
+            )
         retry = self._retry(model, handler, (*path, "retry"))
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
         if params is None or queue is None or retry is None:
@@ -157,7 +161,9 @@ class NodeSpecBuilder:
     def _default_queue(self) -> str | None:
         if self.handlers is None:
             return None
-        return (self.handlers.python_queue if self.document.is_python else None) or self.handlers.default_queue
+        return (
+            self.handlers.python_queue if self.document.is_python else None
+        ) or self.handlers.default_queue
 
     def _is_wrong(self, handler: str) -> bool:
         """Return whether a missing handler is an error of its own: the right one may have the other values."""
@@ -170,16 +176,22 @@ class NodeSpecBuilder:
         if handler is None:
             severity = "warning" if self.allow_missing_handlers else "error"
             near = (
-                nearest(name, similar_handlers(name, self.handlers.names())) if len(self.problems) < MAX_HINTS else None
+                nearest(name, similar_handlers(name, self.handlers.names()))
+                if len(self.problems) < MAX_HINTS
+                else None
             )
             hint = f"did you mean {near!r}?" if near else self.handlers.missing_hint
             self.problems.append(
-                self.document.problem(f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity)
+                self.document.problem(
+                    f"unknown handler {name!r}", (*path, "handler"), hint=hint, severity=severity
+                )
             )
         return handler
 
     def _check_params(self, handler: HandlerFacts, model: schema.TaskModel, path: Path) -> None:
-        self.problems.extend(check_literal_params(self.document, handler.params_model, model.params, (*path, "params")))
+        self.problems.extend(
+            check_literal_params(self.document, handler.params_model, model.params, (*path, "params"))
+        )
         known = handler.known_params()
         if known is None:
             return
@@ -205,7 +217,9 @@ class NodeSpecBuilder:
             return NO_RETRY
         if not isinstance(value, dict):
             hint = "for example: {max_attempts: 3}"
-            self.values.problem(f"retry is a mapping (key: value) or none{describe_actual(value)}", path, hint=hint)
+            self.values.problem(
+                f"retry is a mapping (key: value) or none{describe_actual(value)}", path, hint=hint
+            )
             return None
         model, problems = read_model(self.document, schema.RetryModel, value, path)
         self.problems.extend(problems)
@@ -215,7 +229,9 @@ class NodeSpecBuilder:
 
     # ── Deciding nodes ──
 
-    def _conditional(self, node_id: str, model: schema.ConditionalModel, path: Path) -> ConditionalSpec | None:
+    def _conditional(
+        self, node_id: str, model: schema.ConditionalModel, path: Path
+    ) -> ConditionalSpec | None:
         field: Template | None = None
         roots = set(DECISION)
         if model.condition_field is not None:
@@ -322,7 +338,9 @@ class NodeSpecBuilder:
                 hint = "move it to the fan-out"
                 self.values.problem(f"a fan-out's task has no {key!r}", (*path, key), at_key=True, hint=hint)
         if kind == "task" and raw.get("allow_failure") is True:
-            hint = "its failures count for the fan-out: give that tolerate_failures, or on_item_error: tolerate"
+            hint = (
+                "its failures count for the fan-out: give that tolerate_failures, or on_item_error: tolerate"
+            )
             where = (*path, "allow_failure")
             self.values.problem("a fan-out's task has no 'allow_failure'", where, at_key=True, hint=hint)
         raw = {key: value for key, value in raw.items() if key not in _OF_TOP_LEVEL} | {"type": kind}
@@ -350,10 +368,14 @@ class NodeSpecBuilder:
         if not before:
             if node_id not in self.edges.unresolved:
                 hint = "add an edge to it (next), or give it depends_on"
-                self.values.problem("a fan_in aggregates the nodes before it, and there are none", path, hint=hint)
+                self.values.problem(
+                    "a fan_in aggregates the nodes before it, and there are none", path, hint=hint
+                )
             return None
         sources = tuple(source for source in self.edges.ids if source in before)
-        fan_outs = [source for source in sources if isinstance(self.edges.models.get(source), schema.FanOutModel)]
+        fan_outs = [
+            source for source in sources if isinstance(self.edges.models.get(source), schema.FanOutModel)
+        ]
         return FanInSpec(
             **self._common(node_id, model),
             aggregation=Aggregation(model.aggregation),
@@ -388,5 +410,7 @@ def _missing_queue(name: str, handler: HandlerFacts | None, *, is_python: bool) 
     label = name.rpartition(".")[2]
     ways = [f"call {label}.with_options(queue=…)", "or set DAGMASTER_PYTHON_QUEUE"]
     if isinstance(handler, HandlerSpec):
-        ways.insert(0, f"write {'@task' if handler.returns_json else '@handler'}(queue=…) at {handler.line() or name}")
+        ways.insert(
+            0, f"write {'@task' if handler.returns_json else '@handler'}(queue=…) at {handler.line() or name}"
+        )
     return f"task {label} ({name}) has no queue", ", ".join(ways)

@@ -107,7 +107,9 @@ class TemplateCompiler:
         if value is None:
             return None
         if not isinstance(value, str | list):
-            self.problem(f"source is a list, or an expression that evaluates to a list{describe_actual(value)}", path)
+            self.problem(
+                f"source is a list, or an expression that evaluates to a list{describe_actual(value)}", path
+            )
             return None
         if isinstance(value, str) and "{{" not in value:
             hint = f"write '{{{{ {truncate(value)} }}}}'"
@@ -132,13 +134,17 @@ class TemplateCompiler:
         if "{{" not in value and not _is_datetime(value):
             hint = "for example: 2026-12-31T18:00:00Z"
             self.problem(
-                f"until is a date-time with its zone, or an expression{describe_actual(value)}", path, hint=hint
+                f"until is a date-time with its zone, or an expression{describe_actual(value)}",
+                path,
+                hint=hint,
             )
             return None
         return self.template(value, path, DECISION)
 
     def _mistake(self, mistake: ExpressionInvalid, path: Path) -> None:
-        hint = next((hint for root, hint in _SCOPE_HINTS.items() if f"there is no `{root}` here" == str(mistake)), "")
+        hint = next(
+            (hint for root, hint in _SCOPE_HINTS.items() if f"there is no `{root}` here" == str(mistake)), ""
+        )
         problem = self.document.problem(str(mistake), path, hint=hint or mistake.hint, offset=mistake.offset)
         self.problems.append(problem)
 

@@ -1,6 +1,7 @@
 """Check every reference in a workflow before anything runs.
 
-A reference is valid if its target exists, is upstream, has that key, and is certainly available or has a default.
+A reference is valid if its target exists, is upstream, has that key, and is certainly available or has a
+default.
 """
 
 from __future__ import annotations
@@ -72,9 +73,14 @@ class ReferenceChecker:
             self._upstream(use, path, rest, node_id)
         elif root == "job":
             self._key(rest, _JOB_KEYS, use, path, "job has")
-        elif root == "outer" and next(index for index, key in enumerate(use.keys) if key != "outer") + 1 > nesting:
+        elif (
+            root == "outer"
+            and next(index for index, key in enumerate(use.keys) if key != "outer") + 1 > nesting
+        ):
             hint = f"this task is inside {nesting} fan-outs"
-            self._problem(f"{_format_reference(use)}: there are not that many enclosing fan-outs", use, path, hint)
+            self._problem(
+                f"{_format_reference(use)}: there are not that many enclosing fan-outs", use, path, hint
+            )
 
     def _input(self, use: PathUse, path: Path, rest: list[Any]) -> None:
         name = str(rest[0])
@@ -83,7 +89,9 @@ class ReferenceChecker:
             self._problem(f"unknown input {name!r}", use, path, hint=hint)
         elif name in self.optional_inputs and not use.guarded:
             hint = "give it `required: true` or a default, or write `| default(…)`"
-            self._problem(f"input {name!r} may be absent, and the run would fail here", use, path, hint, "warning")
+            self._problem(
+                f"input {name!r} may be absent, and the run would fail here", use, path, hint, "warning"
+            )
 
     def _node(self, use: PathUse, path: Path, rest: list[Any], node_id: str | None) -> None:
         source = str(rest[0])
@@ -104,7 +112,9 @@ class ReferenceChecker:
         if rest[1] in _ALWAYS_READABLE or not self._output_key(source, rest[1:], use, path):
             return
         if not use.guarded:
-            self._check_available(source, use, path, node_id, is_doubtful=is_doubtful or source in self.unresolved)
+            self._check_available(
+                source, use, path, node_id, is_doubtful=is_doubtful or source in self.unresolved
+            )
 
     def _check_available(
         self, source: str, use: PathUse, path: Path, node_id: str | None, *, is_doubtful: bool = False
@@ -119,7 +129,9 @@ class ReferenceChecker:
             why = f"{source!r} may be skipped or still open when {node_id!r} runs"
         else:
             return
-        self._problem(f"{_format_reference(use)} may be missing: {why}", use, path, "write `| default(…)` behind it")
+        self._problem(
+            f"{_format_reference(use)} may be missing: {why}", use, path, "write `| default(…)` behind it"
+        )
 
     def _upstream(self, use: PathUse, path: Path, rest: list[Any], node_id: str | None) -> None:
         gate = None if node_id is None else self.requires.get(node_id)
@@ -184,7 +196,9 @@ class ReferenceChecker:
         # A hint costs the number of names, so a file of many mistakes gets it for the first ones only.
         return len(self.problems) < MAX_HINTS
 
-    def _problem(self, message: str, use: PathUse, path: Path, hint: str = "", severity: str = "error") -> None:
+    def _problem(
+        self, message: str, use: PathUse, path: Path, hint: str = "", severity: str = "error"
+    ) -> None:
         problem = self.document.problem(message, path, hint=hint, offset=use.offset, severity=severity)
         self.problems.append(problem)
 

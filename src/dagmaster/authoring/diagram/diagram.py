@@ -1,7 +1,7 @@
 """Draw a graph: Mermaid text for documents, SVG for pages.
 
-Shows each node with what it runs, each dependency and each branch, as the workflow was written; a start or an end that
-was not written is not drawn. Knows neither jobs nor drawing.
+Shows each node with what it runs, each dependency and each branch, as the workflow was written; a start or an
+end that was not written is not drawn. Knows neither jobs nor drawing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def mermaid(graph: Graph) -> str:
         lines.append(f'    {names[node_id]}{opening}"{"<br/>".join(words)}"{closing}')
     for need in list_dependencies(graph):
         label = f'|"{_mermaid_text(need.label)}"|' if need.label else ""
-        lines.append(f"    {names[need.source]} {'-.->' if need.any_of else '-->'}{label} {names[need.target]}")
+        lines.append(
+            f"    {names[need.source]} {'-.->' if need.any_of else '-->'}{label} {names[need.target]}"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -76,7 +78,13 @@ def svg(graph: Graph) -> str:
     waits_for_any = {need.target for need in needs if need.any_of}
     nodes = [_node(spec, waits_for_any) for spec in graph.specs.values()]
     arrows = [
-        Arrow(place[need.source], place[need.target], ", ".join(need.branches), _title_of(graph, need), need.any_of)
+        Arrow(
+            place[need.source],
+            place[need.target],
+            ", ".join(need.branches),
+            _title_of(graph, need),
+            need.any_of,
+        )
         for need in needs
     ]
     count = format_count(len(nodes), "node")
@@ -84,7 +92,7 @@ def svg(graph: Graph) -> str:
     return draw(graph.name, description.strip(), nodes, arrows)
 
 
-# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Nodes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _node(spec: Spec, waits_for_any: set[str]) -> CardNode:
@@ -142,7 +150,7 @@ def _source_text(template: Template) -> str:
     return lone[1].strip() if lone else str(template.source)
 
 
-# ── Arrows ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Arrows ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _title_of(graph: Graph, need: Dependency) -> str:
@@ -152,7 +160,9 @@ def _title_of(graph: Graph, need: Dependency) -> str:
     if isinstance(spec, ConditionalSpec):
         for branch in spec.branches:
             if branch.name in need.branches:
-                title += f"\n{branch.name}: {'default' if branch.condition is None else branch.condition.text}"
+                title += (
+                    f"\n{branch.name}: {'default' if branch.condition is None else branch.condition.text}"
+                )
     return title
 
 
@@ -160,6 +170,6 @@ def _mermaid_text(text: str) -> str:
     """Escape everything but letters and digits, which Mermaid could interpret."""
     line = " ".join(plain_text(text).split())
     shown = "".join(char if char.isalnum() or char in " ,._-" else f"#{ord(char)};" for char in line)
-    # Mermaid 11 reads labels as Markdown, even what is written by numbers, and refuses to draw a list. A word joiner,
-    # which is invisible, keeps `1. a` and `- a` from being one (seen in 11.4.1).
+    # Mermaid 11 reads labels as Markdown, even what is written by numbers, and refuses to draw a list. A word
+    # joiner, which is invisible, keeps `1. a` and `- a` from being one (seen in 11.4.1).
     return shown if line[:1].isalpha() else f"#8288;{shown}"

@@ -1,8 +1,8 @@
 """Lay out boxes and arrows of a graph drawn from top to bottom.
 
-A layered layout: each box below its predecessors, layers sorted so that few arrows cross, boxes near their neighbours.
-An arrow across several layers reserves a lane in each of them, so that no arrow crosses a box. It knows sizes and links
-by number, not workflows, text, colours or SVG, and expects links without cycles.
+A layered layout: each box below its predecessors, layers sorted so that few arrows cross, boxes near their
+neighbours. An arrow across several layers reserves a lane in each of them, so that no arrow crosses a box. It
+knows sizes and links by number, not workflows, text, colours or SVG, and expects links without cycles.
 """
 
 from __future__ import annotations
@@ -73,7 +73,9 @@ def arrange(sizes: Sequence[tuple[float, float]], links: Sequence[Link]) -> Layo
     drawn: list[Layout] = []
     for nodes, arrows in parts:
         number = {node: index for index, node in enumerate(nodes)}
-        local = [Link(number[a.source], number[a.target], a.label_width) for a in map(links.__getitem__, arrows)]
+        local = [
+            Link(number[a.source], number[a.target], a.label_width) for a in map(links.__getitem__, arrows)
+        ]
         drawn.append(_Part([sizes[node] for node in nodes], local).draw())
     area = sum((part.width + _SPACE[0]) * (part.height + _GAP) for part in drawn)
     limit = max([math.sqrt(area * 1.6), *(part.width for part in drawn)])
@@ -182,7 +184,9 @@ class _Part:
                 for row in rows:
                     if sweep % 2:  # Break ties the other way round.
                         row.reverse()
-                    row.sort(key={vertex: self._barycenter(vertex, around[vertex]) for vertex in row}.__getitem__)
+                    row.sort(
+                        key={vertex: self._barycenter(vertex, around[vertex]) for vertex in row}.__getitem__
+                    )
                     self._number([row])
             if len(self.layer) < _SMALL:
                 self._swap_neighbours()
@@ -225,7 +229,9 @@ class _Part:
 
     def _relax(self) -> None:
         """Move each layer towards its neighbours above, then below, repeatedly."""
-        levels = [(row, [self._min_distance(left, right) for left, right in pairwise(row)]) for row in self.rows]
+        levels = [
+            (row, [self._min_distance(left, right) for left, right in pairwise(row)]) for row in self.rows
+        ]
         for row, apart in levels:
             at = list(accumulate(apart, initial=0.0))
             for vertex, x in zip(row, at, strict=True):
@@ -234,7 +240,9 @@ class _Part:
             around = self.up if turn % 2 else self.down
             for row, apart in levels if turn % 2 else reversed(levels):
                 targets = [self._median(vertex, around[vertex]) for vertex in row]
-                weights = [sum([_STRAIGHT[self._lanes_in(v, other)] for other in around[v]], 0.01) for v in row]
+                weights = [
+                    sum([_STRAIGHT[self._lanes_in(v, other)] for other in around[v]], 0.01) for v in row
+                ]
                 for vertex, x in zip(row, _nearest(targets, weights, apart), strict=True):
                     self.x[vertex] = x
 
@@ -295,7 +303,9 @@ class _Part:
             upper, lower = self.layer[source], self.layer[target]
             route = [Column(self.x[source], boxes[source].y + boxes[source].height, ends[upper])]
             if arrow in self.lanes:
-                route += [Column(self.x[v], tops[self.layer[v]], ends[self.layer[v]]) for v in self.lanes[arrow]]
+                route += [
+                    Column(self.x[v], tops[self.layer[v]], ends[self.layer[v]]) for v in self.lanes[arrow]
+                ]
             else:  # Beside everything, on one line for all arrows of a box.
                 side = outside.setdefault(source, right + _SPACE[2] * (len(outside) + 1))
                 route.append(Column(side, tops[upper + 1], ends[lower - 1]))
@@ -309,7 +319,10 @@ class _Part:
             if link.label_width:
                 gaps[self.layer[link.source]] = _LABELLED_GAP
         for layer, row in enumerate(self.rows[:-1]):
-            far = max([abs(self.x[upper] - self.x[lower]) for upper in row for lower in self.down[upper]], default=0.0)
+            far = max(
+                [abs(self.x[upper] - self.x[lower]) for upper in row for lower in self.down[upper]],
+                default=0.0,
+            )
             gaps[layer] = min(_WIDEST_GAP, gaps[layer] + far * _SLOPE)
         return gaps
 
@@ -342,7 +355,8 @@ def _layers_of(count: int, links: Sequence[Link]) -> list[int]:
 def _nearest(targets: Sequence[float], weights: Sequence[float], apart: Sequence[float]) -> list[float]:
     """Return the positions nearest to the targets (least squares) that keep order and distances.
 
-    Less the distances this is isotonic regression: pooling those in each other's way solves it exactly, in linear time.
+    Less the distances this is isotonic regression: pooling those in each other's way solves it exactly, in
+    linear time.
     """
     offsets = list(accumulate(apart, initial=0.0))
     pools: list[tuple[float, float, int]] = []

@@ -38,7 +38,8 @@ _STRAIGHT_ENOUGH: Final = 0.5
 _LABEL_HEIGHT: Final = 18.0
 _CELL: Final = _LABEL_LIMIT + _LABEL_MARGIN
 _ALONG: Final = (0.70, 0.56, 0.82, 0.44, 0.32)
-"""Places for a label on its arrow, best first: near its lower end arrows are apart, and still clear of the head."""
+"""Places for a label on its arrow, best first: near its lower end arrows are apart, and still clear of the
+head."""
 
 _TERMINAL: Final = frozenset({Kind.START, Kind.END})
 _PAUSE: Final = frozenset({Kind.APPROVAL, Kind.WAIT})
@@ -131,7 +132,12 @@ def draw(title: str, description: str, nodes: Sequence[CardNode], arrows: Sequen
     layout = arrange([card.size for card in cards], links)
     lines = [_svg_tag(layout.width + 2 * _PADDING, layout.height + 2 * _PADDING)]
     lines += [f"<title>{_escaped(title)}</title>", f"<desc>{_escaped(description)}</desc>"]
-    lines += ["<defs>", f"<style>{_style({node.kind for node in nodes})}</style>", *_symbols(nodes), "</defs>"]
+    lines += [
+        "<defs>",
+        f"<style>{_style({node.kind for node in nodes})}</style>",
+        *_symbols(nodes),
+        "</defs>",
+    ]
     lines += ['<rect class="page" width="100%" height="100%" rx="12"/>']
     lines += [f'<g transform="translate({_PADDING:g} {_PADDING:g})">']
     lines += [_edge(arrow, route) for arrow, route in zip(arrows, layout.routes, strict=True)]
@@ -155,7 +161,9 @@ def _style(kinds: AbstractSet[Kind]) -> str:
     light, dark = [*_LIGHT], [*_DARK]
     for kind in sorted(kinds):
         for sheet, colour in zip((light, dark), _COLOURS[kind], strict=True):
-            sheet.append(f".dagmaster .{kind} .tile{{fill:{colour}}}.dagmaster .{kind} .sign{{stroke:{colour}}}")
+            sheet.append(
+                f".dagmaster .{kind} .tile{{fill:{colour}}}.dagmaster .{kind} .sign{{stroke:{colour}}}"
+            )
     return "\n".join([*light, "@media (prefers-color-scheme:dark){", *dark, "}"])
 
 
@@ -174,7 +182,9 @@ def _edge(arrow: Arrow, route: Sequence[Column]) -> str:
     for column in route[1:]:
         if abs(column.x - x) > _STRAIGHT_ENOUGH:
             middle = (y + column.top) / 2
-            steps.append(f"V{y:.1f}C{x:.1f} {middle:.1f} {column.x:.1f} {middle:.1f} {column.x:.1f} {column.top:.1f}")
+            steps.append(
+                f"V{y:.1f}C{x:.1f} {middle:.1f} {column.x:.1f} {middle:.1f} {column.x:.1f} {column.top:.1f}"
+            )
             x = column.x
         y = column.bottom
     # No zero-length last segment: it would turn the arrow head by rounding errors.
@@ -199,7 +209,9 @@ def _label_positions(links: Sequence[Link], routes: Sequence[Sequence[Column]]) 
 
 
 def _overlaps(
-    at: tuple[float, float], width: float, taken: Mapping[tuple[int, int], Sequence[tuple[float, float, float]]]
+    at: tuple[float, float],
+    width: float,
+    taken: Mapping[tuple[int, int], Sequence[tuple[float, float, float]]],
 ) -> bool:
     column, line = int(at[0] // _CELL), int(at[1] // _CELL)
     near = [(column + i, line + j) for i in (-1, 0, 1) for j in (-1, 0, 1)]

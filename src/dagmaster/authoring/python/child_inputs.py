@@ -64,8 +64,14 @@ def _check(
     unknown = {name for name, value in inputs.items() if name in definitions and has_expression(value)}
     for problem in input_problems(_without(definitions, unknown), _without(inputs, unknown)):
         name = problem.path.partition(".")[0].partition("[")[0]
-        message = f"{problem.path}: {problem.message}" if name in inputs and name in definitions else problem.message
-        yield document.problem(message, (*path, "inputs", name) if name in inputs else path, hint=problem.hint)
+        message = (
+            f"{problem.path}: {problem.message}"
+            if name in inputs and name in definitions
+            else problem.message
+        )
+        yield document.problem(
+            message, (*path, "inputs", name) if name in inputs else path, hint=problem.hint
+        )
 
 
 def _without(mapping: Mapping[str, Any], names: set[str]) -> dict[str, Any]:

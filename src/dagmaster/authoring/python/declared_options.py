@@ -1,4 +1,7 @@
-"""What `@task` declares of the function of a task in code, or of the name of one. Nothing is imported for it."""
+"""What `@task` declares of the function of a task in code, or of the name of one.
+
+Nothing is imported for it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dagmaster.authoring.entrypoint_options import read_options
 from dagmaster.authoring.entrypoint_sources import loaded_function, source_version
 from dagmaster.authoring.entrypoints import function_name
-from dagmaster.authoring.handler_decorator import check_entrypoint, check_queue, check_timeout, mark_of, read_retry
+from dagmaster.authoring.handler_decorator import (
+    check_entrypoint,
+    check_queue,
+    check_timeout,
+    mark_of,
+    read_retry,
+)
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.tasks import NodeCall, TaskFunction
 from dagmaster.errors import HandlerInvalid
@@ -50,7 +59,9 @@ def read_function(callback: Any) -> _Function:
     check_name(name)
     if call is None or isinstance(call, TaskFunction):
         FUNCTIONS[name] = callback
-    policy: Any = options.get("retry") or (None if mark is None or mark.retry is None else read_retry(mark.retry, name))
+    policy: Any = options.get("retry") or (
+        None if mark is None or mark.retry is None else read_retry(mark.retry, name)
+    )
     return _Function(
         name=name,
         function=callback if call is None or isinstance(call, TaskFunction) else None,

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from dagmaster.authoring.source_map import Path
     from dagmaster.errors import Problem
 
-_TEMPLATED: Final = frozenset({"params", "source", "inputs", "message", "seconds", "until", "condition_field"})
+_TEMPLATED: Final = frozenset(
+    {"params", "source", "inputs", "message", "seconds", "until", "condition_field"}
+)
 """The keys of nodes whose values may have expressions. All others are fixed when the workflow is written."""
 
 _MAX_LABEL: Final = 90
@@ -80,7 +82,9 @@ class PythonDocument(Document):
         severity: str = "error",
     ) -> Problem:
         """Return a problem at the call of the node, at what is returned, or at the workflow function."""
-        return self._find_place(path).problem(message, hint=_HINTS.get(hint, hint), path=path, severity=severity)
+        return self._find_place(path).problem(
+            message, hint=_HINTS.get(hint, hint), path=path, severity=severity
+        )
 
     def _find_place(self, path: Path) -> Place:
         if len(path) > 1 and path[0] == "nodes":
@@ -131,7 +135,9 @@ class DocumentWriter:
             message = f"{truncate(subject)} is nested more than {MAX_DEPTH} deep, or contains itself"
             raise reject(message, place=scope.place)
         if isinstance(value, list | tuple):
-            return [self._value(item, f"{subject}[{index}]", scope, depth + 1) for index, item in enumerate(value)]
+            return [
+                self._value(item, f"{subject}[{index}]", scope, depth + 1) for index, item in enumerate(value)
+            ]
         if isinstance(value, Mapping):
             written = {
                 _key(key, subject, scope.place): self._value(item, f"{subject}.{key}", scope, depth + 1)
@@ -175,7 +181,8 @@ class DocumentWriter:
     def _depends_on(self, node: Node) -> Any:
         """Return the gate of a node: what its author wrote, its branch, and the nodes that its values come from.
 
-        A node that is upstream already is no dependency of its own: where its value may be missing, it has a default.
+        A node that is upstream already is no dependency of its own: where its value may be missing, it has a
+        default.
         """
         if node.level:
             return None
@@ -260,7 +267,9 @@ class DocumentWriter:
         if isinstance(requirement, Gate):
             if _is_join(requirement):
                 hint = "let a node of its own join them, and wait for that"
-                raise reject(f"{node.label!r} waits for a join inside of another gate", hint, place=node.place)
+                raise reject(
+                    f"{node.label!r} waits for a join inside of another gate", hint, place=node.place
+                )
             members = [requirement_of(member, node.place) for member in requirement.members]
             return {requirement.kind: [self._spell(member, node) for member in members if member is not None]}
         owner = requirement.node if isinstance(requirement, Branch) else requirement
@@ -280,14 +289,19 @@ def assign_ids(nodes: list[Node]) -> dict[Node, str]:
                 first = owners[node.name].place
                 message = f"two nodes have the name {node.name!r}: the other is at {first.file}:{first.line}"
                 raise reject(
-                    message, "a name= is unique in a workflow; without it the id gets a number", place=node.place
+                    message,
+                    "a name= is unique in a workflow; without it the id gets a number",
+                    place=node.place,
                 )
             owners[node.name] = node
             ids[node] = node.name
     numbers: dict[str, int] = {}
     for node in nodes:
         if node.name is None:
-            label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_]", "_", node.label))[:_MAX_LABEL].strip("_") or node.kind
+            label = (
+                re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_]", "_", node.label))[:_MAX_LABEL].strip("_")
+                or node.kind
+            )
             label = label if re.match("[A-Za-z_]", label) else f"_{label}"
             node_id, number = label, numbers.get(label, 1)
             while node_id in owners:

@@ -1,7 +1,7 @@
 """Futures: values that are known when the job runs, as they stand for them while a graph is built.
 
-A future is written into the document as an expression. What Python would have to know its value for (`if`, `len`, a
-comparison) is an error at that line.
+A future is written into the document as an expression. What Python would have to know its value for (`if`,
+`len`, a comparison) is an error at that line.
 """
 
 # ruff: noqa: SLF001 - functions here read futures: a method would hide a key of the value
@@ -109,7 +109,9 @@ class PartsOrigin(NodeOrigin):
 
     def text(self, scope: Scope) -> str:
         """Return the outputs, and the filters that take the part of each."""
-        return NodeOrigin.text(self, scope) + "".join(f" | map(attribute={literal(key, scope)})" for key in self.keys)
+        return NodeOrigin.text(self, scope) + "".join(
+            f" | map(attribute={literal(key, scope)})" for key in self.keys
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,9 @@ class ItemOrigin(Origin):
     def text(self, scope: Scope) -> str:
         """Return the path of the item as seen from the inner fan-outs."""
         if self.level > scope.nesting:
-            raise reject("the item of a fan-out is used outside of the function that gets it", place=scope.place)
+            raise reject(
+                "the item of a fan-out is used outside of the function that gets it", place=scope.place
+            )
         return "outer." * (scope.nesting - self.level) + "item"
 
 
@@ -186,8 +190,8 @@ class Ordered:
 class Future(Ordered, Generic[T_co]):
     """A value that is known when the job runs. Attributes and items of it are futures, too.
 
-    Three names are methods and not keys of the value: `default`, `node` and `after`. Write `future["node"]` for such
-    a key.
+    Three names are methods and not keys of the value: `default`, `node` and `after`. Write `future["node"]`
+    for such a key.
     """
 
     __slots__ = ("_default", "_keys", "_origin")
@@ -218,7 +222,8 @@ class Future(Ordered, Generic[T_co]):
     def __getitem__(self, key: Any) -> Future[Any]:
         if type(key) not in (str, int):
             raise reject(
-                "a key of a future is text or a whole number", "take the whole value in a @task, and choose there"
+                "a key of a future is text or a whole number",
+                "take the whole value in a @task, and choose there",
             )
         if self._default is not NOTHING:
             raise reject("the default comes last", "write future.key.default(…)")
@@ -232,7 +237,11 @@ class Future(Ordered, Generic[T_co]):
 
     def __repr__(self) -> str:
         origin = self._origin
-        named = origin.node.label if isinstance(origin, NodeOrigin) else type(origin).__name__.removesuffix("Origin")
+        named = (
+            origin.node.label
+            if isinstance(origin, NodeOrigin)
+            else type(origin).__name__.removesuffix("Origin")
+        )
         return f"<Future {named}{''.join(f'[{key!r}]' for key in self._keys)}>"
 
     __hash__ = object.__hash__
@@ -275,7 +284,8 @@ def write_text(future: Future[Any], scope: Scope) -> str:
 def write_keys(keys: Iterable[str | int], scope: Scope) -> str:
     """Return the keys of a part of a value, as they follow the path of the value."""
     return "".join(
-        f".{key}" if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else f"[{literal(key, scope)}]" for key in keys
+        f".{key}" if isinstance(key, str) and _IDENTIFIER.fullmatch(key) else f"[{literal(key, scope)}]"
+        for key in keys
     )
 
 
@@ -294,7 +304,9 @@ def origin_of(future: Future[Any]) -> Origin:
 def part_of(future: Future[Any]) -> tuple[str | int, ...]:
     """Return the keys of the part that a future is of the result of a node; raise if it has a default."""
     if future._default is not NOTHING:
-        raise reject("a default cannot stand for a whole result here", "take the results in a @task, and decide there")
+        raise reject(
+            "a default cannot stand for a whole result here", "take the results in a @task, and decide there"
+        )
     return future._keys
 
 
@@ -360,7 +372,9 @@ def literal(value: Any, scope: Scope, depth: int = 0) -> str:
 
 # ── What needs the value ──
 
-_BRANCH: Final = "branch with conditional(value, {'small': '< 10'}, default='large'), or decide inside a @task"
+_BRANCH: Final = (
+    "branch with conditional(value, {'small': '< 10'}, default='large'), or decide inside a @task"
+)
 _EACH: Final = "use task.map(items) for each item, or take the whole list in a @task"
 _COMPUTE: Final = "compute it in a @task, or with expression('{{ x + 1 }}', x=future)"
 _FORMAT: Final = "write expression('text {{ x }}', x=future), or build the text in a @task"
@@ -374,13 +388,35 @@ MISUSES: Final[dict[str, tuple[str, str]]] = {
     "__next__": ("next()", _EACH),
     **dict.fromkeys(("__setitem__", "__delitem__"), ("an assignment to its items", _COMPUTE)),
     **dict.fromkeys(
-        ("__int__", "__float__", "__complex__", "__index__", "__round__", "__trunc__", "__floor__", "__ceil__"),
+        (
+            "__int__",
+            "__float__",
+            "__complex__",
+            "__index__",
+            "__round__",
+            "__trunc__",
+            "__floor__",
+            "__ceil__",
+        ),
         ("a conversion to a number", _COMPUTE),
     ),
     **dict.fromkeys(("__str__", "__format__", "__bytes__", "__fspath__"), ("text", _FORMAT)),
     **{
         f"__{prefix}{name}__": ("a computation", _COMPUTE)
-        for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "divmod", "and", "or", "xor", "matmul")
+        for name in (
+            "add",
+            "sub",
+            "mul",
+            "truediv",
+            "floordiv",
+            "mod",
+            "pow",
+            "divmod",
+            "and",
+            "or",
+            "xor",
+            "matmul",
+        )
         for prefix in ("", "r")
     },
     **dict.fromkeys(("__neg__", "__pos__", "__abs__", "__invert__"), ("a computation", _COMPUTE)),
@@ -412,7 +448,9 @@ def _refuse_call(self: Future[Any], *_: Any, **_named: Any) -> NoReturn:
 
 
 def _unknown_value(future: Future[Any], what: str, hint: str) -> WorkflowInvalid:
-    return reject(f"{what} needs the value of {_described(future)}, which is not known while the graph is built", hint)
+    return reject(
+        f"{what} needs the value of {_described(future)}, which is not known while the graph is built", hint
+    )
 
 
 def _described(future: Future[Any]) -> str:

@@ -33,7 +33,8 @@ _MAX_PLACES: Final = 4
 _KINDS: Final = {"task": MemberKind.TASK, "group": MemberKind.GROUP}
 _SIMPLE: Final = frozenset({int, bool, type(None)})
 _NOT_IMPORTABLE: Final = (
-    ": a worker imports a function by its name, and cannot import a lambda or a function in another one. Define it in a"
+    ": a worker imports a function by its name, and cannot import a lambda or a function in another one."
+    " Define it in a"
     " module, or run the job in this process: OrchContext(local=True), or in_memory=True, and run_job_test"
 )
 _UNCHANGED: Final = frozenset({*_SIMPLE, str, float})
@@ -61,7 +62,10 @@ class Collected:
         return self.changed_ids().union(following.id for item in self.items for following in item.next or ())
 
     def leaf_groups(self) -> list[Group]:
-        """Return the new groups that have no group in them. One that is not complete keeps those around it open."""
+        """Return the new groups that have no group in them.
+
+        One that is not complete keeps those around it open.
+        """
         return [item for item in self.items if isinstance(item, Group) and not item.groups]
 
     def add_hold(self, hold: Hold, groups: list[Group]) -> None:
@@ -94,13 +98,20 @@ class Collected:
             # Two have the same name.
             names = {}
         blamed = [
-            item for item in self.items if isinstance(item, Task) and names.get(item.id, item.name) in error.nodes
+            item
+            for item in self.items
+            if isinstance(item, Task) and names.get(item.id, item.name) in error.nodes
         ]
         places = [f"{item.label} is made at {item.made_at}" for item in blamed[:_MAX_PLACES] if item.made_at]
         return NodesRejected(f"{error} ({', '.join(places)})", error.nodes) if places else error
 
-    def mark_applied(self, job_id: int, names: dict[int, str], stored_ids: Mapping[str, str] | None = None) -> None:
-        """Set the job and the node of each new item. `stored_ids`: what the same graph was stored with before."""
+    def mark_applied(
+        self, job_id: int, names: dict[int, str], stored_ids: Mapping[str, str] | None = None
+    ) -> None:
+        """Set the job and the node of each new item.
+
+        `stored_ids`: what the same graph was stored with before.
+        """
         for item in self.items:
             item.job_id, item.node_id = job_id, names[item.id]
             if stored_ids:
@@ -124,17 +135,26 @@ def collect(
     nothing were part of a job yet. `with_code`: record the fingerprints of their functions.
     """
     with without_gc():
-        collector = _Collector(job_id, default_queue, follows=follows, with_applied=with_applied, with_code=with_code)
+        collector = _Collector(
+            job_id, default_queue, follows=follows, with_applied=with_applied, with_code=with_code
+        )
         collector.visit_all(list(items_in(items)))
         return collector.finish()
 
 
 class _Collector:
     def __init__(
-        self, job_id: int | None, default_queue: str | None, *, follows: bool, with_applied: bool, with_code: bool
+        self,
+        job_id: int | None,
+        default_queue: str | None,
+        *,
+        follows: bool,
+        with_applied: bool,
+        with_code: bool,
     ) -> None:
         self.with_code = with_code
-        # What tasks have in common: 100,000 of one function share one definition, and need one look at its source.
+        # What tasks have in common: 100,000 of one function share one definition, and need one look at its
+        # source.
         self.common: dict[tuple[Any, ...], tuple[str, dict[str, Any]]] = {}
         self.called: set[tuple[str, ...]] = set()
         self.signatures: dict[tuple[str, Any], Signature | None] = {}
@@ -203,10 +223,14 @@ class _Collector:
     def _visit_task(self, task: Task) -> None:
         queue = task.queue or self.default_queue
         if queue is None:
-            raise _rejected(task, " has no queue: give it queue=, write @task(queue=), or set DAGMASTER_PYTHON_QUEUE")
+            raise _rejected(
+                task, " has no queue: give it queue=, write @task(queue=), or set DAGMASTER_PYTHON_QUEUE"
+            )
         # `retry` is compared by identity: it is that of the function, for most tasks.
         key = (task.entrypoint, queue, id(task.retry), task.timeout_seconds, task.allow_failure)
-        stem, definition = self.common.get(key) or self.common.setdefault(key, (task.stem, self._define(task, queue)))
+        stem, definition = self.common.get(key) or self.common.setdefault(
+            key, (task.stem, self._define(task, queue))
+        )
         group, previous = task.group, task.previous
         part = TaskPart(task.id, stem, definition, task.name, None if group is None else group.id)
         self.parts[task.id] = part
@@ -264,7 +288,9 @@ class _Collector:
 
 
 def _fingerprint(task: Task) -> str:
-    return entrypoint_fingerprint(task.entrypoint) if task.function is None else code_fingerprint(task.function)
+    return (
+        entrypoint_fingerprint(task.entrypoint) if task.function is None else code_fingerprint(task.function)
+    )
 
 
 def _of_another_job(item: GraphItem, job_id: int | None) -> str:
@@ -292,7 +318,9 @@ def _check_call(task: Task) -> None:
         raise _rejected(task, f": {problem}")
 
 
-def _check_values(task: Task, part: TaskPart, signature: Signature, references: list[_Reference] | None) -> None:
+def _check_values(
+    task: Task, part: TaskPart, signature: Signature, references: list[_Reference] | None
+) -> None:
     """Raise `NodesRejected` if a value in the kwargs of a task is not of the type that its function declares."""
     kwargs: Any = task.kwargs
     if type(kwargs) is not dict or not _UNCHANGED.issuperset(map(type, kwargs.values())):
@@ -308,7 +336,7 @@ def _rejected(task: Task, problem: str) -> NodesRejected:
     return NodesRejected(f"task {task.label} ({task.entrypoint}){problem}{place and f' (made at {place})'}")
 
 
-# ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Kwargs ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _read_kwargs(task: Task, part: TaskPart) -> list[_Reference] | None:
@@ -329,8 +357,8 @@ def _read_kwargs(task: Task, part: TaskPart) -> list[_Reference] | None:
 def _flat_json(kwargs: dict[Any, Any]) -> str | None:
     """Return simple kwargs as JSON; None if they have to be read value by value.
 
-    What JSON would change in silence is read so: a mapping, whose keys may be other than text, many levels, and
-    characters that cannot be stored.
+    What JSON would change in silence is read so: a mapping, whose keys may be other than text, many levels,
+    and characters that cannot be stored.
     """
     try:
         text = encode_json(kwargs)
@@ -352,7 +380,9 @@ class _Kwargs:
 
     def read(self, kwargs: Any) -> Any:
         if not hasattr(kwargs, "keys"):
-            raise NodesRejected(f"task {self.task.label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
+            raise NodesRejected(
+                f"task {self.task.label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments"
+            )
         return self._mapping(kwargs)
 
     def _value(self, value: Any) -> Any:
@@ -409,7 +439,9 @@ class _Kwargs:
 
     def _reference(self, value: GraphItem, keys: tuple[str | int, ...] = ()) -> None:
         if isinstance(value, Group):
-            raise self._reject(value, "is a group, which has no result: name a task in it, or collect their results")
+            raise self._reject(
+                value, "is a group, which has no result: name a task in it, or collect their results"
+            )
         if value is self.task:
             raise self._reject(value, "is the task itself")
         self.references.append((list(self.path), value, keys))

@@ -52,8 +52,10 @@ def _check_results(part: GraphPart, may_fail: set[int], names: Mapping[int, str]
         for _, source, *_ in task.references:
             if source in may_fail:
                 raise NodesRejected(
-                    f"{names[task.id]} takes the result of {names[source]}, which may fail (allow_failure): in a"
-                    " workflow file it needs a default; collect the result instead: create_result_collector([…])"
+                    f"{names[task.id]} takes the result of {names[source]}, which may fail (allow_failure):"
+                    " in a"
+                    " workflow file it needs a default; collect the result instead:"
+                    " create_result_collector([…])"
                 )
 
 
@@ -68,7 +70,11 @@ def _write_part(part: GraphPart, names: Mapping[int, str]) -> dict[str, Any]:
         sources = previous.get(task.id, [])
         if "sources" in task.definition:
             collected = _place(_collected(task, sources, names), task.group, names)
-            nodes[names[task.id]] = {"type": "fan_in", "aggregation": Aggregation.COLLECT_ALL.value, **collected}
+            nodes[names[task.id]] = {
+                "type": "fan_in",
+                "aggregation": Aggregation.COLLECT_ALL.value,
+                **collected,
+            }
         else:
             nodes[names[task.id]] = {**_write_task(task, names), **_place(sources, task.group, names)}
     return {name: nodes[name] for name in _order(part, names)}
@@ -86,9 +92,13 @@ def _write_task(task: TaskPart, names: Mapping[int, str]) -> dict[str, Any]:
     params: Any = json.loads(task.params or "{}")
     name = next((name for name in params if "{{" in name), None)
     if name is not None:
-        raise NodesRejected(f"{names[task.id]} has the argument {name!r}: in a workflow file no name has {{{{")
+        raise NodesRejected(
+            f"{names[task.id]} has the argument {name!r}: in a workflow file no name has {{{{"
+        )
     for path, source, *within in task.references:
-        part: Future[Any] = Future(_OutputOrigin(names[source]), tuple(key for keys in within for key in keys))
+        part: Future[Any] = Future(
+            _OutputOrigin(names[source]), tuple(key for keys in within for key in keys)
+        )
         params = fill_place(params, path, part)
     written = DocumentWriter(()).value(params, f"params of {names[task.id]!r}")
     return {**node, "params": written} if written else node
@@ -115,7 +125,8 @@ def _collected(task: TaskPart, previous: list[int], names: Mapping[int, str]) ->
     others = [names[one] for one in previous if one not in sources]
     if others:
         raise NodesRejected(
-            f"{names[task.id]} waits for {others[0]}, whose result it does not collect: a workflow file has no such"
+            f"{names[task.id]} waits for {others[0]}, whose result it does not collect: a workflow file has"
+            " no such"
             " node; let what uses it wait"
         )
     return list(sources)
@@ -134,5 +145,7 @@ def _order(part: GraphPart, names: Mapping[int, str]) -> list[str]:
         return ids
     order = topological_order(ids, before)
     if len(order) < len(ids):
-        raise NodesRejected("two collectors take results in opposite orders: a workflow file has one order of nodes")
+        raise NodesRejected(
+            "two collectors take results in opposite orders: a workflow file has one order of nodes"
+        )
     return order

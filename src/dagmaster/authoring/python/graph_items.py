@@ -1,6 +1,7 @@
 """Tasks and groups of graphs that are built in code, with `>>` between them.
 
-They are plain objects: nothing is stored until they are applied to a job. Their ids are made without a database.
+They are plain objects: nothing is stored until they are applied to a job. Their ids are made without a
+database.
 """
 
 from __future__ import annotations
@@ -165,12 +166,12 @@ class GraphItem:
 class Task(GraphItem):
     """One call of a function: `entrypoint` is `module.function`, a function, or a function with `@task`.
 
-    The options of `@task` apply to the name of such a function, too, if its module is imported, or its source is here
-    and all of them are literals: else none applies. No module is imported for them.
+    The options of `@task` apply to the name of such a function, too, if its module is imported, or its source
+    is here and all of them are literals: else none applies. No module is imported for them.
 
-    A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency; `task["size"]`
-    and `task[0]["size"]` stand for a part of it. Any other value is JSON, or has one obvious form in it, as a date or a
-    model. Text is a value and never a template.
+    A task, or a collector of results, anywhere in `kwargs` stands for its result, and is a dependency;
+    `task["size"]` and `task[0]["size"]` stand for a part of it. Any other value is JSON, or has one obvious
+    form in it, as a date or a model. Text is a value and never a template.
 
     A task without a `name` is called after its function. In the graph that a job is made of, the second one of a
     function is `load_2`. What is added later has the number of that addition, too: `load_b3_1` is the first `load` of
@@ -207,16 +208,20 @@ class Task(GraphItem):
         if unknown:
             raise _unknown_options("Task" if _frame is None else "create_task", entrypoint, kwargs, unknown)
         if name is not None and not isinstance(name, str):
-            raise NodesRejected(f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}")
+            raise NodesRejected(
+                f"the name of a task is text, not {short_repr(name)}: a task of {_shown(entrypoint)}"
+            )
         if kwargs is not None and type(kwargs) is not dict and not hasattr(kwargs, "keys"):
             label = name or _shown(entrypoint)
             raise NodesRejected(f"task {label}: kwargs is {short_repr(kwargs)}, not a mapping of arguments")
         if allow_failure is not False and allow_failure is not True:
             raise NodesRejected(
-                f"task {name or _shown(entrypoint)}: allow_failure is True or False, not {allow_failure!r:.100}"
+                f"task {name or _shown(entrypoint)}: allow_failure is True or False, not"
+                f" {allow_failure!r:.100}"
             )
         super().__init__(name)
-        # Where it is made. The line is looked up when an error names it: that takes longer the longer a function is.
+        # Where it is made. The line is looked up when an error names it: that takes longer the longer a
+        # function is.
         frame = _frame or sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
         self._code, self._position = frame.f_code, frame.f_lasti
         if type(entrypoint) is str:
@@ -312,9 +317,12 @@ class ResultCollector(GraphItem):
 
 
 class Group(GraphItem):
-    """Tasks and groups that others can wait for as one. It is complete when everything in it, at any depth, is.
+    """Tasks and groups that others can wait for as one.
 
-    What a group waits for, everything in it waits for. Its name is that of its node, so it is unique in a job.
+    It is complete when everything in it, at any depth, is.
+
+    What a group waits for, everything in it waits for. Its name is that of its node, so it is unique in a
+    job.
     """
 
     __slots__ = ("groups", "tasks")
@@ -331,11 +339,15 @@ class Group(GraphItem):
 
     def __getitem__(self, key: Any) -> Never:
         """Raise: a group has no result."""
-        raise TypeError(f"{self.described} has no result: name a task in it, or collect the results of its tasks")
+        raise TypeError(
+            f"{self.described} has no result: name a task in it, or collect the results of its tasks"
+        )
 
     def __iter__(self) -> Never:
         """Raise: its members are in two lists."""
-        raise TypeError(f"{self.described} cannot be looped over: its members are group.members, its tasks group.tasks")
+        raise TypeError(
+            f"{self.described} cannot be looped over: its members are group.members, its tasks group.tasks"
+        )
 
     def __bool__(self) -> bool:
         """Raise: a condition on a group would always be true."""
@@ -359,7 +371,9 @@ class Group(GraphItem):
             if member.group is self:
                 continue
             if member.job_id is not None:
-                raise NodesRejected(f"{member.label} is part of job {member.job_id} already: its group cannot change")
+                raise NodesRejected(
+                    f"{member.label} is part of job {member.job_id} already: its group cannot change"
+                )
             member.group = self
             if isinstance(member, Group):
                 self.groups.append(member)
@@ -368,7 +382,9 @@ class Group(GraphItem):
         return self
 
 
-def create_task(callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | None = None, **options: Any) -> Task:
+def create_task(
+    callback: str | Callable[..., Any], kwargs: Mapping[str, Any] | None = None, **options: Any
+) -> Task:
     """Return a task of a function: its name as `module.function`, the function, or one with `@task`.
 
     `options`: name, queue, retry, timeout_seconds, allow_failure. Of a name, those of `@task` apply if its module is
@@ -383,7 +399,8 @@ def _unknown_options(maker: str, callback: Any, kwargs: Any, unknown: Mapping[st
     shown = ", ".join(f"{name!r}: {short_repr(value)}" for name, value in arguments.items())
     mapping = f"{'kwargs=' if maker == 'Task' else ''}{{{truncate(shown, _MAX_SHOWN)}}}"
     return TypeError(
-        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of the"
+        f"{', '.join(unknown)}: not an option of a task ({', '.join(sorted(_TASK_OPTIONS))}). Arguments of"
+        " the"
         f" function go into the mapping: {maker}({_shown(callback)}, {mapping})"
     )
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from dagmaster.authoring.python.tasks import NodeCall
     from dagmaster.authoring.python.workflows import Workflow
 
-OTHER_THREADS: Final = "a call in another thread is not part of the graph: call the tasks in the function itself"
+OTHER_THREADS: Final = (
+    "a call in another thread is not part of the graph: call the tasks in the function itself"
+)
 _ACTIVE: Final[ContextVar[GraphBuilder | None]] = ContextVar("dagmaster_graph_builder", default=None)
 # Those of all threads.
 _ALL_ACTIVE: Final[list[GraphBuilder]] = []
@@ -154,7 +156,8 @@ class GraphBuilder:
         self.children: dict[str, Workflow[Any, Any]] = {}
         # The children that are made for the item of a fan-out, innermost last.
         self._children: list[list[Node]] = []
-        # Whether a task was called meanwhile where no workflow function runs, as in a thread that this one started.
+        # Whether a task was called meanwhile where no workflow function runs, as in a thread that this one
+        # started.
         self.has_missed_call = False
 
     @property

@@ -42,7 +42,10 @@ class Hold:
 
 
 def add_held_groups(part: GraphPart, hold: Hold, groups: list[Group]) -> None:
-    """Put an empty group into each group that completes with the hold. A signal would reach the first wait only."""
+    """Put an empty group into each group that completes with the hold.
+
+    A signal would reach the first wait only.
+    """
     for group in groups:
         number = TASK_IDS.new()
         is_renewed = group.node_id is not None

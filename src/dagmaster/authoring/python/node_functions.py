@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ONE_NODE: Final = "return the call of one task, one workflow or one fan-out; several steps are a workflow of their own"
+_ONE_NODE: Final = (
+    "return the call of one task, one workflow or one fan-out; several steps are a workflow of their own"
+)
 _ROOTS: Final = PARAMS | {"item", "index", "outer"}
 
 
@@ -64,8 +66,8 @@ def conditional(
 ) -> Conditional:
     """Choose one branch by a value: `conditional(size, {"small": "< 100MB"}, default="large")`.
 
-    Conditions are tried in order: `"< 100"`, or an expression with `value`. `default` is the branch that is taken when
-    none holds; without it the node fails then.
+    Conditions are tried in order: `"< 100"`, or an expression with `value`. `default` is the branch that is
+    taken when none holds; without it the node fails then.
     """
     builder = require_builder("a conditional")
     listed: list[dict[str, Any]] = [{"name": branch, "condition": text} for branch, text in branches.items()]
@@ -75,7 +77,11 @@ def conditional(
         listed.append({"name": default, "default": True})
     keys = {"condition_field": value if isinstance(value, Future) else _constant(value), "branches": listed}
     node = builder.add(
-        "conditional", "conditional", _written(keys, description=description), name=name, depends_on=depends_on
+        "conditional",
+        "conditional",
+        _written(keys, description=description),
+        name=name,
+        depends_on=depends_on,
     )
     return Conditional(node, tuple(branch["name"] for branch in listed))
 
@@ -92,7 +98,9 @@ def approval(
 ) -> Future[dict[str, Any]]:
     """Pause for a person. The result is `approved_by`, `at` and `comment`."""
     if isinstance(approvers, str):
-        raise reject(f"approvers is a list, not the text {short_repr(approvers)}", f"write approvers=[{approvers!r}]")
+        raise reject(
+            f"approvers is a list, not the text {short_repr(approvers)}", f"write approvers=[{approvers!r}]"
+        )
     keys = _written(
         {},
         message=message,
@@ -101,7 +109,11 @@ def approval(
         on_timeout=on_timeout,
         description=description,
     )
-    return require_builder("an approval").add("approval", "approval", keys, name=name, depends_on=depends_on).result()
+    return (
+        require_builder("an approval")
+        .add("approval", "approval", keys, name=name, depends_on=depends_on)
+        .result()
+    )
 
 
 def wait(
@@ -142,7 +154,8 @@ def fan_out(  # noqa: PLR0913 - the keys of a fan-out
 ) -> Future[list[T]]:
     """Run what `each` makes of an item for all items: one task, one workflow, or a fan-out again.
 
-    The result is a list of what `each` returns: a result, or a part of it, as `lambda row: measure(row)["size"]`.
+    The result is a list of what `each` returns: a result, or a part of it, as `lambda row:
+    measure(row)["size"]`.
 
     `task.map(items)` is the short form of a fan-out of one task: `fan_out(rows, lambda row: double.map(row))`.
     """
@@ -177,8 +190,8 @@ def group(
 ) -> NodeGroup:
     """Make a group of nodes, which others can wait for as one.
 
-    What is made in `with group("clean") as clean:` is in the group, also other groups. It is complete when everything
-    in it is: `extract >> clean >> load`.
+    What is made in `with group("clean") as clean:` is in the group, also other groups. It is complete when
+    everything in it is: `extract >> clean >> load`.
     """
     builder = require_builder("a group")
     keys = _written({}, description=description)
@@ -218,19 +231,27 @@ def child_workflow(
 ) -> Future[Any]:
     """Run a published workflow as a child job, by its id. A workflow of Python code is simply called."""
     keys = _written(
-        {"workflow_id": workflow_id}, inputs=dict(inputs or {}) or None, version=version, description=description
+        {"workflow_id": workflow_id},
+        inputs=dict(inputs or {}) or None,
+        version=version,
+        description=description,
     )
     builder = require_builder("a child workflow")
     return builder.add("workflow", workflow_id, keys, name=name, depends_on=depends_on).result()
 
 
 def any_of(*dependencies: Future[T] | NodeGroup | Branch | Gate) -> Future[T]:
-    """Wait for any of several nodes or branches. As a value it is the first of them, in order, that has one."""
+    """Wait for any of several nodes or branches.
+
+    As a value it is the first of them, in order, that has one.
+    """
     return Future(FirstOrigin("any_of", _members(dependencies)))
 
 
 def join(*dependencies: Future[T] | NodeGroup | Branch) -> Future[T]:
-    """Wait for those of several nodes or branches that are taken: at least one. As a value it is like `any_of`.
+    """Wait for those of several nodes or branches that are taken: at least one.
+
+    As a value it is like `any_of`.
 
     It is what edges (`next`) are in a workflow file, and the only dependency of its node.
     """
@@ -245,7 +266,8 @@ def all_of(*dependencies: Dependency) -> Gate:
 def expression(text: str, **values: Future[Any]) -> Future[Any]:
     """Return the value of an expression of workflow files: `expression("{{ x }}.tif", x=name)`.
 
-    Names are the futures that are passed, else those of workflow files: `secrets.TOKEN`, `env.REGION`, `job.id`.
+    Names are the futures that are passed, else those of workflow files: `secrets.TOKEN`, `env.REGION`,
+    `job.id`.
     """
     template = text if "{{" in text else f"{{{{ {text} }}}}"
     compiled, mistakes = compile_template_all(template, _ROOTS | values.keys())
@@ -280,7 +302,8 @@ class TextOrigin(Origin):
     def template(self, scope: Scope) -> str:
         """Return the template with its futures filled in."""
         return "".join(
-            piece if is_text else self._fill(piece, scope) for _, piece, is_text in split_template(self.source)
+            piece if is_text else self._fill(piece, scope)
+            for _, piece, is_text in split_template(self.source)
         )
 
     def requirement(self) -> Requirement | None:
@@ -291,7 +314,11 @@ class TextOrigin(Origin):
     def _fill(self, piece: str, scope: Scope) -> str:
         for name, start in reversed(list(names_in(piece))):
             if name in self.values:
-                piece = piece[:start] + _in_place(write_text(self.values[name], scope)) + piece[start + len(name) :]
+                piece = (
+                    piece[:start]
+                    + _in_place(write_text(self.values[name], scope))
+                    + piece[start + len(name) :]
+                )
         return piece
 
 

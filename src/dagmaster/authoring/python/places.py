@@ -31,7 +31,9 @@ class Place(NamedTuple):
     line: int
     column: int = 1
 
-    def problem(self, message: str, *, hint: str = "", path: KeyPath = (), severity: str = "error") -> Problem:
+    def problem(
+        self, message: str, *, hint: str = "", path: KeyPath = (), severity: str = "error"
+    ) -> Problem:
         """Return a problem at this place, with the text of its line."""
         text = excerpt(linecache.getline(self.file, self.line).rstrip("\n"), self.column)
         return Problem(
@@ -51,7 +53,9 @@ def calling_place() -> Place:
     frame: FrameType = sys._getframe(1)  # noqa: SLF001 - there is no other way to the caller
     while _is_passed_over(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
-    _, _, column, _ = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None))
+    _, _, column, _ = next(
+        islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None, None, None, None)
+    )
     return Place(frame.f_code.co_filename, frame.f_lineno, (column or 0) + 1)
 
 
@@ -76,13 +80,17 @@ def place_of_output(function: Callable[..., object], name: str) -> Place:
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError):
         return place_of(function)
-    returns = [node for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return) and node.value is not None]
+    returns = [
+        node for node in _own_nodes(tree.body[0]) if isinstance(node, ast.Return) and node.value is not None
+    ]
     if len(returns) != 1:
         return place_of(function)
     node: ast.stmt | ast.expr = returns[0]
     if isinstance(returns[0].value, ast.Dict):
         pairs = zip(returns[0].value.keys, returns[0].value.values, strict=True)
-        node = next((value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), node)
+        node = next(
+            (value for key, value in pairs if isinstance(key, ast.Constant) and key.value == name), node
+        )
     indent = len(lines[0]) - len(lines[0].lstrip())
     return Place(place_of(function).file, first + node.lineno - 1, node.col_offset + indent + 1)
 

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class ResultPart:
-    """A part of the result of a task. In `kwargs` of a task it stands for its value, and the task is a dependency."""
+    """A part of the result of a task.
+
+    In `kwargs` of a task it stands for its value, and the task is a dependency.
+    """
 
     __slots__ = ("path", "source")
 
@@ -22,7 +25,9 @@ class ResultPart:
         self.source = source
         self.path = path
         if type(path[-1]) not in (str, int):
-            raise TypeError(f"a key of {source.described} is text or a whole number, not {short_repr(path[-1])}")
+            raise TypeError(
+                f"a key of {source.described} is text or a whole number, not {short_repr(path[-1])}"
+            )
 
     def __getitem__(self, key: Any) -> ResultPart:
         """Return a part of this part."""
@@ -46,7 +51,8 @@ class ResultPart:
 def no_truth(item: GraphItem, subject: str) -> TypeError:
     """Return the error of an `if` about a task or a group."""
     return TypeError(
-        f"{item.described} has no {subject} while the graph is built: decide in a task that takes its result, or in a"
+        f"{item.described} has no {subject} while the graph is built: decide in a task that takes its result,"
+        " or in a"
         " @workflow with conditional(…). Whether there is an object: `is not None`"
     )
 
@@ -54,14 +60,17 @@ def no_truth(item: GraphItem, subject: str) -> TypeError:
 def no_items(item: GraphItem) -> TypeError:
     """Return the error of a loop over the result of a task."""
     return TypeError(
-        f"{item.described} has no result while the graph is built: loop in a task that takes its result, which can add"
+        f"{item.described} has no result while the graph is built: loop in a task that takes its result,"
+        " which can add"
         " a task for each item with map_values(…)"
     )
 
 
 def no_text(item: GraphItem) -> TypeError:
     """Return the error of a task in a text."""
-    return _no_value(item, "text", "build the text in a task that takes its result. To show the task, write {task!r}")
+    return _no_value(
+        item, "text", "build the text in a task that takes its result. To show the task, write {task!r}"
+    )
 
 
 def _no_value(item: GraphItem, what: str, hint: str) -> TypeError:

@@ -1,7 +1,7 @@
 """What a running task can do to its own job: add tasks, groups and dependencies.
 
-By default they become part of the job with the success of the task: what a failed attempt added is not added, and a
-retry adds nothing twice. `at_once` adds them now, once for all attempts.
+By default they become part of the job with the success of the task: what a failed attempt added is not added,
+and a retry adds nothing twice. `at_once` adds them now, once for all attempts.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Applied(Generic[T]):
 
     __slots__ = ("_finish", "_future", "is_awaited", "items")
 
-    def __init__(self, items: T, future: Future[JsonObject] | None, finish: Callable[[JsonObject], None]) -> None:
+    def __init__(
+        self, items: T, future: Future[JsonObject] | None, finish: Callable[[JsonObject], None]
+    ) -> None:
         self.items = items
         self._future = future
         self._finish = finish
@@ -69,7 +71,8 @@ class RunningTask:
         self._calls: list[Applied[Any]] = []
         # The ids of what calls at once are adding. The items are marked when their call is awaited.
         self._pending: set[int] = set()
-        # The tasks that were given to `apply`, in that order. A mapping: one that is given again keeps its place.
+        # The tasks that were given to `apply`, in that order. A mapping: one that is given again keeps its
+        # place.
         self._added_tasks: dict[Task, None] = {}
 
     @property
@@ -90,11 +93,13 @@ class RunningTask:
     def apply(self, items: T, job_id: int | None = None, *, at_once: bool = False) -> Applied[T]:
         """Add tasks, groups and their dependencies to the job of this task; raise `NodesRejected` if they cannot be.
 
-        They become part of the job with the success of this attempt. With `at_once` they do now, and a later attempt
-        that makes the same call adds nothing. `await` it; in a plain function it needs no await.
+        They become part of the job with the success of this attempt. With `at_once` they do now, and a later
+        attempt that makes the same call adds nothing. `await` it; in a plain function it needs no await.
         """
         if job_id is not None and str(job_id) != self._context.job_id:
-            raise NodesRejected(f"a running task adds to its own job, {self.job_id}, not to {short_repr(job_id)}")
+            raise NodesRejected(
+                f"a running task adds to its own job, {self.job_id}, not to {short_repr(job_id)}"
+            )
         return self._apply_now(items) if at_once else self._stage(items)
 
     def _collect(self, items: Any) -> Collected:
@@ -116,7 +121,9 @@ class RunningTask:
         collected = self._collect(new_items)
         item = next((item for item in collected.items if item.id in self._pending), None)
         if item is not None:
-            raise NodesRejected(f"{item.described} is being added by another apply(…, at_once=True): await that first")
+            raise NodesRejected(
+                f"{item.described} is being added by another apply(…, at_once=True): await that first"
+            )
         self._pending.update(item.id for item in collected.items)
         future = self._context.add_nodes_at_once(collected.part)
         applied = Applied(items, future, lambda answer: self._on_added(new_items, collected, answer))
@@ -138,10 +145,14 @@ class RunningTask:
     def last_tasks(self, job_id: int, count: int) -> list[Task]:
         """Return the last tasks that were added to the job of this task; raise `NodesRejected` if there are fewer."""
         if int(job_id) != self.job_id:
-            raise NodesRejected(f"a running task collects results of its own job, {self.job_id}, not of {job_id}")
+            raise NodesRejected(
+                f"a running task collects results of its own job, {self.job_id}, not of {job_id}"
+            )
         if not 0 <= count <= len(self._added_tasks):
             added = format_count(len(self._added_tasks), "task")
-            raise NodesRejected(f"this task has added {added} to its job: the last {count} cannot be collected")
+            raise NodesRejected(
+                f"this task has added {added} to its job: the last {count} cannot be collected"
+            )
         return list(self._added_tasks)[len(self._added_tasks) - count :]
 
     async def finish_calls(self) -> None:
@@ -167,7 +178,8 @@ def check_may_block(call: str, instead: str) -> None:
     context = CURRENT_CONTEXT.get()
     if context is not None and has_running_loop() and asyncio.get_running_loop() is context.loop:
         raise PermanentError(
-            f"{call} would block the event loop that this async task runs on, and may wait forever for an answer that"
+            f"{call} would block the event loop that this async task runs on, and may wait forever for an"
+            " answer that"
             f" comes on it. Await it: `{instead}`",
             kind="blocking_call",
         )
@@ -183,13 +195,14 @@ def map_values(
 ) -> ResultCollector:
     """Run a function for chunks of values: one task gets up to `chunk` of them as its argument `chunk`.
 
-    Return a handle for the results of all chunks, in order: a later task takes it as an argument. In a running task
-    the tasks are added to its job; elsewhere they are part of the graph that the handle is used in. `kwargs`: further
-    arguments; `options`: those of a task.
+    Return a handle for the results of all chunks, in order: a later task takes it as an argument. In a
+    running task the tasks are added to its job; elsewhere they are part of the graph that the handle is used
+    in. `kwargs`: further arguments; `options`: those of a task.
     """
     if isinstance(values, GraphItem):
         raise NodesRejected(
-            "map() takes the values themselves: call it in a task that gets them as an argument, or use .map() of a"
+            "map() takes the values themselves: call it in a task that gets them as an argument, or use"
+            " .map() of a"
             " @task in a @workflow, which expands a result when the job runs"
         )
     items = _check_chunks(callback, values, chunk)
@@ -222,7 +235,9 @@ map = map_values  # noqa: A001 - the name that the source systems use
 
 
 @overload
-def create_result_collector(tasks: Iterable[Task | ResultCollector], *, name: str | None = None) -> ResultCollector: ...
+def create_result_collector(
+    tasks: Iterable[Task | ResultCollector], *, name: str | None = None
+) -> ResultCollector: ...
 
 
 @overload
@@ -234,14 +249,16 @@ def create_result_collector(
 ) -> ResultCollector:
     """Return a handle for the results of tasks, as a list in their order.
 
-    In a running task, also `create_result_collector(job_id, count)`: the last `count` tasks that it gave to `apply`, in
-    that order; members of groups count, what they wait for does not. `job_id` is that of its own job.
+    In a running task, also `create_result_collector(job_id, count)`: the last `count` tasks that it gave to
+    `apply`, in that order; members of groups count, what they wait for does not. `job_id` is that of its own
+    job.
     """
     if count is None and not isinstance(tasks, int):
         return ResultCollector(tasks, name=name)
     if not isinstance(tasks, int) or type(count) is not int:
         raise TypeError(
-            "a collector takes tasks, or the id of the job of the running task and how many of the tasks that it added"
+            "a collector takes tasks, or the id of the job of the running task and how many of the tasks that"
+            " it added"
             f" last, not {tasks!r:.100} and {count!r:.100}"
         )
     running = get_running_task()
@@ -261,7 +278,8 @@ def _mark_added(collected: Collected, job_id: int, answer: JsonObject) -> None:
     group_ids = {str(name): int(number) for number, name in groups}
     stored = [(group.id, group_ids[group.name], group.name) for group in collected.part.groups]
     stored += [
-        (task.id, int(number), str(name)) for task, (number, name) in zip(collected.part.tasks, nodes, strict=True)
+        (task.id, int(number), str(name))
+        for task, (number, name) in zip(collected.part.tasks, nodes, strict=True)
     ]
     names: dict[int, str] = {}
     by_id = {item.id: item for item in collected.items}

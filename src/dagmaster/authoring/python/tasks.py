@@ -90,7 +90,9 @@ class NodeCall:
         builder = require_builder(f"a node of {self.handler}")
         wrong = sorted(_FAN_OUT_KEYS & self.options.keys())
         if wrong:
-            raise reject(f"{wrong[0]} goes with a fan-out", f"call {self._label()}.map(items), or remove {wrong[0]}")
+            raise reject(
+                f"{wrong[0]} goes with a fan-out", f"call {self._label()}.map(items), or remove {wrong[0]}"
+            )
         return builder.add("task", self._label(), self._keys(arguments), **self._node_options())
 
     def _add_fan_out(self, parameter: str, items: Any, arguments: dict[str, Any]) -> Node:
@@ -98,7 +100,9 @@ class NodeCall:
         if not isinstance(items, Future | list | tuple):
             items = self._read_items(items)
         with builder.for_each_item() as (item, _):
-            child = Node("task", self._label(), self._keys({parameter: item, **arguments}), level=builder.level)
+            child = Node(
+                "task", self._label(), self._keys({parameter: item, **arguments}), level=builder.level
+            )
         keys = {key: value for key, value in self.options.items() if key in _FAN_OUT_KEYS | {"description"}}
         keys |= {"source": items, "task": child}
         child.keys.pop("description", None)
@@ -113,14 +117,18 @@ class NodeCall:
             hint = f"make a list of it: {label}.map(items.items())"
         elif isinstance(items, set | frozenset):
             hint = f"make a list of it: {label}.map(sorted(items))"
-        message = f"the items of {label} are a list or the result of a task, not of type {type(items).__name__}"
+        message = (
+            f"the items of {label} are a list or the result of a task, not of type {type(items).__name__}"
+        )
         raise reject(message, hint)
 
     def _keys(self, arguments: dict[str, Any]) -> dict[str, Any]:
         require_builder(self.handler).tasks[self.handler] = self
         params = self._params({**self.constants, **arguments})
         options = {
-            key: value for key, value in self.options.items() if key not in _FAN_OUT_KEYS and key not in _NODE_OPTIONS
+            key: value
+            for key, value in self.options.items()
+            if key not in _FAN_OUT_KEYS and key not in _NODE_OPTIONS
         }
         return {"handler": self.handler, **({"params": params} if params else {}), **options}
 
@@ -149,7 +157,9 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
         if active_builder() is None:
             hint = note_missed_call()
             if any(True for _ in futures_in([args, kwargs])):
-                raise reject(f"{self._label()}() got a future outside of a workflow: the function needs a value", hint)
+                raise reject(
+                    f"{self._label()}() got a future outside of a workflow: the function needs a value", hint
+                )
             return self.function(*args, **kwargs)
         return self.submit(*args, **kwargs)
 
@@ -161,7 +171,10 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
         return self._add(self._bind(args, kwargs)).result()
 
     def map(self, items: Iterable[Any] | Future[Iterable[Any]], /, **constants: Any) -> Future[list[R]]:
-        """Run the task for each item: a fan-out. The item is the first argument; other arguments are constants."""
+        """Run the task for each item: a fan-out.
+
+        The item is the first argument; other arguments are constants.
+        """
         names = [name for name in self._signature().parameters if name not in self.constants]
         if not names:
             raise reject(f"{self._label()}() has no parameter for the items")
@@ -206,7 +219,9 @@ class TaskFunction(NodeCall, Generic[P, R, C]):
         """Return the signature without the parameters that the worker fills."""
         signature = inspect.signature(self.function)
         contexts = self.spec.signature.contexts
-        return signature.replace(parameters=[one for one in signature.parameters.values() if one.name not in contexts])
+        return signature.replace(
+            parameters=[one for one in signature.parameters.values() if one.name not in contexts]
+        )
 
 
 class HandlerTask(NodeCall):
@@ -313,7 +328,9 @@ if TYPE_CHECKING:
             self, function: Callable[P, Generator[Any, Any, R]], /
         ) -> TaskFunction[P, R, Generator[Any, Any, R]]: ...
         @overload
-        def __call__(self, function: Callable[P, AsyncIterator[R]], /) -> TaskFunction[P, R, AsyncIterator[R]]: ...
+        def __call__(
+            self, function: Callable[P, AsyncIterator[R]], /
+        ) -> TaskFunction[P, R, AsyncIterator[R]]: ...
         @overload
         def __call__(self, function: Callable[P, R], /) -> TaskFunction[P, R, R]: ...
         def __call__(self, function: Any, /) -> Any: ...

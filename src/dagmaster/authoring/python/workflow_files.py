@@ -36,7 +36,9 @@ def is_python_file(path: Path | str) -> bool:
 def file_of(path: Path | str) -> Path:
     """Return the file of a path, without the name of a workflow in it; that of a module, which is imported."""
     source, _ = _split(path) or (str(path), None)
-    return Path(source) if is_file(source) or not is_python_file(path) else Path(str(_import(source).__file__))
+    return (
+        Path(source) if is_file(source) or not is_python_file(path) else Path(str(_import(source).__file__))
+    )
 
 
 def _split(path: Path | str) -> tuple[str, str | None] | None:
@@ -57,7 +59,9 @@ def load_workflow(path: Path | str) -> Workflow[Any, Any]:
     if len(workflows) > 1:
         names = ", ".join(workflow.__name__ for workflow in workflows)
         file = file_of(path)
-        raise _invalid(f"the file has several workflows: {names}", file, f"name one: {file}:{workflows[0].__name__}")
+        raise _invalid(
+            f"the file has several workflows: {names}", file, f"name one: {file}:{workflows[0].__name__}"
+        )
     return workflows[0]
 
 
@@ -80,7 +84,9 @@ def load_workflows(path: Path | str) -> list[Workflow[Any, Any]]:
 def has_workflows(path: Path | str) -> bool:
     """Return whether a Python file defines workflows; raise `WorkflowInvalid` if it cannot be imported."""
     module = _import(str(file_of(path)))
-    return any(isinstance(one, Workflow) and one.__module__ == module.__name__ for one in vars(module).values())
+    return any(
+        isinstance(one, Workflow) and one.__module__ == module.__name__ for one in vars(module).values()
+    )
 
 
 def handler_sources(path: Path | str) -> tuple[str, ...]:

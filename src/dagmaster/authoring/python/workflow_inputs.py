@@ -48,9 +48,13 @@ def read_inputs(
     for parameter in inspect.signature(function).parameters.values():
         name = parameter.name
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise _reject(function, name, "cannot be an input: inputs have names", "write each input as a parameter")
+            raise _reject(
+                function, name, "cannot be an input: inputs have names", "write each input as a parameter"
+            )
         if name not in hints:
-            raise _reject(function, name, "has no annotation: an input has a type", f"for example {name}: str")
+            raise _reject(
+                function, name, "has no annotation: an input has a type", f"for example {name}: str"
+            )
         annotation = hints[name]
         if isinstance(annotation, Unresolved):
             raise _reject(
@@ -74,7 +78,10 @@ def read_inputs(
 
 
 def to_inputs(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the inputs of a job as JSON: dates, models and enums are written as tasks read them. None: absent."""
+    """Return the inputs of a job as JSON: dates, models and enums are written as tasks read them.
+
+    None: absent.
+    """
     inputs: dict[str, Any] = {}
     for name, value in values.items():
         if value is None:
@@ -91,7 +98,10 @@ def to_inputs(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _InputSchema(GenerateJsonSchema):
-    """Writes `default_factory=list` and `=dict` as a default: jobs get it. What other functions return may differ."""
+    """Writes `default_factory=list` and `=dict` as a default: jobs get it.
+
+    What other functions return may differ.
+    """
 
     def default_schema(self, schema: WithDefaultSchema) -> JsonSchemaValue:
         """Return the schema of a value with a default."""
@@ -127,7 +137,9 @@ def _definition(function: Callable[..., Any], name: str, annotation: Any) -> tup
         raise _reject(function, name, f"has the type `{_name_of(annotation)}`, which is no input", hint)
     lost = lost or next((key for key in _CONDITIONS if key in schema), None) or _lost_format(schema)
     if lost is not None:
-        raise _reject(function, name, f"has the limit {lost}, which is not checked of an input", "check it in a task")
+        raise _reject(
+            function, name, f"has the limit {lost}, which is not checked of an input", "check it in a task"
+        )
     constraints = {key: schema[key] for key in CONSTRAINTS if key in schema}
     if schema.get("additionalProperties") is True:
         # Every dict has it, and every value fits.
@@ -168,7 +180,11 @@ def _without_future(annotation: Any) -> Any:
 
 
 def _inlined(
-    function: Callable[..., Any], name: str, schema: Any, definitions: Mapping[str, Any], inside: tuple[str, ...]
+    function: Callable[..., Any],
+    name: str,
+    schema: Any,
+    definitions: Mapping[str, Any],
+    inside: tuple[str, ...],
 ) -> Any:
     """Return a JSON Schema without references and titles."""
     if isinstance(schema, list):
@@ -202,7 +218,9 @@ def _default(function: Callable[..., Any], name: str, value: Any) -> Any:
     try:
         return to_jsonable_python(value)
     except PydanticSerializationError:
-        raise _reject(function, name, f"has a default of type {type(value).__name__}, which is not JSON", "") from None
+        raise _reject(
+            function, name, f"has a default of type {type(value).__name__}, which is not JSON", ""
+        ) from None
 
 
 def _name_of(annotation: Any) -> str:

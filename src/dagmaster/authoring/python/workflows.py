@@ -1,7 +1,7 @@
 """`@workflow`: a function that is called once to build a graph.
 
-Its parameters are the inputs of a job, the calls in it are nodes, and what it returns is the result. The document is
-the one that YAML writes, and it is compiled by the same compiler.
+Its parameters are the inputs of a job, the calls in it are nodes, and what it returns is the result. The
+document is the one that YAML writes, and it is compiled by the same compiler.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class Workflow(Generic[P, R]):
         self.returns_mapping = returns_mapping
 
     @classmethod
-    def from_tasks(cls, workflow_id: str, items: Any, *, version: int = 1, description: str = "") -> Workflow[[], Any]:
+    def from_tasks(
+        cls, workflow_id: str, items: Any, *, version: int = 1, description: str = ""
+    ) -> Workflow[[], Any]:
         """Return a workflow of tasks and groups that code has connected: to export it, to publish it, to run it.
 
         It has the nodes of `create_job(workflow_id, items)`: everything that the items are connected to with `>>`, and
@@ -73,7 +75,11 @@ class Workflow(Generic[P, R]):
         `create_job` only. A function that is named by text is run if its module is imported.
         """
         frame = sys._getframe(1)  # noqa: SLF001 - the module that the workflow belongs to
-        head = {"workflow_id": workflow_id, "version": version if version != 1 else None, "description": description}
+        head = {
+            "workflow_id": workflow_id,
+            "version": version if version != 1 else None,
+            "description": description,
+        }
         kept = {key: value for key, value in head.items() if value not in (None, "")}
         place = calling_place()
         made = cls(workflow_id, lambda target: _write_items(target, kept, items, place), returns_mapping=True)
@@ -84,7 +90,9 @@ class Workflow(Generic[P, R]):
     def document(self) -> Document:
         """Return the source document. The function is called once."""
         if self._is_building:
-            hint = f"run it by its id: child_workflow({self.workflow_id!r}, …); child jobs nest at most 8 deep"
+            hint = (
+                f"run it by its id: child_workflow({self.workflow_id!r}, …); child jobs nest at most 8 deep"
+            )
             raise reject(f"the workflow {self.workflow_id} calls itself", hint)
         self._is_building = True
         try:
@@ -92,7 +100,9 @@ class Workflow(Generic[P, R]):
         finally:
             self._is_building = False
 
-    def compile(self, handlers: HandlerCatalog | None = None, *, allow_missing_handlers: bool = False) -> Compiled:
+    def compile(
+        self, handlers: HandlerCatalog | None = None, *, allow_missing_handlers: bool = False
+    ) -> Compiled:
         """Compile the graph, by default with its own tasks; raise `WorkflowInvalid` with every problem."""
         # Here: a worker that imports the module of a workflow never compiles it.
         from dagmaster.authoring.compiler.compile import compile_document
@@ -108,7 +118,9 @@ class Workflow(Generic[P, R]):
 
     def handlers(self, default_queue: str | None = None) -> Registry:
         """Return the tasks of this workflow and of its children as handlers."""
-        return Registry([task for one in self.family() for task in one.tasks.values()], default_queue=default_queue)
+        return Registry(
+            [task for one in self.family() for task in one.tasks.values()], default_queue=default_queue
+        )
 
     def family(self) -> list[Workflow[Any, Any]]:
         """Return this workflow and those that it calls, at any depth."""
@@ -159,7 +171,9 @@ class Workflow(Generic[P, R]):
         builder = require_builder(
             f"a call of the workflow {self.workflow_id}; run it with {self.workflow_id}.run(): it"
         )
-        return self._unwrap(builder.add("workflow", self.workflow_id, self._keys(args, inputs), **self._node_options()))
+        return self._unwrap(
+            builder.add("workflow", self.workflow_id, self._keys(args, inputs), **self._node_options())
+        )
 
     def with_options(
         self,
@@ -276,7 +290,10 @@ if TYPE_CHECKING:
 
 
 def _trace(
-    function: Callable[..., Any], head: dict[str, Any], local_names: Mapping[str, Any], target: Workflow[Any, Any]
+    function: Callable[..., Any],
+    head: dict[str, Any],
+    local_names: Mapping[str, Any],
+    target: Workflow[Any, Any],
 ) -> PythonDocument:
     """Call the function with futures, and write what it did as a document."""
     inputs, futures = read_inputs(function, local_names)
@@ -286,13 +303,17 @@ def _trace(
     place = place_of(function)
     if not builder.nodes:
         hint = OTHER_THREADS if builder.has_missed_call else ""
-        raise reject(f"the workflow {head['workflow_id']!r} has no nodes: call a task in it", hint, place=place)
+        raise reject(
+            f"the workflow {head['workflow_id']!r} has no nodes: call a task in it", hint, place=place
+        )
     writer = DocumentWriter(builder.nodes)
     data = {**head, **({"inputs": inputs} if inputs else {}), "nodes": writer.write_nodes()}
     if isinstance(result, dict) and list(result) == [RESULT]:
         # In YAML it would be the same as the value alone.
         hint = "return the value itself: it is the result of the job"
-        raise reject(f"the workflow {head['workflow_id']!r} returns a mapping of {RESULT!r} alone", hint, place=place)
+        raise reject(
+            f"the workflow {head['workflow_id']!r} returns a mapping of {RESULT!r} alone", hint, place=place
+        )
     if result is not None:
         target.returns_mapping = isinstance(result, dict)
         outputs = result if isinstance(result, dict) else {RESULT: result}
@@ -302,7 +323,9 @@ def _trace(
     return PythonDocument(data, place, writer.places(), functools.partial(place_of_output, function))
 
 
-def _write_items(target: Workflow[Any, Any], head: dict[str, Any], items: Any, place: Place) -> PythonDocument:
+def _write_items(
+    target: Workflow[Any, Any], head: dict[str, Any], items: Any, place: Place
+) -> PythonDocument:
     """Write tasks and groups as a document."""
     nodes, functions = write_nodes(items)
     target.tasks = {

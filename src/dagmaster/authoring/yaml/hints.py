@@ -26,7 +26,10 @@ _HINTS = (
     ("',' or '}'", "a comma or the closing '}' is missing"),
     ("unexpected end of stream", "the closing quote is missing"),
     ("unknown escape character", "a backslash stands for itself in single quotes: '\\d+'"),
-    ("invalid Unicode character escape", "write the character itself, or \\U and its eight hexadecimal digits"),
+    (
+        "invalid Unicode character escape",
+        "write the character itself, or \\U and its eight hexadecimal digits",
+    ),
     ("undefined tag handle", "tags are not accepted: leave out the word that begins with '!'"),
     ("expected <document start>", "the document ends above this line: check the indentation and the quotes"),
 )

@@ -1,7 +1,7 @@
 """Read YAML into plain data with the position of every value; reject everything that YAML has beyond JSON.
 
-libyaml reads, and this builds from its events: no node graph, no constructors, no recursion, so that a hostile text
-costs what its first few hundred characters cost. It knows neither files nor workflows.
+libyaml reads, and this builds from its events: no node graph, no constructors, no recursion, so that a
+hostile text costs what its first few hundred characters cost. It knows neither files nor workflows.
 """
 
 from __future__ import annotations
@@ -32,14 +32,17 @@ if TYPE_CHECKING:
 MAX_DEPTH = 64
 MAX_PROBLEMS = 50
 
-# Where a value begins, in characters from the start of the text. A container has its own place and those inside: of a
-# mapping for each key the key's place and the value's, of a list the values'. 10,000 nodes (60,000 lines): 13 MB.
+# Where a value begins, in characters from the start of the text. A container has its own place and those
+# inside: of a mapping for each key the key's place and the value's, of a list the values'. 10,000 nodes
+# (60,000 lines): 13 MB.
 Mark: TypeAlias = "int | tuple[int, dict[str, tuple[int, Mark]] | list[Mark]]"
 
-# Control characters, halves of characters, and three that libyaml takes for line breaks, as YAML 1.1 did and YAML 1.2
-# does not: U+0085, U+2028, U+2029. A key could hide behind one in a comment, and in quotes U+0085 would become a space.
+# Control characters, halves of characters, and three that libyaml takes for line breaks, as YAML 1.1 did and
+# YAML 1.2 does not: U+0085, U+2028, U+2029. A key could hide behind one in a comment, and in quotes U+0085
+# would become a space.
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
-# Up to where there is nothing but blanks, comments and document ends. Possessive: 8 MiB of blanks is one walk.
+# Up to where there is nothing but blanks, comments and document ends. Possessive: 8 MiB of blanks is one
+# walk.
 _NOTHING = re.compile(r"(?>[ \t\r\n\ufeff]++|#[^\r\n]*+|\.\.\.(?!\S))*+")
 _HEAD = re.compile(r"(?>[ \t\r\n\ufeff]++|[#%][^\r\n]*+)*+")
 _DIRECTIVE = re.compile(r"(?<![^\r\n])%")
@@ -69,8 +72,8 @@ class _Reader:
         self.source = source
         self.problems: list[Problem] = []
         self._parser: Any = None
-        # The containers around the one being filled: (container, its marks, whether it is a list, the key that the
-        # inner one stands under, the key's place). The outermost is a list that holds the root.
+        # The containers around the one being filled: (container, its marks, whether it is a list, the key
+        # that the inner one stands under, the key's place). The outermost is a list that holds the root.
         self._open: list[tuple[Any, Any, bool, str | None, int]] = []
         self._expression_lines: set[int] = set()
 
@@ -169,7 +172,10 @@ class _Reader:
     def _plain_key(self, word: str, index: int, here: JsonValue) -> str:
         if word == "<<":
             self._refuse(
-                "merge keys are not accepted: <<", index, self._path(here, word), hint="write the merged keys out"
+                "merge keys are not accepted: <<",
+                index,
+                self._path(here, word),
+                hint="write the merged keys out",
             )
         elif not word:
             self._refuse("a key is missing before ':'", index, self._path_of_open())
@@ -187,7 +193,9 @@ class _Reader:
             hint = expression_hint(self.source.line(line), column - 1)
             self._refuse("an expression without quotes is a mapping to YAML", start, path, hint=hint)
         else:
-            self._refuse(f"keys are text, not a {'mapping' if kind is MappingStartEvent else 'list'}", index, path)
+            self._refuse(
+                f"keys are text, not a {'mapping' if kind is MappingStartEvent else 'list'}", index, path
+            )
         depth = 1
         while depth:
             event = self._parser.get_event()
@@ -232,7 +240,8 @@ class _Reader:
     def _without_directives(self) -> str:
         """Reject %YAML and %TAG, and turn them into comments, so that the rest can be read.
 
-        libyaml must not see them: it compares each %TAG with all before it. 20,000 take 0.7 s, 80,000 take 11 s.
+        libyaml must not see them: it compares each %TAG with all before it. 20,000 take 0.7 s, 80,000 take 11
+        s.
         """
         text = self.source.text
         end = _HEAD.match(text).end()  # type: ignore[union-attr] # it matches the empty text
@@ -240,7 +249,9 @@ class _Reader:
             return text
         head = text[:end]
         for match in _DIRECTIVE.finditer(head):
-            self._refuse("directives are not accepted", match.start(), hint="leave out the line that begins with '%'")
+            self._refuse(
+                "directives are not accepted", match.start(), hint="leave out the line that begins with '%'"
+            )
         return _DIRECTIVE.sub("#", head) + text[end:]
 
     def _check_the_rest(self, index: int) -> None:
@@ -251,7 +262,9 @@ class _Reader:
             return
         if not text.startswith(("---", "%"), rest):
             self._parser.get_event()
-        self._refuse("more than one document", rest, hint="a file has one document: leave out '---' and what follows")
+        self._refuse(
+            "more than one document", rest, hint="a file has one document: leave out '---' and what follows"
+        )
 
     def _refuse_properties(self, event: Any, path: Path) -> None:
         index = event.start_mark.index
@@ -282,7 +295,9 @@ class _Reader:
         )
 
     def _refuse_empty(self) -> None:
-        self._refuse("the document is empty", 0, hint="write at least `name: my_workflow` and below it `nodes:`")
+        self._refuse(
+            "the document is empty", 0, hint="write at least `name: my_workflow` and below it `nodes:`"
+        )
 
     def _refuse_syntax(self, error: MarkedYAMLError) -> NoReturn:
         place = self.source.place
@@ -297,7 +312,9 @@ class _Reader:
             message += f" {error.context}"
         if error.context_mark is not None and error.context_mark.index != index:
             message += " that begins at line {}, column {}".format(*place(min(error.context_mark.index, end)))
-        self._stop(message, index, self._path_of_open(), hint=hint_for(reason, self.source.line(line), column))
+        self._stop(
+            message, index, self._path_of_open(), hint=hint_for(reason, self.source.line(line), column)
+        )
 
 
 def _is_text(word: str) -> bool:

@@ -60,5 +60,7 @@ def _finite(word: str) -> float:
 def _short_enough(word: str) -> str:
     """Return the word, or raise if it is longer than a number may be: int() is slow on millions of digits."""
     if len(word) > MAX_NUMBER_LENGTH:
-        raise ValueError(f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {len(word)} characters")
+        raise ValueError(
+            f"a number has at most {MAX_NUMBER_LENGTH} digits, this one has {len(word)} characters"
+        )
     return word

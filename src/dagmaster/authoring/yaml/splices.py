@@ -1,7 +1,7 @@
 """Change a YAML text at the positions of its values: comments, quotes, order and blank lines elsewhere stay.
 
-Every change is a few insertions and deletions. `YamlText` reads the text first, so that it has what the reader accepts
-alone: no anchors, tags or second documents. It knows paths and values, not workflows.
+Every change is a few insertions and deletions. `YamlText` reads the text first, so that it has what the
+reader accepts alone: no anchors, tags or second documents. It knows paths and values, not workflows.
 """
 
 from __future__ import annotations
@@ -61,12 +61,21 @@ class YamlText:
         is_inline = not _is_block_node(old) and not (is_block(value) and not self._is_in_flow(path))
         if is_inline and not _is_empty(old):
             return self._splice(
-                [(_start(old), self._end(old), write_inline(value, quoted=_is_quoted(name) or _is_quoted(old)))]
+                [
+                    (
+                        _start(old),
+                        self._end(old),
+                        write_inline(value, quoted=_is_quoted(name) or _is_quoted(old)),
+                    )
+                ]
             )
         return self._clear(name, old).fill(path, value)
 
     def remove(self, path: Path) -> YamlText:
-        """Remove a key with its value, or an item of a list. What was the only one leaves an empty container."""
+        """Remove a key with its value, or an item of a list.
+
+        What was the only one leaves an empty container.
+        """
         *outer, last = path
         parent = self._find(tuple(outer))
         parts = self._parts(parent)
@@ -99,7 +108,11 @@ class YamlText:
         return self._splice([self._lines_below(self._end(last), item_lines(value, indent))])
 
     def replace_scalars(
-        self, changes: Iterable[tuple[Node, str]], others: Iterable[Node], pattern: re.Pattern[str], replacement: str
+        self,
+        changes: Iterable[tuple[Node, str]],
+        others: Iterable[Node],
+        pattern: re.Pattern[str],
+        replacement: str,
     ) -> YamlText:
         """Replace scalars, keys or values, by texts in one line; and in others a pattern, as it is written there."""
         within = (
@@ -143,7 +156,9 @@ class YamlText:
             return self._splice([(at, at, f", {written}" if entries else written)])
         first, (last, end) = _start(entries[0][0]), entries[-1]
         indent = " " * (first - self._line_start(first))
-        lines = entry_lines(write_inline(key, quoted=_is_quoted(entries[0][0])), value, indent, self._step(entries))
+        lines = entry_lines(
+            write_inline(key, quoted=_is_quoted(entries[0][0])), value, indent, self._step(entries)
+        )
         is_spaced = len(entries) > 1 and self._has_blank_line_above(_start(last))
         return self._splice([self._lines_below(self._end(end), ["", *lines] if is_spaced else lines)])
 

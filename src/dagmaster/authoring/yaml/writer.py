@@ -39,7 +39,8 @@ def write_inline(value: JsonValue, *, quoted: bool = False) -> str:
         return value if not quoted and _is_plain(value) else _in_quotes(value)
     if isinstance(value, Mapping):
         parts = [
-            f"{write_inline(key, quoted=quoted)}: {write_inline(item, quoted=quoted)}" for key, item in value.items()
+            f"{write_inline(key, quoted=quoted)}: {write_inline(item, quoted=quoted)}"
+            for key, item in value.items()
         ]
         return "{" + ", ".join(parts) + "}"
     if isinstance(value, list | tuple):
@@ -52,7 +53,10 @@ def is_block(value: JsonValue) -> bool:
     if isinstance(value, Mapping):
         return bool(value)
     if isinstance(value, list):
-        return any(isinstance(item, dict | list) and item for item in value) or len(write_inline(value)) > MAX_LINE
+        return (
+            any(isinstance(item, dict | list) and item for item in value)
+            or len(write_inline(value)) > MAX_LINE
+        )
     return isinstance(value, str) and "\n" in value and _LITERAL.fullmatch(value) is not None
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 def blobs() -> None:
     """Store data for workflows, and fetch results.
 
-    Data is kept in three zones. bronze is raw data: workflows refer to it by name. silver is what workflows made of it,
-    gold what is published. A zone is a folder, or a location in S3, Azure or Google Cloud: see DAGMASTER_BRONZE_URL,
-    DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL in `dagmaster config show`.
+    Data is kept in three zones. bronze is raw data: workflows refer to it by name. silver is what workflows
+    made of it, gold what is published. A zone is a folder, or a location in S3, Azure or Google Cloud: see
+    DAGMASTER_BRONZE_URL, DAGMASTER_SILVER_URL and DAGMASTER_GOLD_URL in `dagmaster config show`.
     """
 
 
@@ -45,7 +45,9 @@ blobs.add_command(put)
 blobs.add_command(rm)
 
 
-@blobs.command(name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage is unavailable.")
+@blobs.command(
+    name="list", epilog="Exit codes: 0 listed, 2 bad usage or bad input, 3 the storage is unavailable."
+)
 @click.argument("prefix", required=False)
 @zone_option
 @json_option
@@ -70,7 +72,9 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
             count, size = count + 1, size + info.size
             if as_json:
                 modified = format_modified(info) or None
-                documents.append({"uri": str(info.uri), "size": info.size, "etag": info.etag, "modified": modified})
+                documents.append(
+                    {"uri": str(info.uri), "size": info.size, "etag": info.etag, "modified": modified}
+                )
             else:
                 click.echo(format_blob(info))
     if as_json:
@@ -90,8 +94,8 @@ def list_blobs(prefix: str | None, *, zone: str, as_json: bool, data_dir: pathli
 def get(uri: str, file: pathlib.Path, *, force: bool, data_dir: pathlib.Path | None) -> int:
     """Copy a blob to a local file.
 
-    URI is one that `dagmaster blobs list` or the output of a job shows, or the name of a blob in bronze. FILE may be a
-    folder. The file is written atomically.
+    URI is one that `dagmaster blobs list` or the output of a job shows, or the name of a blob in bronze. FILE
+    may be a folder. The file is written atomically.
 
     \b
     Examples:

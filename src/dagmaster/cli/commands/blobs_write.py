@@ -65,12 +65,12 @@ class PutResult:
 def put(files: tuple[str, ...], *, replace: bool, zone: str, data_dir: pathlib.Path | None) -> int:
     """Store files and folders in a zone, under their own names or another one.
 
-    Each file is stored atomically. A blob with the same content is left unchanged; a blob with other content is kept,
-    and the command fails, unless you use --replace. A folder is stored with everything in it except hidden files.
-    Workflows accept the URIs that are printed; in bronze the name is enough.
+    Each file is stored atomically. A blob with the same content is left unchanged; a blob with other content
+    is kept, and the command fails, unless you use --replace. A folder is stored with everything in it except
+    hidden files. Workflows accept the URIs that are printed; in bronze the name is enough.
 
-    The last argument is NAME if no file or folder of that name exists. NAME needs exactly one file or folder before it;
-    a NAME that ends with / may follow several.
+    The last argument is NAME if no file or folder of that name exists. NAME needs exactly one file or folder
+    before it; a NAME that ends with / may follow several.
 
     \b
     Examples:
@@ -99,7 +99,8 @@ def put(files: tuple[str, ...], *, replace: bool, zone: str, data_dir: pathlib.P
     if rejected:
         more = f", and of {len(rejected) - 1:,} more" if len(rejected) > 1 else ""
         raise click.ClickException(
-            f"other content has the name of {rejected[0].uri}{more}, and was kept: use another name, or --replace"
+            f"other content has the name of {rejected[0].uri}{more}, and was kept: use another name, or"
+            " --replace"
         )
     return COMPLETED
 
@@ -164,11 +165,15 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
     for result in results:
         if result.replaced is not None:
             old = result.replaced
-            click.echo(f"replaced {result.uri}: it was {format_bytes(old.size)}, sha256 {old.sha256}", err=True)
+            click.echo(
+                f"replaced {result.uri}: it was {format_bytes(old.size)}, sha256 {old.sha256}", err=True
+            )
     if len(results) == 1 and results[0].outcome is not PutOutcome.REJECTED:
         (result,) = results
         reference = result.name if zone == "bronze" else result.uri
-        click.echo(f"{format_bytes(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True)
+        click.echo(
+            f"{format_bytes(result.size)} {result.outcome}. Workflows refer to it as {reference}", err=True
+        )
     elif len(results) > 1:
         counts = Counter(result.outcome for result in results)
         size = sum(result.size for result in results if result.outcome is not PutOutcome.REJECTED)
@@ -176,7 +181,9 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
         click.echo(f"{len(results):,} files: {outcomes}; {format_bytes(size)}", err=True)
 
 
-@click.command(epilog="Exit codes: 0 they are deleted, 2 bad usage or bad input, 3 the storage is unavailable.")
+@click.command(
+    epilog="Exit codes: 0 they are deleted, 2 bad usage or bad input, 3 the storage is unavailable."
+)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("-r", "--recursive", is_flag=True, help="Also delete everything in a folder of that name.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -184,12 +191,18 @@ def _print_put_summary(results: list[PutResult], zone: str) -> None:
 @zone_option
 @data_dir_option
 def rm(
-    names: tuple[str, ...], *, recursive: bool, yes: bool, force: bool, zone: str, data_dir: pathlib.Path | None
+    names: tuple[str, ...],
+    *,
+    recursive: bool,
+    yes: bool,
+    force: bool,
+    zone: str,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Delete blobs permanently.
 
-    NAME is a name in the zone, or a URI. The command asks for confirmation. Blobs that an item of the catalog refers to
-    are kept unless you use --force: the item would refer to nothing.
+    NAME is a name in the zone, or a URI. The command asks for confirmation. Blobs that an item of the catalog
+    refers to are kept unless you use --force: the item would refer to nothing.
 
     \b
     Examples:
@@ -241,7 +254,10 @@ def _find_matching(storage: Storage, uri: BlobUri, *, recursive: bool) -> list[B
 
 
 def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
-    """Raise if an item refers to a blob. Blobs in bronze are not checked: results identify them by checksum."""
+    """Raise if an item refers to a blob.
+
+    Blobs in bronze are not checked: results identify them by checksum.
+    """
     bronze = f"{services.blobs.in_zone('bronze')}/"
     checked = [uri for uri in uris if not str(uri).startswith(bronze)]
     if not checked:
@@ -260,7 +276,8 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
         item = references[referenced[0]]
         more = f", and items refer to {len(referenced) - 1:,} more" if len(referenced) > 1 else ""
         raise click.ClickException(
-            f"item {item['id']} of collection {item.get('collection')} refers to {referenced[0]}{more}: nothing was"
+            f"item {item['id']} of collection {item.get('collection')} refers to {referenced[0]}{more}:"
+            " nothing was"
             " deleted. Use --force to delete it anyway"
         )
 

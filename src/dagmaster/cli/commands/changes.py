@@ -38,8 +38,8 @@ def changes(
 ) -> int:
     """List who changed jobs, workflows, keys and the schema, newest first.
 
-    The list is append-only: an entry is stored together with its change, and the database allows no one to change or
-    delete it. What a job does itself is in `jobs events`.
+    The list is append-only: an entry is stored together with its change, and the database allows no one to
+    change or delete it. What a job does itself is in `jobs events`.
 
     \b
     Examples:
@@ -53,7 +53,8 @@ def changes(
     audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
     with open_session(data_dir) as session:
         page = session.run(
-            lambda system: system.call(list_changes, audit_filter, cursor=cursor, limit=limit), part=Part.CHANGES
+            lambda system: system.call(list_changes, audit_filter, cursor=cursor, limit=limit),
+            part=Part.CHANGES,
         )
     if as_json:
         click.echo(json.dumps(page.to_dict(), ensure_ascii=False))

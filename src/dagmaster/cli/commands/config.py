@@ -34,8 +34,9 @@ def config() -> None:
 def show(*, as_json: bool, services: bool) -> int:
     """Show each setting: its value, its origin, and its purpose.
 
-    Secrets are masked, including passwords in URLs. An unknown variable DAGMASTER_… is reported, with the most similar
-    name. With --services, a name of other systems that is set and not used is reported, with what to use instead.
+    Secrets are masked, including passwords in URLs. An unknown variable DAGMASTER_… is reported, with the
+    most similar name. With --services, a name of other systems that is set and not used is reported, with
+    what to use instead.
 
     \b
     Examples:
@@ -76,7 +77,10 @@ def table(rows: list[SettingView], width: int) -> list[str]:
             lines.append(f"{start}  {source}")
         else:
             lines.append(start.rstrip())
-            lines += [f"    {click.style(line, fg='cyan')}" for line in textwrap.wrap(f"from {row.source}", width - 4)]
+            lines += [
+                f"    {click.style(line, fg='cyan')}"
+                for line in textwrap.wrap(f"from {row.source}", width - 4)
+            ]
         lines += [f"    {click.style(line, dim=True)}" for line in textwrap.wrap(row.description, width - 4)]
     return lines
 
@@ -98,7 +102,9 @@ def _print_notes(reading: SettingsReport) -> None:
 def _print_alias_hint() -> None:
     names = aliases_set()
     if names:
-        click.echo(f"\nRead by orchestrators and workers only: {', '.join(names)} (dagmaster config show --services)")
+        click.echo(
+            f"\nRead by orchestrators and workers only: {', '.join(names)} (dagmaster config show --services)"
+        )
 
 
 def _document(reading: SettingsReport, rows: list[SettingView]) -> JsonObject:

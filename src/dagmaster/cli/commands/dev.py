@@ -46,11 +46,19 @@ STOP_SECONDS: Final = 10.0
     is_flag=True,
     help="Publish a workflow file again when it changes, and restart the workers when Python code does.",
 )
-@click.option("--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="The number of workers.")
 @click.option(
-    "--orchestrators", type=click.IntRange(0, 16), default=1, show_default=True, help="The number of orchestrators."
+    "--workers", type=click.IntRange(0, 64), default=1, show_default=True, help="The number of workers."
 )
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks a worker runs concurrently.")
+@click.option(
+    "--orchestrators",
+    type=click.IntRange(0, 16),
+    default=1,
+    show_default=True,
+    help="The number of orchestrators.",
+)
+@click.option(
+    "--concurrency", type=click.IntRange(1, 10_000), help="How many tasks a worker runs concurrently."
+)
 @click.option(
     "--workflows",
     "folder",
@@ -83,9 +91,10 @@ def dev(
 ) -> int:
     """Run the whole system on this machine: a database, an orchestrator, a worker for all queues, the web page.
 
-    The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The workflow files
-    of a folder are published, so that jobs can be submitted by workflow id. A process that dies is restarted. The API
-    and the web page listen on 127.0.0.1; if the port is taken, on another one. Their key is beside the data directory.
+    The embedded PostgreSQL needs no installation; set DAGMASTER_DATABASE_URL to use another server. The
+    workflow files of a folder are published, so that jobs can be submitted by workflow id. A process that
+    dies is restarted. The API and the web page listen on 127.0.0.1; if the port is taken, on another one.
+    Their key is beside the data directory.
 
     FILES are more workflow files, in YAML or Python, and folders of them; workers get the tasks of Python files. With
     --reload all of them, the folder and the files of --handlers are watched. A changed file replaces the content of its
@@ -111,7 +120,10 @@ def dev(
     if is_reloading:
         use_fresh_code()
     free_port = find_port(port)
-    common = [*([] if data_dir is None else [f"--data-dir={data_dir}"]), *LogOptions(log_format, log_level).arguments()]
+    common = [
+        *([] if data_dir is None else [f"--data-dir={data_dir}"]),
+        *LogOptions(log_format, log_level).arguments(),
+    ]
     with database_session(data_dir) as session:
         settings = load_settings()
         click.echo(f"dagmaster {version('dagmaster')}")
@@ -136,7 +148,12 @@ def dev(
             is_reloading=is_reloading,
             orchestrators=[["orchestrator", *common]] * orchestrators,
             workers=workers,
-            worker=["worker", "--queue=*", *([f"--concurrency={concurrency}"] if concurrency else []), *common],
+            worker=[
+                "worker",
+                "--queue=*",
+                *([f"--concurrency={concurrency}"] if concurrency else []),
+                *common,
+            ],
             server=["server", f"--port={free_port}", *common],
             port=free_port,
             started=started,

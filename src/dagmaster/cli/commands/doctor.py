@@ -83,10 +83,10 @@ _MAX_WIDTH: Final = 120
 def doctor(*, as_json: bool, data_dir: pathlib.Path | None, services: bool) -> int:
     """Check that jobs can run here, and print the first thing to do if they cannot.
 
-    Checks Python, the installed packages, the settings, the database (DAGMASTER_DATABASE_URL, else the embedded one),
-    the directories, the handlers and the live services. It changes nothing, each check has a time limit, and no
-    secret is printed. As a health check: the exit code is 1 if something does not work, no orchestrator is alive, or
-    tasks wait in a queue that no worker serves.
+    Checks Python, the installed packages, the settings, the database (DAGMASTER_DATABASE_URL, else the
+    embedded one), the directories, the handlers and the live services. It changes nothing, each check has a
+    time limit, and no secret is printed. As a health check: the exit code is 1 if something does not work, no
+    orchestrator is alive, or tasks wait in a queue that no worker serves.
 
     \b
     ✔ works    ! works, but could be better    ✘ does not work
@@ -168,7 +168,9 @@ def run_check(check: Check, context: DoctorContext) -> Iterator[Finding]:
             yield context.finding_from_error(check.topic, error)
             continue
         message = f"the check itself failed: {type(error).__name__}: {context.describe(error)}"
-        yield bad(check.topic, message, "if the lines above do not explain it, report it as a bug of dagmaster")
+        yield bad(
+            check.topic, message, "if the lines above do not explain it, report it as a bug of dagmaster"
+        )
 
 
 def _await_shutdown(done: threading.Event) -> None:
@@ -219,9 +221,13 @@ def _headline(findings: Sequence[Finding], first: Finding | None, width: int) ->
         has_warnings = any(finding.grade is Grade.WARNING for finding in findings)
         return [f"Ready: jobs can run{'; what is marked with ! could be better' if has_warnings else ''}."]
     count = sum(finding.grade is Grade.BAD for finding in findings)
-    problem = f"Not ready: {first.topic}: {first.message}" + (f" (the first of {count} problems)" if count > 1 else "")
+    problem = f"Not ready: {first.topic}: {first.message}" + (
+        f" (the first of {count} problems)" if count > 1 else ""
+    )
     lines = [click.style(line, fg="red", bold=True) for line in _wrap(problem, width)]
-    return lines + [f"{'  ' if number else '→ '}{line}" for number, line in enumerate(_wrap(first.remedy, width - 2))]
+    return lines + [
+        f"{'  ' if number else '→ '}{line}" for number, line in enumerate(_wrap(first.remedy, width - 2))
+    ]
 
 
 def _render_all(findings: Sequence[Finding], width: int) -> list[str]:

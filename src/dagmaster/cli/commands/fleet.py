@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 @click.group(
     cls=LazyGroup,
     lazy={
-        "drain": ("dagmaster.cli.commands.fleet_drain:drain", "Let an orchestrator or a worker claim nothing more."),
+        "drain": (
+            "dagmaster.cli.commands.fleet_drain:drain",
+            "Let an orchestrator or a worker claim nothing more.",
+        ),
         "undrain": ("dagmaster.cli.commands.fleet_drain:undrain", "Let it claim again."),
     },
     invoke_without_command=True,
@@ -33,10 +36,10 @@ if TYPE_CHECKING:
 def fleet(context: click.Context, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Show the orchestrators and workers that are alive, and the tasks that wait in the queues.
 
-    A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live worker
-    serves is marked. Services that died within the last hour, or stopped and left what no other one has taken
-    over, are listed below. One that died did not release its jobs or tasks: their number, and what became of them, is
-    shown beside it.
+    A worker may have claimed more tasks than it runs: these are prefetched. A queue with tasks that no live
+    worker serves is marked. Services that died within the last hour, or stopped and left what no other one
+    has taken over, are listed below. One that died did not release its jobs or tasks: their number, and what
+    became of them, is shown beside it.
 
     \b
     Examples:

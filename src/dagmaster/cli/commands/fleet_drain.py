@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 0.5
 """How often `--wait` reads the fleet."""
 UNSEEN_SECONDS: Final = 15.0
-"""A service that has not seen the request after this time probably cannot: it sends a heartbeat every few seconds."""
+"""A service that has not seen the request after this time probably cannot: it sends a heartbeat every few
+seconds."""
 service_argument = click.argument("service", metavar="SERVICE")
 
 
@@ -39,7 +40,9 @@ service_argument = click.argument("service", metavar="SERVICE")
     metavar="SECONDS",
     help="For a worker: release tasks that still run after this time.  [default: let every task finish]",
 )
-@click.option("--wait", "waits", is_flag=True, help="Wait until it holds nothing any more, and show what it holds.")
+@click.option(
+    "--wait", "waits", is_flag=True, help="Wait until it holds nothing any more, and show what it holds."
+)
 @json_option
 @data_dir_option
 def drain(
@@ -47,11 +50,12 @@ def drain(
 ) -> int:
     """Drain an orchestrator or a worker: it claims nothing more.
 
-    SERVICE is an id, or HOST:PID as `dagmaster fleet` shows it. A worker lets its running tasks finish; after --grace
-    it asks them to save a checkpoint, and releases them. An orchestrator releases its jobs, which others claim at once.
+    SERVICE is an id, or HOST:PID as `dagmaster fleet` shows it. A worker lets its running tasks finish; after
+    --grace it asks them to save a checkpoint, and releases them. An orchestrator releases its jobs, which
+    others claim at once.
 
-    The process does not exit: what started it would start it again. When it is drained it holds nothing, and can be
-    stopped at any time. `dagmaster fleet undrain` lets it claim again.
+    The process does not exit: what started it would start it again. When it is drained it holds nothing, and
+    can be stopped at any time. `dagmaster fleet undrain` lets it claim again.
 
     \b
     Examples:
@@ -62,7 +66,9 @@ def drain(
 
     with open_session(data_dir) as session:
         result = session.run(
-            lambda system: system.call(drain_service, service, sent_by=current_user(), grace_seconds=grace_seconds)
+            lambda system: system.call(
+                drain_service, service, sent_by=current_user(), grace_seconds=grace_seconds
+            )
         )
         if not (waits and as_json):
             _print_result(result, as_json=as_json)
@@ -71,7 +77,9 @@ def drain(
         return session.run(lambda system: _wait_until_drained(system, result, as_json=as_json))
 
 
-@click.command("undrain", epilog="Exit codes: 0 it claims again, 2 there is no such live service, 3 no database.")
+@click.command(
+    "undrain", epilog="Exit codes: 0 it claims again, 2 there is no such live service, 3 no database."
+)
 @service_argument
 @json_option
 @data_dir_option
@@ -135,7 +143,11 @@ def _describe(member: OrchestratorView | WorkerView | None, result: DrainResult)
         return f"{result.kind} {result.service_id} has stopped", COMPLETED
     name = format_name(member)
     if not member.is_alive:
-        return (f"{name} died while it drained", FAILED) if member.has_died else (f"{name} has stopped", COMPLETED)
+        return (
+            (f"{name} died while it drained", FAILED)
+            if member.has_died
+            else (f"{name} has stopped", COMPLETED)
+        )
     if member.is_drained:
         return f"{name} is drained: it holds nothing, and can be stopped", COMPLETED
     if member.drain is None:

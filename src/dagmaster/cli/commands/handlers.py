@@ -92,7 +92,9 @@ def show(name: str, *, as_json: bool, modules: tuple[str, ...]) -> int:
 
 @handlers.command(epilog="Exit codes: 0 it succeeded, 1 it failed, 2 bad usage or bad input.")
 @click.argument("name")
-@click.option("-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as text or JSON.")
+@click.option(
+    "-p", "--param", "pairs", multiple=True, metavar="KEY=VALUE", help="One param, as text or JSON."
+)
 @click.option(
     "-P",
     "--params",
@@ -125,8 +127,8 @@ def test(
 ) -> int:
     """Run one handler with these params, without a job.
 
-    It runs as on a worker: a plain function in a child process. What it prints, logs and reports goes to standard
-    error; its output to standard output.
+    It runs as on a worker: a plain function in a child process. What it prints, logs and reports goes to
+    standard error; its output to standard output.
 
     With --url it runs on a worker of the server, as a job that lists leave out.
 
@@ -138,7 +140,9 @@ def test(
     server = find_session(modules)
     if server is not None:
         if attempt is not None:
-            raise click.UsageError("--attempt is for a test on this machine: on a worker it is the first attempt")
+            raise click.UsageError(
+                "--attempt is for a test on this machine: on a worker it is the first attempt"
+            )
         return _test_on_worker(server, name, pairs, params_file, timeout, as_json=as_json)
     from dagmaster.bootstrap.task_execution import execute_task
 
@@ -150,7 +154,8 @@ def test(
         job_id="test",
         node_id="test",
         handler=spec.name,
-        params=read_json_file(params_file) | read_pairs(pairs, _param_parser(spec.params_schema()), "a param"),
+        params=read_json_file(params_file)
+        | read_pairs(pairs, _param_parser(spec.params_schema()), "a param"),
         timeout_seconds=timeout or TIMEOUT_SECONDS,
         attempt=attempt,
         fencing_token=attempt,
@@ -200,7 +205,10 @@ def _test_on_worker(
     node = server.run(work)
     if node.status is NodeStatus.COMPLETED:
         return _print_output(node.output, as_json=as_json)
-    reason: JsonObject = {"kind": "cancelled", "message": f"the job of the test ended; its node is {node.status}"}
+    reason: JsonObject = {
+        "kind": "cancelled",
+        "message": f"the job of the test ended; its node is {node.status}",
+    }
     return _print_failure(node.error or reason, as_json=as_json)
 
 
@@ -212,7 +220,9 @@ def _param_parser(schema: JsonObject | None) -> Callable[[str, str], JsonValue]:
     from dagmaster.authoring.schema_description import takes_text
 
     schema = schema or {}
-    return lambda name, text: text if text != "null" and takes_text(schema, name) else json_or_text(name, text)
+    return lambda name, text: (
+        text if text != "null" and takes_text(schema, name) else json_or_text(name, text)
+    )
 
 
 class _StderrReports:
@@ -246,7 +256,9 @@ def _print_failure(error: JsonObject, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"status": "FAILED", "output": None, "error": error}, ensure_ascii=False))
     else:
-        click.echo(click.style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True)
+        click.echo(
+            click.style(f"FAILED ({error['kind']}): {error['message']}", fg="red", bold=True), err=True
+        )
         if error.get("traceback"):
             click.echo(str(error["traceback"]).rstrip(), err=True)
     return BAD_INPUT if error["kind"] == "invalid_params" else FAILED

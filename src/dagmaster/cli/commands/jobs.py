@@ -35,15 +35,18 @@ if TYPE_CHECKING:
         "reject": ("dagmaster.cli.commands.jobs_control:reject", "Reject a waiting approval."),
         "signal": ("dagmaster.cli.commands.jobs_control:signal", "Send a signal to a job."),
         "retry": ("dagmaster.cli.commands.jobs_control:retry", "Run nodes again."),
-        "resume": ("dagmaster.cli.commands.jobs_resume:resume", "Run failed, cancelled and skipped nodes again."),
+        "resume": (
+            "dagmaster.cli.commands.jobs_resume:resume",
+            "Run failed, cancelled and skipped nodes again.",
+        ),
     },
     epilog="JOB is a job id, or `last` for the newest job.",
 )
 def jobs() -> None:
     """List, watch, explain and control jobs.
 
-    They are those of the server of --url or DAGMASTER_URL, else of the database: DAGMASTER_DATABASE_URL, or the
-    embedded one.
+    They are those of the server of --url or DAGMASTER_URL, else of the database: DAGMASTER_DATABASE_URL, or
+    the embedded one.
 
     \b
     Examples:

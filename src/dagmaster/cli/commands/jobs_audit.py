@@ -35,10 +35,10 @@ PROGRESS_SECONDS: Final = 5.0
 def audit(job_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Check the invariants of a database: of all jobs, or of one.
 
-    Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost, nothing stuck,
-    no write by an orchestrator that was not the owner. The audit takes jobs in batches, each in a short snapshot of its
-    own, and writes nothing; services may keep running. Its progress is shown on standard error. With --url, the server
-    checks; the key needs the scope admin.
+    Each invariant is checked on the tables: events without gaps, no node completed twice, no task lost,
+    nothing stuck, no write by an orchestrator that was not the owner. The audit takes jobs in batches, each
+    in a short snapshot of its own, and writes nothing; services may keep running. Its progress is shown on
+    standard error. With --url, the server checks; the key needs the scope admin.
 
     \b
     Examples:

@@ -25,8 +25,12 @@ MAX_USER: Final = 64
 _MAX_NAMES: Final = 10
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database."
 
-comment_option = click.option("--comment", default="", metavar="TEXT", help="A comment that is stored with the answer.")
-as_option = click.option("--as", "name", metavar="NAME", help="The name of the approver.  [default: your user name]")
+comment_option = click.option(
+    "--comment", default="", metavar="TEXT", help="A comment that is stored with the answer."
+)
+as_option = click.option(
+    "--as", "name", metavar="NAME", help="The name of the approver.  [default: your user name]"
+)
 node_argument = click.argument("node_id", metavar="[NODE]", required=False)
 
 
@@ -36,16 +40,19 @@ node_argument = click.argument("node_id", metavar="[NODE]", required=False)
 @click.option("--wait", is_flag=True, help="Wait until the job has finished.")
 @json_option
 @data_dir_option
-def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def cancel(
+    job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """Ask a job to stop, or only some of its nodes.
 
-    Without a NODE, nothing new starts, and running tasks are asked to stop. Completed nodes keep their results: `jobs
-    resume` continues from them.
+    Without a NODE, nothing new starts, and running tasks are asked to stop. Completed nodes keep their
+    results: `jobs resume` continues from them.
 
-    With nodes, at most 1,000, only these are cancelled: each fails with the reason "cancelled by", at once or when its
-    task has stopped, and the job goes on as after any failure (allow_failure, on_failure, tolerate_failures). A child
-    of a fan-out has a name such as tiles__47; the name of a fan-out or a group stands for all that is in it. Of
-    several nodes, finished ones are skipped. `jobs retry` runs a cancelled node again.
+    With nodes, at most 1,000, only these are cancelled: each fails with the reason "cancelled by", at once or
+    when its task has stopped, and the job goes on as after any failure (allow_failure, on_failure,
+    tolerate_failures). A child of a fan-out has a name such as tiles__47; the name of a fan-out or a group
+    stands for all that is in it. Of several nodes, finished ones are skipped. `jobs retry` runs a cancelled
+    node again.
 
     \b
     Examples:
@@ -62,7 +69,9 @@ def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool,
     if node_ids:
         names = list(node_ids)
         return _run(
-            data_dir, lambda system: system.call(cancel_nodes, job_id, names, sent_by=sender()), as_json=as_json
+            data_dir,
+            lambda system: system.call(cancel_nodes, job_id, names, sent_by=sender()),
+            as_json=as_json,
         )
     with open_session(data_dir) as session:
         result = session.run(lambda system: system.call(cancel_job, job_id, sent_by=sender()))
@@ -84,7 +93,13 @@ def cancel(job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool,
 @json_option
 @data_dir_option
 def approve(
-    job_id: str, node_id: str | None, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str,
+    node_id: str | None,
+    *,
+    comment: str,
+    name: str | None,
+    as_json: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Approve a waiting approval: the job continues. NODE is needed if several wait.
 
@@ -113,7 +128,13 @@ def approve(
 @json_option
 @data_dir_option
 def reject(
-    job_id: str, node_id: str | None, *, comment: str, name: str | None, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str,
+    node_id: str | None,
+    *,
+    comment: str,
+    name: str | None,
+    as_json: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Reject a waiting approval: its node fails. NODE is needed if several wait.
 
@@ -143,8 +164,8 @@ def signal(
 ) -> int:
     """Send a signal to a job, with an optional JSON value.
 
-    A node of type `wait` with `signal: NAME` continues with it. A signal that arrives before its node waits is kept.
-    NAME is needed if nodes wait for several signals, and for a JSON value.
+    A node of type `wait` with `signal: NAME` continues with it. A signal that arrives before its node waits
+    is kept. NAME is needed if nodes wait for several signals, and for a JSON value.
 
     \b
     Examples:
@@ -156,7 +177,9 @@ def signal(
     value = None if payload is None else _parse_payload(payload)
 
     async def send(system: System) -> CommandResult:
-        job, name = (job_id, signal_name) if signal_name else await _find_only(system, job_id, ReasonCode.SIGNAL)
+        job, name = (
+            (job_id, signal_name) if signal_name else await _find_only(system, job_id, ReasonCode.SIGNAL)
+        )
         return await system.call(send_signal, job, name, value, sent_by=sender())
 
     return _run(data_dir, send, as_json=as_json)
@@ -165,7 +188,9 @@ def signal(
 @click.command(epilog=_EXIT_CODES)
 @job_argument
 @click.argument("node_ids", metavar="NODE...", nargs=-1, required=True)
-@click.option("--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing."
+)
 @json_option
 @data_dir_option
 def retry(
@@ -173,9 +198,9 @@ def retry(
 ) -> int:
     """Run nodes again: failed or cancelled ones, or, at once, those that wait for their next attempt.
 
-    Nodes that were skipped because of them run, too; other failures stay as they are. Several nodes, at most 1,000, run
-    again in one new run, while the job runs or after it; those that cannot be retried are skipped. A child of a fan-out
-    has a name such as tiles__47.
+    Nodes that were skipped because of them run, too; other failures stay as they are. Several nodes, at most
+    1,000, run again in one new run, while the job runs or after it; those that cannot be retried are skipped.
+    A child of a fan-out has a name such as tiles__47.
 
     \b
     Examples:
@@ -192,7 +217,9 @@ def retry(
         plan = on_system(
             data_dir,
             lambda system: (
-                system.call(plan_retry_nodes, job_id, names) if others else system.call(plan_retry, job_id, node_id)
+                system.call(plan_retry_nodes, job_id, names)
+                if others
+                else system.call(plan_retry, job_id, node_id)
             ),
         )
         print_plan(plan, as_json=as_json)
@@ -245,7 +272,9 @@ def _approver(name: str | None, data_dir: pathlib.Path | None) -> str:
     return sender(name)
 
 
-def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False, is_watched: bool = False) -> int:
+def print_result(
+    result: CommandResult, *, as_json: bool, is_quiet: bool = False, is_watched: bool = False
+) -> int:
     """Print what became of a command; return the exit code. `is_quiet`: print rejections only."""
     if not (is_quiet and result.accepted):
         if as_json:
@@ -254,7 +283,11 @@ def print_result(result: CommandResult, *, as_json: bool, is_quiet: bool = False
             click.echo(result.sentence, err=not result.accepted)
             if result.accepted and not result.is_done:
                 click.echo(f"To follow it: dagmaster jobs events {result.job_id} -f", err=True)
-            elif result.accepted and not is_watched and result.command in (CommandKind.RETRY, CommandKind.RESUME):
+            elif (
+                result.accepted
+                and not is_watched
+                and result.command in (CommandKind.RETRY, CommandKind.RESUME)
+            ):
                 click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
     return COMPLETED if result.accepted else BAD_INPUT
 
@@ -288,7 +321,9 @@ def _print_nodes(heading: str, nodes: tuple[PlannedNodeView, ...], colour: str, 
         click.echo(f"  {node.node.ljust(width)}  {node.reason}")
 
 
-def _run(data_dir: pathlib.Path | None, command: Callable[[System], Awaitable[CommandResult]], *, as_json: bool) -> int:
+def _run(
+    data_dir: pathlib.Path | None, command: Callable[[System], Awaitable[CommandResult]], *, as_json: bool
+) -> int:
     return print_result(on_system(data_dir, command), as_json=as_json)
 
 
@@ -298,4 +333,6 @@ def _parse_payload(text: str) -> JsonValue:
     try:
         return read_json(text)
     except (ValueError, RecursionError) as error:
-        raise click.UsageError(f"the payload is not JSON: {error}. A string needs quotes: '\"text\"'.") from error
+        raise click.UsageError(
+            f"the payload is not JSON: {error}. A string needs quotes: '\"text\"'."
+        ) from error

@@ -22,16 +22,25 @@ if TYPE_CHECKING:
 @click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Continue until the job has finished.")
-@click.option("--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number.")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, metavar="SEQ", help="Only events after this number."
+)
 @click.option("--node", "node_id", metavar="NODE", help="Only events of this node.")
 @json_lines_option
 @data_dir_option
 def events(
-    job_id: str, *, follow: bool, after: int, node_id: str | None, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str,
+    *,
+    follow: bool,
+    after: int,
+    node_id: str | None,
+    as_json: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Print everything that happened to a job, in order and without gaps.
 
-    Events are numbered. A program that remembers the last number continues from there with --after, and misses none.
+    Events are numbered. A program that remembers the last number continues from there with --after, and
+    misses none.
 
     \b
     Examples:
@@ -44,7 +53,8 @@ def events(
         from dagmaster.application.queries.events_and_logs import follow_events
 
         followed = system.call(follow_events, job_id, after=after, node_id=node_id, follow=follow)
-        # Closed here: at the end of the loop, an interrupted one and its subscription would be closed at the same time.
+        # Closed here: at the end of the loop, an interrupted one and its subscription would be closed at the
+        # same time.
         async with contextlib.aclosing(followed):
             async for event in followed:
                 click.echo(json.dumps(event.to_dict(), ensure_ascii=False) if as_json else event_line(event))

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from dagmaster.cli.system import System
 
 _NO_FOOTPRINTS = (
-    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have one. The"
+    "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have"
+    " one. The"
     " key of an item is `footprint`, `bbox` or `geometry`, that of an output `bbox` (in degrees); see"
     " `dagmaster handlers show raster.generate_tiling_scheme`"
 )
@@ -30,7 +31,8 @@ _NO_FOOTPRINTS = (
 def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
     """Print the children of a job's fan-outs as GeoJSON: the footprint and the status of each.
 
-    The footprint of a child is that of its item, else that of its output: its `bbox`, or the `bbox` of its `item`.
+    The footprint of a child is that of its item, else that of its output: its `bbox`, or the `bbox` of its
+    `item`.
 
     \b
     Examples:
@@ -51,7 +53,9 @@ def footprints(job_id: str, *, data_dir: pathlib.Path | None) -> int:
     metavar="FILE",
     help="The PNG file to write.",
 )
-@click.option("--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="The width in pixels.")
+@click.option(
+    "--width", type=click.IntRange(200, 8000), default=1200, show_default=True, help="The width in pixels."
+)
 @data_dir_option
 def draw(job_id: str, *, output: pathlib.Path, width: int, data_dir: pathlib.Path | None) -> int:
     """Draw the children of a job's fan-outs on a map, coloured by status.
@@ -89,7 +93,9 @@ def _read(data_dir: pathlib.Path | None, job_id: str) -> FootprintsView:
         features = list(page.features)
         while page.next_cursor is not None:
             # `last` may be another job by now.
-            page = await system.call(job_footprints, page.job_id, cursor=page.next_cursor, limit=MAX_FOOTPRINTS)
+            page = await system.call(
+                job_footprints, page.job_id, cursor=page.next_cursor, limit=MAX_FOOTPRINTS
+            )
             features += page.features
         return replace(page, features=tuple(features))
 

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 
 
-@click.command(name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database.")
+@click.command(
+    name="list", epilog="Exit codes: 0 listed, 2 a filter or the cursor is not valid, 3 no database."
+)
 @click.option(
     "--status",
     "statuses",
@@ -33,7 +35,9 @@ STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "canc
 @click.option("--workflow", "workflow_id", metavar="ID", help="Only jobs of this workflow.")
 @click.option("--version", type=click.IntRange(1), help="Only jobs of this version of the workflow.")
 @click.option("--name", metavar="NAME", help="Only jobs with this name.")
-@click.option("--submitter", "submitted_by", metavar="NAME", help="Only jobs that this user or service submitted.")
+@click.option(
+    "--submitter", "submitted_by", metavar="NAME", help="Only jobs that this user or service submitted."
+)
 @click.option("--correlation-id", metavar="ID", help="Only jobs with this correlation id.")
 @click.option("--idempotency-key", metavar="KEY", help="Only the job that was submitted with this key.")
 @click.option("--parent", "parent_job_id", metavar="JOB", help="Only child jobs of this job.")
@@ -45,11 +49,14 @@ STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "canc
 @page_options(default_limit=20)
 @json_option
 @data_dir_option
-def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None, **filters: Any) -> int:
+def list_jobs(
+    *, limit: int, cursor: str | None, as_json: bool, data_dir: pathlib.Path | None, **filters: Any
+) -> int:
     """List jobs, newest first. All filters must match.
 
-    A running job that waits for nothing but approvals, signals, timers or child jobs is `waiting`. With --json: an
-    object with `items`, each a job as `jobs show` prints it, and `next_cursor`, null on the last page.
+    A running job that waits for nothing but approvals, signals, timers or child jobs is `waiting`. With
+    --json: an object with `items`, each a job as `jobs show` prints it, and `next_cursor`, null on the last
+    page.
 
     \b
     Examples:
@@ -86,7 +93,9 @@ def list_jobs(*, limit: int, cursor: str | None, as_json: bool, data_dir: pathli
     elif any(filters.values()):
         click.echo("no job matches. `dagmaster jobs list` without filters lists the newest jobs.", err=True)
     else:
-        click.echo("no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True)
+        click.echo(
+            "no jobs yet. Submit one: dagmaster submit workflows/hello_world.yaml -i name=Ada", err=True
+        )
     if page.next_cursor is not None:
         click.echo(f"there are more: add --cursor {page.next_cursor}", err=True)
     return COMPLETED

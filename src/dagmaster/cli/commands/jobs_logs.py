@@ -37,8 +37,9 @@ def logs(
 ) -> int:
     """Print the output of a job's tasks: what they print and log, in order.
 
-    Without a NODE, each line begins with its node. A child of a fan-out has a name such as `tiles__17`. Lines of child
-    jobs begin with the path of their node, such as `sub/fetch`. If the NODE failed, its traceback is printed last.
+    Without a NODE, each line begins with its node. A child of a fan-out has a name such as `tiles__17`. Lines
+    of child jobs begin with the path of their node, such as `sub/fetch`. If the NODE failed, its traceback is
+    printed last.
 
     \b
     Examples:
@@ -79,7 +80,9 @@ def logs(
     return on_system(data_dir, query)
 
 
-async def last_traceback(system: System, job_id: str, node_id: str, attempt: int | None) -> tuple[int, str] | None:
+async def last_traceback(
+    system: System, job_id: str, node_id: str, attempt: int | None
+) -> tuple[int, str] | None:
     """Return the attempt and the traceback with which a node failed last; None if there is none."""
     from dagmaster.application.queries.nodes import node_detail
 
@@ -99,7 +102,10 @@ class LogPrinter:
         self._is_in_line = False
 
     def print(self, path: str, log: LogView) -> None:
-        """Print a chunk. `path`: of its node from the job on; in a child job it begins with the node of that."""
+        """Print a chunk.
+
+        `path`: of its node from the job on; in a child job it begins with the node of that.
+        """
         self.has_printed = True
         if self.as_json:
             click.echo(json.dumps({**log.to_dict(), "node_path": path}, ensure_ascii=False))
@@ -108,7 +114,9 @@ class LogPrinter:
         if (log.job_id, source) != self._source:
             self.end_line()
             self._source = (log.job_id, source)
-        prefix = click.style(f"{source} │ ", fg="bright_black") if self.is_prefixed or path != log.node_id else ""
+        prefix = (
+            click.style(f"{source} │ ", fg="bright_black") if self.is_prefixed or path != log.node_id else ""
+        )
         for line in log.text.splitlines(keepends=True):
             click.echo(line if self._is_in_line else f"{prefix}{line}", nl=False)
             self._is_in_line = not line.endswith("\n")

@@ -33,13 +33,24 @@ if TYPE_CHECKING:
     metavar="NODE",
     help="Also run this node and all downstream nodes again. Repeatable.",
 )
-@click.option("-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="Change an input. Repeatable.")
-@click.option("--version", "version", type=click.IntRange(1), help="Another published version of the workflow.")
-@click.option("--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing.")
 @click.option(
-    "--idempotency-key", "key", metavar="KEY", help="Creates a new job even if the same resume was sent before."
+    "-i", "--input", "pairs", multiple=True, metavar="KEY=VALUE", help="Change an input. Repeatable."
 )
-@click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
+@click.option(
+    "--version", "version", type=click.IntRange(1), help="Another published version of the workflow."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print what would be reused and what redone, and change nothing."
+)
+@click.option(
+    "--idempotency-key",
+    "key",
+    metavar="KEY",
+    help="Creates a new job even if the same resume was sent before.",
+)
+@click.option(
+    "--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome."
+)
 @json_option
 @data_dir_option
 def resume(
@@ -56,10 +67,10 @@ def resume(
 ) -> int:
     """Run again what failed, was cancelled, or was skipped because of it. Completed nodes keep their results.
 
-    With the same inputs and version this is a new run of the same job. With other inputs or another version it is a new
-    job, which reuses the results of this one where the handler, its version, the params and all that a node depends on
-    are the same. --from runs a node and all downstream nodes again, even if their results could be reused; a child of a
-    fan-out has a name such as tiles__47.
+    With the same inputs and version this is a new run of the same job. With other inputs or another version
+    it is a new job, which reuses the results of this one where the handler, its version, the params and all
+    that a node depends on are the same. --from runs a node and all downstream nodes again, even if their
+    results could be reused; a child of a fan-out has a name such as tiles__47.
 
     --dry-run prints what would be reused, what redone and what is impossible, and why.
 
@@ -82,11 +93,15 @@ def resume(
     with open_session(data_dir) as session:
         try:
             if dry_run:
-                print_plan(session.run(lambda system: system.call(plan_resume, job_id, request)), as_json=as_json)
+                print_plan(
+                    session.run(lambda system: system.call(plan_resume, job_id, request)), as_json=as_json
+                )
                 return COMPLETED
             return _resume(session, job_id, request, wait=wait, as_json=as_json)
         except InputsInvalid as error:
-            print_rejection(error, f"nothing was resumed: {inputs_remedy(error)}", sys.stdout if as_json else None)
+            print_rejection(
+                error, f"nothing was resumed: {inputs_remedy(error)}", sys.stdout if as_json else None
+            )
             return BAD_INPUT
 
 
@@ -114,7 +129,9 @@ def _print_new_job(result: SubmitResult, *, as_json: bool, wait: bool) -> None:
         return
     noun = "a new job" if result.is_new else "the same resume was sent before: job"
     job = click.style(result.job_id, bold=True)
-    click.echo(f"{noun} {job} of {result.workflow_id} v{result.version}, from {result.resumed_from}", err=True)
+    click.echo(
+        f"{noun} {job} of {result.workflow_id} v{result.version}, from {result.resumed_from}", err=True
+    )
     if not wait:
         click.echo(f"To watch it: dagmaster jobs watch {result.job_id}", err=True)
         if not sys.stdout.isatty():

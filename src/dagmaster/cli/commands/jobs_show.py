@@ -27,11 +27,13 @@ _FAILED_CHILDREN = 3
 @click.option("--all", "with_children", is_flag=True, help="With --json: include the children of fan-outs.")
 @json_option
 @data_dir_option
-def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def show(
+    job_id: str, node_id: str | None, *, with_children: bool, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """Show a job: the status of its nodes, what it waits for, and its result.
 
-    With a NODE (a child of a fan-out, too): its attempts with times and workers, its complete error, the item of a
-    child, its output, and its params while its task is in flight.
+    With a NODE (a child of a fan-out, too): its attempts with times and workers, its complete error, the item
+    of a child, its output, and its params while its task is in flight.
 
     \b
     Examples:
@@ -41,7 +43,9 @@ def show(job_id: str, node_id: str | None, *, with_children: bool, as_json: bool
       dagmaster jobs show last --json --all
     """
     if with_children and (node_id is not None or not as_json):
-        raise click.UsageError("--all goes with --json, and with a whole job: it adds the children of fan-outs")
+        raise click.UsageError(
+            "--all goes with --json, and with a whole job: it adds the children of fan-outs"
+        )
     if node_id is not None:
         node = on_system(data_dir, lambda system: _read_node(system, job_id, node_id))
         _print_node(node, as_json=as_json)
@@ -88,6 +92,8 @@ async def _failed_children(system: System, job: JobDetailView) -> dict[str, Sequ
     failed = frozenset({NodeStatus.FAILED})
     fan_outs = [node.node_id for node in job.nodes.values() if node.children and node.children.count(*failed)]
     return {
-        fan_out: (await system.call(list_children, job.job_id, fan_out, statuses=failed, limit=_FAILED_CHILDREN)).items
+        fan_out: (
+            await system.call(list_children, job.job_id, fan_out, statuses=failed, limit=_FAILED_CHILDREN)
+        ).items
         for fan_out in fan_outs
     }

@@ -55,7 +55,9 @@ _MAX_RESULT_LENGTH: Final = 10_000
 _WHOLE_JOB: Final = ""
 
 
-@click.command(epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted.")
+@click.command(
+    epilog="Exit codes: 0 completed, 1 failed or cancelled, 2 no such job, 3 no database, 130 interrupted."
+)
 @click.argument("job_id", metavar="[JOB]", required=False)
 @click.option("--plain", is_flag=True, help="Print lines instead of the live tree, on a terminal, too.")
 @json_option
@@ -63,8 +65,9 @@ _WHOLE_JOB: Final = ""
 def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Watch a job until it has finished (default: the newest job).
 
-    On a terminal its nodes are shown live; if not all fit, active and failed ones are shown first. Elsewhere each event
-    is a line. Ctrl-C only stops watching: the job continues. With --json: the finished job, as `jobs show` prints it.
+    On a terminal its nodes are shown live; if not all fit, active and failed ones are shown first. Elsewhere
+    each event is a line. Ctrl-C only stops watching: the job continues. With --json: the finished job, as
+    `jobs show` prints it.
 
     \b
     Examples:
@@ -74,7 +77,9 @@ def watch(job_id: str | None, *, plain: bool, as_json: bool, data_dir: pathlib.P
     """
     return interruptible(
         job_id,
-        lambda: on_system(data_dir, lambda system: watch_to_end(system, job_id, plain=plain, as_json=as_json)),
+        lambda: on_system(
+            data_dir, lambda system: watch_to_end(system, job_id, plain=plain, as_json=as_json)
+        ),
     )
 
 
@@ -89,14 +94,20 @@ def interruptible(job_id: str | None, work: Callable[[], int]) -> int:
         return INTERRUPTED
 
 
-async def watch_to_end(system: System, job_id: str | None, *, plain: bool = False, as_json: bool = False) -> int:
+async def watch_to_end(
+    system: System, job_id: str | None, *, plain: bool = False, as_json: bool = False
+) -> int:
     """Watch a job until it has finished, print how it ended, and return the exit code."""
     console = open_console(stderr=True)
     watched = WatchScreen()
     if as_json:
         job = await watched.follow(system, job_id)
     elif console.is_terminal and not plain:
-        with Live(console=console, get_renderable=lambda: watched.frame(console), refresh_per_second=FRAMES_PER_SECOND):
+        with Live(
+            console=console,
+            get_renderable=lambda: watched.frame(console),
+            refresh_per_second=FRAMES_PER_SECOND,
+        ):
             job = await watched.follow(system, job_id)
     else:
         job = await watched.follow(system, job_id, lines=PlainLines(system))
@@ -139,7 +150,9 @@ class WatchScreen:
         self._line: JobLine | None = None
         self._read_at = 0.0
 
-    async def follow(self, system: System, job_id: str | None, lines: PlainLines | None = None) -> JobDetailView:
+    async def follow(
+        self, system: System, job_id: str | None, lines: PlainLines | None = None
+    ) -> JobDetailView:
         """Read a job until it has finished, and return its last view."""
         async with contextlib.aclosing(system.call(watch_job, job_id)) as views:
             async for job in views:
@@ -163,7 +176,9 @@ class WatchScreen:
             finished += done
         self.rates.add(_WHOLE_JOB, job.read_at, finished + len(tree.finished))
         # Made once a read, not once a frame.
-        self._line = replace(job_line(job), rate=None if job.is_finished else self.rates.per_second(_WHOLE_JOB))
+        self._line = replace(
+            job_line(job), rate=None if job.is_finished else self.rates.per_second(_WHOLE_JOB)
+        )
         self.job = job
 
     def frame(self, console: Console) -> RenderableType:
@@ -262,7 +277,8 @@ def _children_done(job: JobDetailView, fan_out: str) -> int:
 def grouped_sentences(events: Sequence[EventView]) -> Iterator[tuple[float, str]]:
     """Yield the time and sentence of events.
 
-    Many attempts in a row that were lost are one sentence a worker, and attempts that stopped on request one in all.
+    Many attempts in a row that were lost are one sentence a worker, and attempts that stopped on request one
+    in all.
     """
     for (kind, is_stop), group in groupby(events, key=lambda event: (event.type, _is_stop(event))):
         same = list(group)

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from dagmaster.cli.system import System
 
 
-@click.command(epilog="Exit codes: 0 explained, whatever the job's status; 2 no such job or node; 3 no database.")
+@click.command(
+    epilog="Exit codes: 0 explained, whatever the job's status; 2 no such job or node; 3 no database."
+)
 @job_argument
 @click.argument("node_id", metavar="[NODE]", required=False)
 @json_option
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 def why(job_id: str, node_id: str | None, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Explain why a job has its status: first the reason that keeps it from advancing.
 
-    With a NODE (a child of a fan-out, too): why that node does not run, or how it ended, step by step to the root
-    cause. All reasons have codes, listed in docs/reference/reasons.md.
+    With a NODE (a child of a fan-out, too): why that node does not run, or how it ended, step by step to the
+    root cause. All reasons have codes, listed in docs/reference/reasons.md.
 
     \b
     Examples:

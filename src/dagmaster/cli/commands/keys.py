@@ -145,7 +145,9 @@ def rotate(key_id: str, *, overlap_hours: float, as_json: bool, data_dir: pathli
     """
     view = _run(
         data_dir,
-        lambda system: system.call(rotate_key, key_id, origin=_origin(), now=time.time(), overlap_hours=overlap_hours),
+        lambda system: system.call(
+            rotate_key, key_id, origin=_origin(), now=time.time(), overlap_hours=overlap_hours
+        ),
     )
     return _print_new(view, as_json=as_json)
 
@@ -154,7 +156,9 @@ def _print_new(view: NewApiKeyView, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(view.to_dict()))
     else:
-        click.echo(f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True)
+        click.echo(
+            f"key {view.key_id} of {view.name}: {', '.join(view.scopes)}. It is not shown again:", err=True
+        )
         click.echo(view.key)
     return COMPLETED
 
@@ -163,6 +167,8 @@ def _origin() -> ChangeOrigin:
     return ChangeOrigin(actor=sender())
 
 
-def _run(data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]], *, migrate: bool = False) -> T:
+def _run(
+    data_dir: pathlib.Path | None, work: Callable[[System], Awaitable[T]], *, migrate: bool = False
+) -> T:
     with open_session(data_dir) as session:
         return session.run(work, migrate=migrate, part=Part.KEYS)

@@ -78,17 +78,24 @@ def nodes(workflow_id: str, *, days: int, as_json: bool, data_dir: pathlib.Path 
     from dagmaster.cli.render.metrics_tables import nodes_table
 
     return _show(
-        data_dir, lambda system: system.call(node_metrics, workflow_id, days=days), nodes_table, as_json=as_json
+        data_dir,
+        lambda system: system.call(node_metrics, workflow_id, days=days),
+        nodes_table,
+        as_json=as_json,
     )
 
 
 @metrics.command()
 @workflow_option
 @days_option
-@click.option("--limit", type=click.IntRange(1, MAX_FAILURES), default=20, show_default=True, help="How many groups.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_FAILURES), default=20, show_default=True, help="How many groups."
+)
 @json_option
 @data_dir_option
-def failures(*, workflow_id: str | None, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def failures(
+    *, workflow_id: str | None, days: int, limit: int, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """Show the most frequent failures, grouped by their message."""
     from dagmaster.application.queries.metrics import failure_metrics
     from dagmaster.cli.render.metrics_tables import failures_table
@@ -102,7 +109,9 @@ def failures(*, workflow_id: str | None, days: int, limit: int, as_json: bool, d
 
 
 @metrics.command()
-@click.option("--hours", type=click.IntRange(1, MAX_HOURS), default=24, show_default=True, help="How many hours back.")
+@click.option(
+    "--hours", type=click.IntRange(1, MAX_HOURS), default=24, show_default=True, help="How many hours back."
+)
 @click.option(
     "--bucket-minutes",
     type=click.IntRange(1, 24 * 60),

@@ -50,7 +50,9 @@ def upgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     """Upgrade to a version (default: the newest)."""
     if revision == HEAD:
         return _upgrade(data_dir)
-    _refuse_server(data_dir, "a server cannot use a version that is older than its code: leave out the version")
+    _refuse_server(
+        data_dir, "a server cannot use a version that is older than its code: leave out the version"
+    )
     from dagmaster.bootstrap.database_admin import upgrade_schema
 
     return _on_database(data_dir, upgrade_schema, revision)
@@ -64,7 +66,8 @@ def downgrade(data_dir: pathlib.Path | None, revision: str) -> int:
     """Downgrade to a version ('base': remove the schema)."""
     _refuse_server(
         data_dir,
-        "a downgrade drops what the server itself works with, its keys included: stop all services, and run it without"
+        "a downgrade drops what the server itself works with, its keys included: stop all services, and run"
+        " it without"
         " --url and DAGMASTER_URL, with DAGMASTER_DATABASE_URL",
     )
     from dagmaster.bootstrap.database_admin import downgrade_schema

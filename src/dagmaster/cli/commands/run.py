@@ -64,13 +64,24 @@ Display = LiveDisplay | PlainDisplay
 @json_output_option("Print the job as `jobs show --json` prints it, and nothing else.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the result only.")
 @click.option(
-    "--watch/--plain", "watch", default=None, help="Show a live tree, or lines.  [default: the tree on a terminal]"
+    "--watch/--plain",
+    "watch",
+    default=None,
+    help="Show a live tree, or lines.  [default: the tree on a terminal]",
 )
 @handlers_option
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
-@click.option("--approve", multiple=True, metavar="NODE", help="Approve this approval ('all': every one). Repeatable.")
-@click.option("--reject", multiple=True, metavar="NODE", help="Reject this approval ('all': every one). Repeatable.")
-@click.option("--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal first. Repeatable.")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]"
+)
+@click.option(
+    "--approve", multiple=True, metavar="NODE", help="Approve this approval ('all': every one). Repeatable."
+)
+@click.option(
+    "--reject", multiple=True, metavar="NODE", help="Reject this approval ('all': every one). Repeatable."
+)
+@click.option(
+    "--signal", "signals", multiple=True, metavar="NAME[=JSON]", help="Send this signal first. Repeatable."
+)
 @click.option("--ephemeral", is_flag=True, help="Keep the job in memory: no database, nothing is stored.")
 @data_dir_option
 def run(
@@ -91,9 +102,10 @@ def run(
 ) -> int:
     """Run a workflow file in this process, until the job has finished.
 
-    The file is validated first; then the job is stored (in the embedded PostgreSQL, or in DAGMASTER_DATABASE_URL) and
-    its nodes run in this process. On a terminal the nodes are shown live. Ctrl-C cancels the job and waits for running
-    tasks; a second Ctrl-C exits at once. If this process dies, the job is not lost: `dagmaster dev` continues it.
+    The file is validated first; then the job is stored (in the embedded PostgreSQL, or in
+    DAGMASTER_DATABASE_URL) and its nodes run in this process. On a terminal the nodes are shown live. Ctrl-C
+    cancels the job and waits for running tasks; a second Ctrl-C exits at once. If this process dies, the job
+    is not lost: `dagmaster dev` continues it.
 
     \b
     Examples:
@@ -103,8 +115,8 @@ def run(
       dagmaster run flow.yaml --ephemeral
       dagmaster run flow.py:nightly -i day=2026-01-01      a @workflow function of a Python file
     """
-    # A run creates many long-lived objects, which frequent garbage collection would scan for nothing: with the default
-    # thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
+    # A run creates many long-lived objects, which frequent garbage collection would scan for nothing: with
+    # the default thresholds a task of 100,000 cost 1.4 times one of 1,000 (2026-11, bench/commands.py).
     gc.set_threshold(50_000, 50, 50)
     with _stdout_for_the_result() as stdout:
         modules = modules_with_tasks(modules, [file])
@@ -174,7 +186,9 @@ def _check_answers(graph: Graph, approve: tuple[str, ...], reject: tuple[str, ..
     approvals = approvals_of(graph)
     if approvals is not None:
         for name in {*approve, *reject} - {"all", *approvals}:
-            raise click.UsageError(f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip())
+            raise click.UsageError(
+                f"no approval {name!r} in this workflow. {did_you_mean(name, approvals)}".strip()
+            )
 
 
 class _CommandLineAnswers:
@@ -203,7 +217,8 @@ class _CommandLineAnswers:
             return None if answer is None else (answer, person, "")
         if request.approval.timeout_seconds is None and self.job is not None:
             self.note = (
-                f"node {request.node} waits for an approval, and there is no terminal to ask on; the job is cancelled."
+                f"node {request.node} waits for an approval, and there is no terminal to ask on; the job is"
+                " cancelled."
                 f" Run it on a terminal, or with --approve {request.node} or --reject {request.node}"
             )
             self.job.cancel()
@@ -281,4 +296,6 @@ def _json(value: JsonValue, *, indent: int | None) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent)
     except (ValueError, RecursionError) as error:
-        raise click.ClickException(f"the job has finished, but its result cannot be shown as JSON: {error}") from error
+        raise click.ClickException(
+            f"the job has finished, but its result cannot be shown as JSON: {error}"
+        ) from error

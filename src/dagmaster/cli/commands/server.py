@@ -23,10 +23,16 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), default=PORT, show_default=True, help="0: any free port."
+)
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False), help="A TLS certificate (PEM).")
-@click.option("--certificate-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM).")
-@click.option("--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed.")
+@click.option(
+    "--certificate-key", type=click.Path(exists=True, dir_okay=False), help="Its private key (PEM)."
+)
+@click.option(
+    "--trusted-proxies", metavar="ADDRESSES", help="Proxies whose X-Forwarded headers are believed."
+)
 @data_dir_option
 @log_options
 @with_parent_option
@@ -44,8 +50,9 @@ def server(
 ) -> int:
     """Run the HTTP API, under /api/v1, and the web page, under /ui.
 
-    It keeps no state: any number may run behind a balancer. Every request needs a key (`dagmaster keys create`), except
-    /livez, /readyz and /openapi.json, the description of the API. The web page asks for a key once.
+    It keeps no state: any number may run behind a balancer. Every request needs a key (`dagmaster keys
+    create`), except /livez, /readyz and /openapi.json, the description of the API. The web page asks for a
+    key once.
 
     \b
     Examples:
@@ -74,4 +81,6 @@ def server(
         )
 
     logs = LogOptions(log_format, log_level)
-    return serve(f"server at {address}/ui/", make, data_dir, logs, with_parent=with_parent, needs_schema=False)
+    return serve(
+        f"server at {address}/ui/", make, data_dir, logs, with_parent=with_parent, needs_schema=False
+    )

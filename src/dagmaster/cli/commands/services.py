@@ -53,11 +53,15 @@ metrics_port_option = click.option(
     type=click.IntRange(1, 65_535),
     help="Serve metrics for Prometheus on this port.  [default: DAGMASTER_METRICS_PORT, else none]",
 )
-with_parent_option = click.option("--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends.")
+with_parent_option = click.option(
+    "--with-parent", is_flag=True, hidden=True, help="Stop when standard input ends."
+)
 
 
 @click.command()
-@click.option("--serve", "address", metavar="HOST:PORT", help="Run the HTTP API beside it, in the same process.")
+@click.option(
+    "--serve", "address", metavar="HOST:PORT", help="Run the HTTP API beside it, in the same process."
+)
 @metrics_port_option
 @data_dir_option
 @log_options
@@ -73,9 +77,9 @@ def orchestrator(
 ) -> int:
     """Run an orchestrator: it owns jobs and decides which nodes run next.
 
-    Any number of orchestrators may use one database. Each job is owned by one of them, and is reclaimed by another when
-    its owner stops or dies. The database is DAGMASTER_DATABASE_URL, else the embedded one. SIGTERM and Ctrl-C release
-    its jobs at once.
+    Any number of orchestrators may use one database. Each job is owned by one of them, and is reclaimed by
+    another when its owner stops or dies. The database is DAGMASTER_DATABASE_URL, else the embedded one.
+    SIGTERM and Ctrl-C release its jobs at once.
 
     \b
     Examples:
@@ -104,17 +108,23 @@ def orchestrator(
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
         # One process, one set of metrics: the server shows those of the orchestrator, too.
         metrics = open_metrics_port(settings, metrics_port) or ProcessMetrics()
-        server = ServerService(config, settings, blob_directory(settings, data_dir), listener, metrics=metrics)
+        server = ServerService(
+            config, settings, blob_directory(settings, data_dir), listener, metrics=metrics
+        )
         return ServiceGroup([observe_turns(make_orchestrator(config, blobs, settings), metrics), server])
 
-    return serve(f"orchestrator with the HTTP API at {url_of(listener)}", make, data_dir, logs, with_parent=with_parent)
+    return serve(
+        f"orchestrator with the HTTP API at {url_of(listener)}", make, data_dir, logs, with_parent=with_parent
+    )
 
 
 @click.command()
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME", help="A queue to serve ('*': all queues). Repeatable."
 )
-@click.option("--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]")
+@click.option(
+    "--concurrency", type=click.IntRange(1, 10_000), help="How many tasks run concurrently.  [default: 32]"
+)
 @handlers_option
 @metrics_port_option
 @data_dir_option
@@ -133,9 +143,10 @@ def worker(
 ) -> int:
     """Run a worker: it executes the tasks of some queues.
 
-    Async handlers run on an event loop, plain functions in child processes that can be killed. On SIGTERM or Ctrl-C the
-    worker claims no more tasks. Running tasks may finish within 5 seconds; then they are asked to save a checkpoint and
-    are released. DAGMASTER_DRAIN_SECONDS (30) limits the whole shutdown. A second signal exits at once.
+    Async handlers run on an event loop, plain functions in child processes that can be killed. On SIGTERM or
+    Ctrl-C the worker claims no more tasks. Running tasks may finish within 5 seconds; then they are asked to
+    save a checkpoint and are released. DAGMASTER_DRAIN_SECONDS (30) limits the whole shutdown. A second
+    signal exits at once.
 
     \b
     Examples:
@@ -180,8 +191,8 @@ def worker(
 def serve_mode(context: click.Context, /, **options: Any) -> int:
     """Run the service that DAGMASTER_RUN_MODE names: for one container image that serves as both.
 
-    An orchestrator, or a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS. RUN_MODE and other names
-    are read, too, as every service does (dagmaster config show --services).
+    An orchestrator, or a worker of DAGMASTER_QUEUES with the handlers of DAGMASTER_HANDLERS. RUN_MODE and
+    other names are read, too, as every service does (dagmaster config show --services).
 
     \b
     Examples:
@@ -194,10 +205,16 @@ def serve_mode(context: click.Context, /, **options: Any) -> int:
         mode = load_settings(services=True).run_mode
     match mode:
         case "orchestrator":
-            return int(context.invoke(orchestrator, address=None, metrics_port=None, with_parent=False, **options))
+            return int(
+                context.invoke(orchestrator, address=None, metrics_port=None, with_parent=False, **options)
+            )
         case "worker":
-            return int(context.invoke(worker, queues=(), modules=(), metrics_port=None, with_parent=False, **options))
-    raise click.UsageError("set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`")
+            return int(
+                context.invoke(worker, queues=(), modules=(), metrics_port=None, with_parent=False, **options)
+            )
+    raise click.UsageError(
+        "set DAGMASTER_RUN_MODE to orchestrator or worker, or start `dagmaster orchestrator`"
+    )
 
 
 def serve(
@@ -280,7 +297,9 @@ async def _run_until_stopped(
         loop.add_reader(sys.stdin, lambda: _on_stdin(loop, stop))
     backoff = ConnectionBackoff(_LOGGER, max_seconds=max_backoff_seconds)
     if needs_schema:
-        await _retry_until_available(lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped)
+        await _retry_until_available(
+            lambda: ensure_schema(config, migrate=config.is_embedded), backoff, stopped
+        )
     if stopped.is_set():
         return COMPLETED
     service = make()

@@ -68,14 +68,23 @@ class StormSummary:
 @click.command(epilog="Exit codes: 0 no invariant was violated, 1 one was, 2 bad input.")
 @click.argument("file", type=click.Path(path_type=pathlib.Path))
 @click.option(
-    "--seeds", type=click.IntRange(1, 10_000_000), default=500, show_default=True, help="The number of schedules."
+    "--seeds",
+    type=click.IntRange(1, 10_000_000),
+    default=500,
+    show_default=True,
+    help="The number of schedules.",
 )
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first seed.")
 @click.option("--seed", type=click.IntRange(0), help="Simulate this schedule only, and print its history.")
 @click.option(
-    "--poison", metavar="NODE", multiple=True, help="Let this node kill its worker whenever it runs (repeatable)."
+    "--poison",
+    metavar="NODE",
+    multiple=True,
+    help="Let this node kill its worker whenever it runs (repeatable).",
 )
-@click.option("-v", "--trace", "is_traced", is_flag=True, help="With --seed: print every request and every fault, too.")
+@click.option(
+    "-v", "--trace", "is_traced", is_flag=True, help="With --seed: print every request and every fault, too."
+)
 @inputs_options
 @json_option
 @handlers_option
@@ -94,16 +103,17 @@ def storm(
 ) -> int:
     """Simulate a workflow under thousands of schedules with faults.
 
-    Its handlers are not run: mocks take their place, which take some time, sometimes fail, and return outputs of the
-    shape that the workflow reads; in one schedule of eight they may fail permanently. The engine, the orchestrators and
-    the workers are real, on a simulated network and a simulated clock. Requests and answers are lost, processes crash
-    and stall, the database becomes unavailable. At the end of each schedule every job must have finished, no completed
-    node may have run again, no stale write may have been accepted, and the audit log must have no gap. A workflow that
-    completes without faults must complete with the same outputs in every schedule.
+    Its handlers are not run: mocks take their place, which take some time, sometimes fail, and return outputs
+    of the shape that the workflow reads; in one schedule of eight they may fail permanently. The engine, the
+    orchestrators and the workers are real, on a simulated network and a simulated clock. Requests and answers
+    are lost, processes crash and stall, the database becomes unavailable. At the end of each schedule every
+    job must have finished, no completed node may have run again, no stale write may have been accepted, and
+    the audit log must have no gap. A workflow that completes without faults must complete with the same
+    outputs in every schedule.
 
-    A seed determines a schedule: the same seed gives the same faults in the same order. The first seed that violates an
-    invariant is printed; --seed replays it. If jobs failed, the most common reason is printed. A failed job violates no
-    invariant, but if no job completes, little was tested.
+    A seed determines a schedule: the same seed gives the same faults in the same order. The first seed that
+    violates an invariant is printed; --seed replays it. If jobs failed, the most common reason is printed. A
+    failed job violates no invariant, but if no job completes, little was tested.
 
     \b
     Examples:
@@ -129,7 +139,9 @@ def storm(
     unknown = [node for node in poison if node not in case.task_nodes]
     if unknown:
         tasks = ", ".join(sorted(case.task_nodes))
-        raise click.UsageError(f"--poison: {unknown[0]!r} is not a task or fan-out of tasks; those are: {tasks}")
+        raise click.UsageError(
+            f"--poison: {unknown[0]!r} is not a task or fan-out of tasks; those are: {tasks}"
+        )
     if seed is not None:
         return _replay(simulate(seed, case), as_json=as_json, is_traced=is_traced)
     options = [("--poison", node) for node in poison] + [("-i", pair) for pair in pairs]
@@ -140,7 +152,10 @@ def storm(
 
 
 def _storm(replay: str, case: Case, seeds: range, *, as_json: bool) -> int:
-    """Simulate schedules and print the outcome. `replay`: the command that repeats one of them, without its seed."""
+    """Simulate schedules and print the outcome.
+
+    `replay`: the command that repeats one of them, without its seed.
+    """
     started = time.monotonic()
     summary = _simulate_all(case, seeds, show_progress=not as_json and sys.stderr.isatty())
     has_completed = summary.statuses["COMPLETED"] > 0
@@ -176,7 +191,8 @@ def _summary_document(summary: StormSummary, without_faults: Outcome | None) -> 
         "faults": summary.faults,
         "ends": dict(summary.statuses),
         "reasons": [
-            {"node": node, "reason": reason, "jobs": count} for (node, reason), count in summary.reasons.most_common()
+            {"node": node, "reason": reason, "jobs": count}
+            for (node, reason), count in summary.reasons.most_common()
         ],
         "calm": None if without_faults is None else _outcome_document(without_faults),
         "seed": None if violation is None else violation.seed,
@@ -209,7 +225,10 @@ def _print_warning(replay: str, without_faults: Outcome) -> None:
 
 
 def failure_reasons(outcome: Outcome) -> list[tuple[str | None, str]]:
-    """Return the node and the error of each failed job. Children of a fan-out have the name of the fan-out."""
+    """Return the node and the error of each failed job.
+
+    Children of a fan-out have the name of the fan-out.
+    """
     return [
         (None if node is None else node.split("__", 1)[0], format_error(error) or "no reason recorded")
         for node, error in outcome.reasons.values()
@@ -232,7 +251,12 @@ def _replay(outcome: Outcome, *, as_json: bool, is_traced: bool) -> int:
             {"at": at, "workflow": workflow_id, **event_view("", event, lambda value: value).to_dict()}
             for at, workflow_id, event in outcome.story
         ]
-        document = {**_outcome_document(outcome), "violation": outcome.violation, "history": history, "trace": trace}
+        document = {
+            **_outcome_document(outcome),
+            "violation": outcome.violation,
+            "history": history,
+            "trace": trace,
+        }
         click.echo(json.dumps(document))
     else:
         if is_traced:
@@ -265,4 +289,8 @@ def _print_outcome(outcome: Outcome) -> None:
         statuses = ", ".join(outcome.statuses.values())
         click.echo(f"Seed {outcome.seed}: {outcome.steps} faults; {statuses}. No invariant was violated.")
     else:
-        click.echo(click.style(f"Seed {outcome.seed} violates an invariant: {outcome.violation}", fg="red", bold=True))
+        click.echo(
+            click.style(
+                f"Seed {outcome.seed} violates an invariant: {outcome.violation}", fg="red", bold=True
+            )
+        )

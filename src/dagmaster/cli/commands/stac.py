@@ -32,8 +32,8 @@ MAX_CANDIDATES = 1000
 def stac() -> None:
     """Find data by place and time in the STAC catalog.
 
-    The catalog is DAGMASTER_CATALOG_URL: a directory, or a server with pgstac. The default is a directory beside the
-    large outputs.
+    The catalog is DAGMASTER_CATALOG_URL: a directory, or a server with pgstac. The default is a directory
+    beside the large outputs.
     """
 
 
@@ -86,11 +86,19 @@ def _parse_interval(_ctx: click.Context, _param: click.Parameter, value: str | N
     help="A year, month, day, time, or from/to; .. is open.",
 )
 @click.option(
-    "--collection", "collections", multiple=True, metavar="ID", help="Only items of this collection. Repeatable."
+    "--collection",
+    "collections",
+    multiple=True,
+    metavar="ID",
+    help="Only items of this collection. Repeatable.",
 )
 @click.option("--id", "ids", multiple=True, metavar="ID", help="Only the item with this id. Repeatable.")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=100, show_default=True, help="The maximum number of items."
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="The maximum number of items.",
 )
 @json_option
 @data_dir_option
@@ -128,7 +136,9 @@ def search(
             _print_items(items)
             more = f"the first {limit:,}: --limit shows more. " if len(items) == limit else ""
             first = items[0]
-            click.echo(f"\n{more}To show one: dagmaster stac show {first['collection']} {first['id']}", err=True)
+            click.echo(
+                f"\n{more}To show one: dagmaster stac show {first['collection']} {first['id']}", err=True
+            )
         else:
             _print_no_match(catalog, has_filters=query != Search(limit=limit))
     return COMPLETED
@@ -161,7 +171,9 @@ def collections(*, as_json: bool, data_dir: pathlib.Path | None) -> int:
         when = "" if start is None and end is None else f"{_day(start) or '..'}/{_day(end) or '..'}"
         title = str(record.get("title") or "")
         count = f"{counts.get(record['id'], 0):,}"
-        rows.append((str(record["id"]), count, title if title != record["id"] else "", when, _format_box(boxes[0])))
+        rows.append(
+            (str(record["id"]), count, title if title != record["id"] else "", when, _format_box(boxes[0]))
+        )
     _print_table(("collection", "items", "title", "when", "where"), rows, optional=("title", "where"))
     return COMPLETED
 
@@ -202,8 +214,9 @@ def show(collection_id: str, item_id: str, *, as_json: bool, data_dir: pathlib.P
 def init(*, data_dir: pathlib.Path | None) -> int:
     """Install or upgrade pgstac on the server of the catalog.
 
-    It needs a role that may create roles and extensions; workers do not. No other command changes the server's schema,
-    so a pgstac that is shared with other systems is upgraded only by this command. A directory needs no preparation.
+    It needs a role that may create roles and extensions; workers do not. No other command changes the
+    server's schema, so a pgstac that is shared with other systems is upgraded only by this command. A
+    directory needs no preparation.
 
     \b
     Examples:
@@ -221,7 +234,7 @@ def init(*, data_dir: pathlib.Path | None) -> int:
     return COMPLETED
 
 
-# ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
@@ -284,12 +297,15 @@ def _end_sentence(hint: str) -> str:
     return f": {hint}{'' if hint.endswith('?') else '.'}" if hint else "."
 
 
-# ── Output ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Output ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _print_no_match(catalog: Catalog, *, has_filters: bool) -> None:
     if has_filters and catalog.counts():
-        click.echo("no item matches. `dagmaster stac collections` lists the collections with their extents.", err=True)
+        click.echo(
+            "no item matches. `dagmaster stac collections` lists the collections with their extents.",
+            err=True,
+        )
     else:
         _print_empty_catalog()
 
@@ -304,10 +320,18 @@ def _print_empty_catalog() -> None:
 
 def _print_items(items: list[dict[str, Any]]) -> None:
     rows = [
-        (item["id"], str(item["collection"]), _format_time(item), _format_box(item.get("bbox") or []), _data_file(item))
+        (
+            item["id"],
+            str(item["collection"]),
+            _format_time(item),
+            _format_box(item.get("bbox") or []),
+            _data_file(item),
+        )
         for item in items
     ]
-    _print_table(("item", "collection", "when", "where", "data"), rows, optional=("data", "collection", "where"))
+    _print_table(
+        ("item", "collection", "when", "where", "data"), rows, optional=("data", "collection", "where")
+    )
 
 
 def _data_file(item: dict[str, Any]) -> str:
@@ -318,7 +342,10 @@ def _data_file(item: dict[str, Any]) -> str:
 
 
 def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optional: Sequence[str]) -> None:
-    """Print a table. If it is too wide for the terminal, optional columns are left out: no cell is truncated."""
+    """Print a table.
+
+    If it is too wide for the terminal, optional columns are left out: no cell is truncated.
+    """
     from rich.table import Table
 
     from dagmaster.cli.render.text import open_console
@@ -328,7 +355,10 @@ def _print_table(names: Sequence[str], rows: Sequence[tuple[str, ...]], *, optio
         console = open_console(width=UNLIMITED_WIDTH)
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     for name in optional:
-        if sum(max(len(cell) for cell in (head, *cells)) + 2 for head, cells in columns.items()) > console.width + 2:
+        if (
+            sum(max(len(cell) for cell in (head, *cells)) + 2 for head, cells in columns.items())
+            > console.width + 2
+        ):
             del columns[name]
     table = Table(box=None, pad_edge=False, header_style="bright_black")
     for number, name in enumerate(columns):

@@ -50,9 +50,15 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Submit one job for each line of a JSON Lines file of inputs, at most 100 (- for standard input).",
 )
-@click.option("--version", "version", type=click.IntRange(1), help="A published version.  [default: the active one]")
-@click.option("--name", default="", metavar="TEXT", help="A name to find the job by.  [default: the workflow's]")
-@click.option("--priority", type=click.IntRange(0, 10), default=5, show_default=True, help="10 is the most urgent.")
+@click.option(
+    "--version", "version", type=click.IntRange(1), help="A published version.  [default: the active one]"
+)
+@click.option(
+    "--name", default="", metavar="TEXT", help="A name to find the job by.  [default: the workflow's]"
+)
+@click.option(
+    "--priority", type=click.IntRange(0, 10), default=5, show_default=True, help="10 is the most urgent."
+)
 @click.option(
     "--idempotency-key",
     "key",
@@ -60,7 +66,9 @@ if TYPE_CHECKING:
     help="A second submission with the same key returns the first job instead of a new one.",
 )
 @click.option("--correlation-id", "correlation", metavar="ID", help="Your own id, stored with the job.")
-@click.option("--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome.")
+@click.option(
+    "--wait", is_flag=True, help="Watch the job until it has finished; the exit code is its outcome."
+)
 @json_option
 @handlers_option
 @data_dir_option
@@ -82,10 +90,11 @@ def submit(
 ) -> int:
     """Submit a job of a published WORKFLOW, or of a workflow file.
 
-    The job is stored before the command returns. An orchestrator and a worker run it: `dagmaster dev` starts both.
+    The job is stored before the command returns. An orchestrator and a worker run it: `dagmaster dev` starts
+    both.
 
-    With --batch, each line of the file is a JSON object of inputs; -i and -I apply to all of them. A line that is not
-    valid does not stop the others. The idempotency key of line n is KEY:n.
+    With --batch, each line of the file is a JSON object of inputs; -i and -I apply to all of them. A line
+    that is not valid does not stop the others. The idempotency key of line n is KEY:n.
 
     \b
     Examples:
@@ -134,15 +143,21 @@ def _with_file(
     file = workflow_file(path)
     if file.suffix not in (".yaml", ".yml", ".py") and not (file.is_file() or is_in_module(path)):
         if modules:
-            raise click.UsageError("--handlers goes with a workflow file: a published workflow was validated before")
+            raise click.UsageError(
+                "--handlers goes with a workflow file: a published workflow was validated before"
+            )
         return request
     if not (file.is_file() or is_in_module(path)):
         raise click.ClickException(f"there is no file {file}")
     if request.version is not None:
-        raise click.UsageError("--version goes with the id of a published workflow: a file has its own version")
+        raise click.UsageError(
+            "--version goes with the id of a published workflow: a file has its own version"
+        )
     from dagmaster.authoring.sibling_workflows import compile_with_children
 
-    compiled, children = compile_with_children(path, known_handlers(modules_with_tasks(modules, [path]), data_dir))
+    compiled, children = compile_with_children(
+        path, known_handlers(modules_with_tasks(modules, [path]), data_dir)
+    )
     print_problems(compiled.warnings)
     return replace(request, graph=compiled.graph, child_graphs=tuple(children))
 

@@ -43,7 +43,9 @@ def workflows() -> None:
 
 @workflows.command(epilog="Exit codes: 0 all are valid, 2 one is not.")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
-@click.option("--allow-missing-handlers", is_flag=True, help="A handler that is not found is a warning, not an error.")
+@click.option(
+    "--allow-missing-handlers", is_flag=True, help="A handler that is not found is a warning, not an error."
+)
 @json_option
 @handlers_option
 def validate(
@@ -51,9 +53,10 @@ def validate(
 ) -> int:
     """Validate workflow files: report everything that can be known before they run.
 
-    All problems of all files are printed, each with its line, the text there, and the most similar valid name. A folder
-    stands for the .yaml and .yml files in it. No database is needed. With --url or DAGMASTER_URL, handlers that this
-    machine does not have are checked as the workers of the server have published them.
+    All problems of all files are printed, each with its line, the text there, and the most similar valid
+    name. A folder stands for the .yaml and .yml files in it. No database is needed. With --url or
+    DAGMASTER_URL, handlers that this machine does not have are checked as the workers of the server have
+    published them.
 
     \b
     Examples:
@@ -90,7 +93,9 @@ def validate(
 )
 @click.option("-o", "--output", type=click.Path(path_type=pathlib.Path), help="Write to this file.")
 @handlers_option
-def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | None, modules: tuple[str, ...]) -> int:
+def diagram(
+    file: pathlib.Path, *, style: str | None, output: pathlib.Path | None, modules: tuple[str, ...]
+) -> int:
     """Draw a workflow as Mermaid text or as SVG.
 
     \b
@@ -131,8 +136,8 @@ def diagram(file: pathlib.Path, *, style: str | None, output: pathlib.Path | Non
 def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     """Write a workflow of Python code as a workflow file (YAML).
 
-    The file has the same graph. Its tasks stay Python functions: name their module where it is used (--handlers).
-    Workflows that it calls are files of their own, beside it.
+    The file has the same graph. Its tasks stay Python functions: name their module where it is used
+    (--handlers). Workflows that it calls are files of their own, beside it.
 
     \b
     Examples:
@@ -156,7 +161,9 @@ def export(file: pathlib.Path, *, output: pathlib.Path | None) -> int:
     _write(texts[first.workflow_id], output)
     if called:
         names = format_list([one.workflow_id for one in called])
-        click.echo(f"it runs {names}: export these beside it, or all at once to a folder (-o FOLDER)", err=True)
+        click.echo(
+            f"it runs {names}: export these beside it, or all at once to a folder (-o FOLDER)", err=True
+        )
     return COMPLETED
 
 
@@ -180,7 +187,9 @@ def _is_folder(output: pathlib.Path) -> bool:
     if output.exists():
         return output.is_dir()
     if output.suffix and output.suffix.lower() not in (".yaml", ".yml"):
-        raise click.UsageError(f"-o {output}: a workflow file ends in .yaml or .yml, and a folder has no suffix")
+        raise click.UsageError(
+            f"-o {output}: a workflow file ends in .yaml or .yml, and a folder has no suffix"
+        )
     return not output.suffix
 
 

@@ -24,11 +24,15 @@ from dagmaster.errors import WorkflowInvalid
 from dagmaster.text_format import format_count
 
 
-@click.command(epilog="Exit codes: 0 all are published, 2 one is invalid or in conflict (then none is), 3 no database.")
+@click.command(
+    epilog="Exit codes: 0 all are published, 2 one is invalid or in conflict (then none is), 3 no database."
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=pathlib.Path))
 @click.option("--replace", is_flag=True, help="Replace the content of a published version: for development.")
 @click.option("--no-activate", is_flag=True, help="Publish without making it the version for new jobs.")
-@click.option("--allow-missing-handlers", is_flag=True, help="A handler that is not found is a warning, not an error.")
+@click.option(
+    "--allow-missing-handlers", is_flag=True, help="A handler that is not found is a warning, not an error."
+)
 @json_option
 @handlers_option
 @data_dir_option
@@ -96,7 +100,8 @@ def push(
 def activate(workflow_id: str, version: int, *, as_json: bool, data_dir: pathlib.Path | None) -> int:
     """Choose the version for new jobs of a workflow.
 
-    Running jobs keep the version that they were submitted with. To go back after a mistake, activate an older version.
+    Running jobs keep the version that they were submitted with. To go back after a mistake, activate an older
+    version.
 
     \b
     Examples:

@@ -65,7 +65,9 @@ def list_workflows(
 @click.option("--yaml", "as_yaml", is_flag=True, help="Print the definition as YAML.")
 @json_option
 @data_dir_option
-def show(workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool, data_dir: pathlib.Path | None) -> int:
+def show(
+    workflow_id: str, *, version: int | None, as_yaml: bool, as_json: bool, data_dir: pathlib.Path | None
+) -> int:
     """Show a published workflow: its versions, its inputs and its nodes.
 
     The defaults of secret inputs are redacted.

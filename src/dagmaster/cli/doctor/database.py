@@ -1,4 +1,7 @@
-"""The doctor's checks of the database: the operator's server, else the embedded one. Nothing is written to it."""
+"""The doctor's checks of the database: the operator's server, else the embedded one.
+
+Nothing is written to it.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,9 @@ def check_database(context: DoctorContext) -> Iterable[Finding]:
     """Check the operator's server if one is configured, else the embedded one."""
     problems = context.reading.problems
     if context.has_server and context.reading.settings.database_url is None:
-        yield bad("database", "not checked: its address is not valid", "correct the setting that is reported above")
+        yield bad(
+            "database", "not checked: its address is not valid", "correct the setting that is reported above"
+        )
     elif context.has_server:
         yield from _check_configured_server(context)
     elif context.data_dir is None and "data_dir" in problems:
@@ -115,7 +120,9 @@ def _check_embedded(context: DoctorContext) -> Iterable[Finding]:
         with open_database(settings, data_dir) as config:
             elapsed = time.monotonic() - started
             users = ", ".join(state.users)
-            yield good("embedded", f"in use by {users}" if users else f"not in use; it started in {elapsed:.1f} s")
+            yield good(
+                "embedded", f"in use by {users}" if users else f"not in use; it started in {elapsed:.1f} s"
+            )
             yield from check_server(config, context)
     except DagmasterError as error:
         yield context.finding_from_error("embedded", error)
@@ -182,13 +189,17 @@ def _grade_failure(fact: _Failure, config: DatabaseConfig, context: DoctorContex
             return _grade_service_connection(fact.error, context)
         case ListenerUnreachable():
             name = "DAGMASTER_DATABASE_DIRECT_URL" if fact.has_direct_address else "a connection for LISTEN"
-            return bad("wake-up", f"{name} does not work: {context.describe(fact.error)}", "correct it, or remove it")
+            return bad(
+                "wake-up", f"{name} does not work: {context.describe(fact.error)}", "correct it, or remove it"
+            )
         case SchemaAccessDenied():
             grant = f'GRANT dagmaster_orchestrator, dagmaster_worker TO "{fact.user}"'
             return bad("schema", f"user {fact.user!r} may not use it", f"as its owner: {grant}")
         case FleetAccessDenied():
             message = f"unknown: this user may not read the tables: {context.describe(fact.error)}"
-            remedy = "run the doctor as the owner of the schema, or as a user with the role dagmaster_orchestrator"
+            remedy = (
+                "run the doctor as the owner of the schema, or as a user with the role dagmaster_orchestrator"
+            )
             return bad("services", message, remedy)
         case ProbeTimedOut():
             message = f"no answer within {fact.timeout_seconds:.0f} s"
@@ -205,7 +216,8 @@ def _grade_service_connection(error: Exception, context: DoctorContext) -> Findi
         return bad(
             "database",
             f"it rejects the parameters with which services connect: {context.describe(error)}",
-            "behind PgBouncer: DAGMASTER_DATABASE_POOLED=true, and ignore_startup_parameters = search_path there",
+            "behind PgBouncer: DAGMASTER_DATABASE_POOLED=true, and ignore_startup_parameters = search_path"
+            " there",
         )
     return bad("database", f"services could not connect: {context.describe(error)}", "read the server's log")
 

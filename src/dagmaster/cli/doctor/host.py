@@ -18,7 +18,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.cli.doctor.rules import Finding, bad, good, grade_free_space, grade_open_files, grade_python, warning
+from dagmaster.cli.doctor.rules import (
+    Finding,
+    bad,
+    good,
+    grade_free_space,
+    grade_open_files,
+    grade_python,
+    warning,
+)
 from dagmaster.cli.render.text import format_exit
 from dagmaster.settings import SECRET_PREFIX
 
@@ -36,8 +44,8 @@ _PACKAGES: Final = ("asyncpg", "alembic", "sqlalchemy", "pydantic", "jinja2", "j
 _MAX_MESSAGE: Final = 300
 _MAX_NAMES: Final = 5
 
-# In a child process: a module may hang, exit, crash or print. `-P` as for the script `dagmaster`: the working directory
-# comes last on the path, not first.
+# In a child process: a module may hang, exit, crash or print. `-P` as for the script `dagmaster`: the working
+# directory comes last on the path, not first.
 _COUNT_HANDLERS: Final = (
     "import sys; from dagmaster.cli.doctor.host import count_handlers; count_handlers(sys.argv[1:])"
 )
@@ -85,9 +93,15 @@ def check_packages(context: DoctorContext) -> Iterable[Finding]:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a broken package may raise anything
-            yield bad("packages", f"{name} cannot be imported: {context.describe(error)}", f"`pip install -I {name}`")
+            yield bad(
+                "packages",
+                f"{name} cannot be imported: {context.describe(error)}",
+                f"`pip install -I {name}`",
+            )
             return
-    yield good("packages", f"asyncpg {metadata.version('asyncpg')} and {len(_PACKAGES) - 1} more can be imported")
+    yield good(
+        "packages", f"asyncpg {metadata.version('asyncpg')} and {len(_PACKAGES) - 1} more can be imported"
+    )
 
 
 def check_binaries(context: DoctorContext) -> Iterable[Finding]:
@@ -198,7 +212,10 @@ def check_directory(topic: str, folder: Path, variable: str) -> Iterable[Finding
 
 
 def nearest_existing(folder: Path) -> Path:
-    """Return the directory if it exists, else its nearest parent that does. An inaccessible one counts as missing."""
+    """Return the directory if it exists, else its nearest parent that does.
+
+    An inaccessible one counts as missing.
+    """
     for candidate in (folder, *folder.parents):
         with contextlib.suppress(OSError):
             if candidate.exists():

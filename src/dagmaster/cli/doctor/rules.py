@@ -84,7 +84,9 @@ def grade_free_space(topic: str, location: str, free_bytes: int) -> Finding:
     """Check the free space of a disk."""
     message = f"{location}: {format_bytes(free_bytes)} free"
     if free_bytes < FULL_BYTES:
-        return bad(topic, message, "free some space on that disk, or choose another one: work stops when it is full")
+        return bad(
+            topic, message, "free some space on that disk, or choose another one: work stops when it is full"
+        )
     if free_bytes < LOW_BYTES:
         return warning(topic, message, "free some space on that disk before it is full")
     return good(topic, message)
@@ -105,12 +107,16 @@ def grade_server(server: ServerVersion, address: str) -> Finding:
     major = server.number // 10_000
     message = f"PostgreSQL {server.text} at {address}, latency {server.latency_ms:.1f} ms"
     if major < OLDEST_SERVER:
-        return bad("database", message, f"upgrade the server: dagmaster needs {OLDEST_SERVER} to {NEWEST_SERVER}")
+        return bad(
+            "database", message, f"upgrade the server: dagmaster needs {OLDEST_SERVER} to {NEWEST_SERVER}"
+        )
     if major > NEWEST_SERVER:
         remedy = f"dagmaster is tested with {OLDEST_SERVER} to {NEWEST_SERVER}: test this version before you rely on it"
         return warning("database", message, remedy)
     if server.latency_ms > SLOW_MS:
-        return warning("database", message, "run orchestrators and workers closer to it: every step waits for it")
+        return warning(
+            "database", message, "run orchestrators and workers closer to it: every step waits for it"
+        )
     return good("database", message)
 
 
@@ -122,7 +128,8 @@ def grade_clock(clock: ClockOffset) -> Finding:
     return warning(
         "clock",
         f"this host is {abs(clock.seconds):.0f} s {side} the database",
-        "start NTP on both. Leases use the database's clock and keep working, but the times in logs will differ",
+        "start NTP on both. Leases use the database's clock and keep working, but the times in logs will"
+        " differ",
     )
 
 
@@ -137,14 +144,20 @@ def grade_schema(schema: SchemaState, *, is_embedded: bool = False) -> Finding:
             " `dagmaster migrate`",
         )
     if version is None:
-        return bad("schema", "does not exist yet", START_LOCALLY if is_embedded else "`dagmaster migrate` creates it")
+        return bad(
+            "schema", "does not exist yet", START_LOCALLY if is_embedded else "`dagmaster migrate` creates it"
+        )
     if version < required:
         return bad("schema", f"version {version}; this code needs {required}", "`dagmaster migrate`")
     if version > required and schema.is_usable:
         remedy = "upgrade dagmaster on this host after the others"
-        return warning("schema", f"version {version}, newer than this code ({required}), which can use it", remedy)
+        return warning(
+            "schema", f"version {version}, newer than this code ({required}), which can use it", remedy
+        )
     if version > required:
-        return bad("schema", f"version {version}; this code needs {required}", "upgrade dagmaster on this host")
+        return bad(
+            "schema", f"version {version}; this code needs {required}", "upgrade dagmaster on this host"
+        )
     return good("schema", f"version {version}, as this code needs")
 
 
@@ -155,8 +168,10 @@ def grade_roles(names: Collection[str]) -> Finding:
         return good("roles", f"{', '.join(ROLES)}: grant them to the users of the services")
     return warning(
         "roles",
-        f"{', '.join(missing)} {'do' if len(missing) > 1 else 'does'} not exist: all services need the owner's rights",
-        "this works. For separate rights, let a user with CREATEROLE run the first `dagmaster migrate` of a database",
+        f"{', '.join(missing)} {'do' if len(missing) > 1 else 'does'} not exist: all services need the"
+        " owner's rights",
+        "this works. For separate rights, let a user with CREATEROLE run the first `dagmaster migrate` of a"
+        " database",
     )
 
 
@@ -175,7 +190,8 @@ def grade_notifications(notifications: Notifications) -> Finding:
     return warning(
         "wake-up",
         f"a NOTIFY was not received: {fallback}",
-        "the connection probably goes through a pooler: set DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
+        "the connection probably goes through a pooler: set DAGMASTER_DATABASE_DIRECT_URL to the server's own"
+        " address",
     )
 
 
@@ -184,8 +200,10 @@ def grade_pooler(prepared: PreparedStatements) -> Finding | None:
     if prepared.is_lost:
         return bad(
             "pooler",
-            "a prepared statement was lost: the connection goes through a pooler (PgBouncer) in transaction mode",
-            "set DAGMASTER_DATABASE_POOLED=true, and DAGMASTER_DATABASE_DIRECT_URL to the server's own address",
+            "a prepared statement was lost: the connection goes through a pooler (PgBouncer) in transaction"
+            " mode",
+            "set DAGMASTER_DATABASE_POOLED=true, and DAGMASTER_DATABASE_DIRECT_URL to the server's own"
+            " address",
         )
     if prepared.reported_pid != prepared.backend_pid:
         return warning(
@@ -197,13 +215,18 @@ def grade_pooler(prepared: PreparedStatements) -> Finding | None:
 
 
 def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
-    """Check that an orchestrator is alive. Workers may be started when there are tasks: see `grade_queues`."""
+    """Check that an orchestrator is alive.
+
+    Workers may be started when there are tasks: see `grade_queues`.
+    """
     message = f"{_count(live.orchestrators, 'orchestrator')} and {_count(live.workers, 'worker')} alive"
     if not live.orchestrators:
         start = START_LOCALLY if is_embedded else "start one with `dagmaster orchestrator`"
         return bad("services", message, f"no job makes progress without an orchestrator: {start}")
     if not live.workers:
-        return warning("services", message, "no task runs without a worker: start one with `dagmaster worker`")
+        return warning(
+            "services", message, "no task runs without a worker: start one with `dagmaster worker`"
+        )
     counts = {
         "orchestrator": (live.orchestrators, live.draining_orchestrators, live.drained_orchestrator),
         "worker": (live.workers, live.draining_workers, live.drained_worker),
@@ -213,7 +236,8 @@ def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
     for kind, (alive, draining, drained) in counts.items():
         if draining == alive:
             remedy = (
-                f"no {kind} claims: run `dagmaster fleet undrain {drained}`, or start another with `dagmaster {kind}`"
+                f"no {kind} claims: run `dagmaster fleet undrain {drained}`, or start another with"
+                f" `dagmaster {kind}`"
             )
             return bad("services", message, remedy)
     return good("services", message)
@@ -221,7 +245,8 @@ def grade_services(live: LiveServices, *, is_embedded: bool = False) -> Finding:
 
 def grade_queues(waiting: WaitingTasks) -> Finding:
     """Check that every queue with waiting tasks has a live worker."""
-    # The queue of a `run` is private to that process. When it ends, workers that serve every queue take it over.
+    # The queue of a `run` is private to that process. When it ends, workers that serve every queue take it
+    # over.
     unserved = [
         (queue, tasks)
         for queue, tasks in waiting.by_queue

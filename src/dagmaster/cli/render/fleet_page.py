@@ -164,14 +164,19 @@ def _remedy(queue: str, workers: Sequence[WorkerView]) -> str:
 
 
 def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iterator[RenderableType]:
-    """Draw the services that died, or left something that waits. Others are counted: each `dagmaster run` has two."""
+    """Draw the services that died, or left something that waits.
+
+    Others are counted: each `dagmaster run` has two.
+    """
     listed = [service for service in services if not is_settled(service)]
     yield _title("\nstopped or died within the last hour", len(services))
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(overflow="fold")
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
-    for service in sorted(listed, key=lambda service: (not service.has_died, left_seconds(service)))[:_MAX_STOPPED]:
+    for service in sorted(listed, key=lambda service: (not service.has_died, left_seconds(service)))[
+        :_MAX_STOPPED
+    ]:
         kind = "worker" if isinstance(service, WorkerView) else "orchestrator"
         style = "red" if service.has_died else DIM
         icon, verb = ("✘", "died") if service.has_died else ("■", "stopped")
@@ -187,7 +192,10 @@ def _stopped_services(services: Sequence[OrchestratorView | WorkerView]) -> Iter
     if len(listed) < len(services):
         count = format_count(len(services) - len(listed), "service")
         yield _line(
-            Text(f"{count} stopped, and nothing waits for them (each `dagmaster run` has two): --json", style=DIM)
+            Text(
+                f"{count} stopped, and nothing waits for them (each `dagmaster run` has two): --json",
+                style=DIM,
+            )
         )
 
 
@@ -211,4 +219,8 @@ def _left(service: OrchestratorView | WorkerView) -> str:
 
 def _parts(count: int, noun: str, parts: Mapping[str, int]) -> str:
     details = ", ".join(f"{number:,} {word}" for word, number in parts.items() if number)
-    return "left nothing" if count == 0 else f"left {format_count(count, noun)}{f': {details}' if details else ''}"
+    return (
+        "left nothing"
+        if count == 0
+        else f"left {format_count(count, noun)}{f': {details}' if details else ''}"
+    )

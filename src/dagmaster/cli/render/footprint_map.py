@@ -133,13 +133,25 @@ def _cover_margins(pen: ImageDraw.ImageDraw, view: View) -> None:
     """Clear the area outside the map, and label the grid there."""
     left, top, right, bottom = view.frame()
     wide, high = view.width * _SCALE, view.height * _SCALE
-    for box in ((0, 0, wide, top - 1), (0, bottom + 1, wide, high), (0, 0, left - 1, high), (right + 1, 0, wide, high)):
+    for box in (
+        (0, 0, wide, top - 1),
+        (0, bottom + 1, wide, high),
+        (0, 0, left - 1, high),
+        (right + 1, 0, wide, high),
+    ):
         pen.rectangle(box, fill="white")
     pen.rectangle((left, top, right, bottom), outline=SHORE, width=_SCALE)
     step = view.step()
     for number in range(math.ceil(view.west / step), math.floor(view.east / step) + 1):
         x, _ = view.to_pixel(number * step, 0)
-        _write(pen, (x / _SCALE, _TOP + view.inner_height + 4), _degrees(number * step, "EW"), 11, FAINT, anchor="ma")
+        _write(
+            pen,
+            (x / _SCALE, _TOP + view.inner_height + 4),
+            _degrees(number * step, "EW"),
+            11,
+            FAINT,
+            anchor="ma",
+        )
     for number in range(math.ceil(view.south / step), math.floor(view.north / step) + 1):
         _, y = view.to_pixel(0, number * step)
         _write(pen, (_SIDE - 5, y / _SCALE), _degrees(number * step, "NS"), 11, FAINT, anchor="rm")
@@ -161,7 +173,9 @@ def _degrees(value: float, sides: str) -> str:
     return f"{abs(rounded):g}°{'' if rounded == 0 else sides[rounded < 0]}"
 
 
-def _write(pen: ImageDraw.ImageDraw, at: Point, text: str, size: int, colour: str, *, anchor: str = "la") -> None:
+def _write(
+    pen: ImageDraw.ImageDraw, at: Point, text: str, size: int, colour: str, *, anchor: str = "la"
+) -> None:
     pen.text((at[0] * _SCALE, at[1] * _SCALE), text, font=_font(size), fill=colour, anchor=anchor)
 
 

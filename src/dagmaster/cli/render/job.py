@@ -1,7 +1,7 @@
 """Draw jobs and nodes on a terminal: jobs of this process and those of a database in the same way.
 
-Lines (`JobLine`, `NodeLine`) are made from views or from a running engine. They are readable without colour: the icon
-shows the status, and failures have other strokes in a bar.
+Lines (`JobLine`, `NodeLine`) are made from views or from a running engine. They are readable without colour:
+the icon shows the status, and failures have other strokes in a bar.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ _SECONDS_A_MINUTE: Final = 60
 
 @dataclass(slots=True)
 class FanOutLine:
-    """The children of a fan-out. `in_flight`: dispatched, claimed or running; `running` is None if it is not known.
+    """The children of a fan-out.
+
+    `in_flight`: dispatched, claimed or running; `running` is None if it is not known.
 
     `stopped`: skipped or cancelled; `cancelled` is None if it is not known how many of them were.
     """
@@ -109,7 +111,7 @@ class JobLine:
     hints: Sequence[str] = ()
 
 
-# ── Views → lines ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Views → lines ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def job_line(job: JobDetailView) -> JobLine:
@@ -174,10 +176,12 @@ def _note(node: NodeView, now: float) -> str:
     return ""
 
 
-# ── Drawing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Drawing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def screen(job: JobLine, tree: Tree, line_of: Callable[[str], NodeLine], *, size: tuple[int, int], now: float) -> Group:
+def screen(
+    job: JobLine, tree: Tree, line_of: Callable[[str], NodeLine], *, size: tuple[int, int], now: float
+) -> Group:
     """Draw a job: as many rows as fit, and a line about the whole job. `size`: columns and lines."""
     columns, height = size
     # Hints may be wrapped: commands are never cut.
@@ -262,7 +266,9 @@ def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
     """Draw the progress of a fan-out."""
     line = bar(fan.completed, fan.failed, fan.total)
     is_clean = not fan.failed and not fan.stopped
-    line.append(f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if is_clean else "yellow")
+    line.append(
+        f" {fan.finished:,}/{fan.total:,}", style="cyan" if is_open else "green" if is_clean else "yellow"
+    )
     if fan.stopped:
         line.append(f"  {fan.completed:,} completed", style="green" if fan.completed else DIM)
     if fan.failed:
@@ -270,7 +276,9 @@ def fan_line(fan: FanOutLine, *, is_open: bool) -> Text:
     for count, word in _stopped_parts(fan):
         line.append(f"  {count:,} {word}", style="yellow")
     if is_open and fan.rate:
-        line.append(f"  {format_rate(fan.rate)}  {_left((fan.total - fan.finished) / fan.rate)} left", style=DIM)
+        line.append(
+            f"  {format_rate(fan.rate)}  {_left((fan.total - fan.finished) / fan.rate)} left", style=DIM
+        )
     if is_open:
         running = fan.in_flight if fan.running is None else fan.running
         if running > 0:

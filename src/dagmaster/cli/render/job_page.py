@@ -27,7 +27,9 @@ _MAX_VALUE_LENGTH: Final = 1_000
 _MAX_ROWS: Final = 200
 
 
-def job_page(job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]) -> Iterator[RenderableType]:
+def job_page(
+    job: JobDetailView, failed_children: Mapping[str, Sequence[NodeView]]
+) -> Iterator[RenderableType]:
     """Draw a job. `failed_children`: some children that failed, by fan-out."""
     yield _head(job)
     yield ""
@@ -59,7 +61,9 @@ def _head(job: JobDetailView) -> Table:
         table.add_row("error", Text(format_error(job.error), style="red"))
     inputs = json.dumps(job.inputs, ensure_ascii=False)
     if inputs != "{}":
-        table.add_row("inputs", Text(inputs if len(inputs) <= _MAX_VALUE_LENGTH else f"{inputs[:_MAX_VALUE_LENGTH]}…"))
+        table.add_row(
+            "inputs", Text(inputs if len(inputs) <= _MAX_VALUE_LENGTH else f"{inputs[:_MAX_VALUE_LENGTH]}…")
+        )
     by = f" by {job.submitted_by}" if job.submitted_by else ""
     table.add_row("submitted", f"{local_time(job.created_at)} ({age(job.read_at - job.created_at)} ago){by}")
     if job.finished_at is not None:

@@ -24,7 +24,8 @@ def jobs_table(jobs: Sequence[JobView]) -> Table:
     table = Table(box=None, pad_edge=False, header_style=DIM)
     names = ("workflow", "name", "by") if has_names else ("workflow", "by")
     for column in ("job", "status", *names[:-1], "nodes", "took", "age", names[-1]):
-        # On a narrow terminal names are cut off. An id, a status or a number without its unit would be of no use.
+        # On a narrow terminal names are cut off. An id, a status or a number without its unit would be of no
+        # use.
         table.add_column(
             column,
             no_wrap=column not in names,

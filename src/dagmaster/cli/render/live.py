@@ -1,4 +1,7 @@
-"""Displays of a local run: a live tree on a terminal, plain lines elsewhere. Both receive the same updates."""
+"""Displays of a local run: a live tree on a terminal, plain lines elsewhere.
+
+Both receive the same updates.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,9 @@ class _NodeState:
 class LiveDisplay:
     """The tree of a job's nodes, redrawn a few times a second."""
 
-    def __init__(self, dependencies: Mapping[str, Sequence[str]], actions: Mapping[str, str], console: Console) -> None:
+    def __init__(
+        self, dependencies: Mapping[str, Sequence[str]], actions: Mapping[str, str], console: Console
+    ) -> None:
         self.console = console
         self.tree = Tree(dependencies)
         self.actions = actions

@@ -35,7 +35,9 @@ def workflows_tables(report: WorkflowMetricsReport) -> RenderableType:
     table = _table("workflow", "jobs", "completed", "failed", "cancelled", "success", "average", "p50", "p95")
     for view in report.workflows:
         counts = (view.total_jobs, view.completed, view.failed, view.cancelled)
-        table.add_row(Text(view.workflow_id, style="bold"), *map(_number, counts), *_success_and_durations(view))
+        table.add_row(
+            Text(view.workflow_id, style="bold"), *map(_number, counts), *_success_and_durations(view)
+        )
     failures = [failure for view in report.workflows for failure in view.common_failures]
     return Group(table, Text("\ncommon failures", style=DIM), _failures(failures)) if failures else table
 
@@ -44,7 +46,9 @@ def nodes_table(report: NodeMetricsReport) -> RenderableType:
     """Draw the metrics of the nodes of a workflow."""
     if not report.nodes:
         return _nothing(f"no job of {report.workflow_id} finished", report.since)
-    table = _table("node", "runs", "completed", "failed", "skipped", "retries", "success", "average", "p50", "p95")
+    table = _table(
+        "node", "runs", "completed", "failed", "skipped", "retries", "success", "average", "p50", "p95"
+    )
     for view in report.nodes:
         counts = (view.total_executions, view.completed, view.failed, view.skipped, view.total_retries)
         table.add_row(Text(view.node_id, style="bold"), *map(_number, counts), *_success_and_durations(view))

@@ -68,7 +68,9 @@ def _head(node: NodeDetailView) -> Table:
     if node.parent_node_id is not None:
         table.add_row("child of", f"{node.parent_node_id}, index {node.fan_out_index}")
     if node.children is not None:
-        counts = ", ".join(f"{count:,} {name.lower()}" for name, count in sorted(node.children.counts.items()))
+        counts = ", ".join(
+            f"{count:,} {name.lower()}" for name, count in sorted(node.children.counts.items())
+        )
         children = format_count(node.children.total, "child", "children")
         table.add_row("children", f"{children}: {counts}" if counts else children)
     if node.finished_at is not None:
@@ -87,7 +89,9 @@ def _attempts(attempts: Sequence[AttemptView], now: float) -> Table:
         took = ""
         if attempt.started_at is not None:
             took = duration(max((attempt.finished_at or now) - attempt.started_at, 0.0))
-        location = f"worker {attempt.worker or attempt.worker_id}" if attempt.worker_id else f"queue {attempt.queue}"
+        location = (
+            f"worker {attempt.worker or attempt.worker_id}" if attempt.worker_id else f"queue {attempt.queue}"
+        )
         rest = Text(location, style=DIM)
         if attempt.error is not None:
             rest.append(f"  {format_error(attempt.error)}", style="red")
@@ -106,5 +110,7 @@ def _full_error(error: Mapping[str, Any]) -> str:
     known = {"kind", "message", "type", "traceback"}
     name = error.get("type") or error.get("kind", "error")
     lines = [f"{name}: {error.get('message', '')}"]
-    lines += [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in error.items() if key not in known]
+    lines += [
+        f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in error.items() if key not in known
+    ]
     return "\n".join([*lines, *([str(error["traceback"])] if error.get("traceback") else [])])

@@ -22,7 +22,10 @@ class Row(NamedTuple):
 
 
 class Tree:
-    """The rows of a workflow. Statuses are updated one by one, so the cost of a frame depends on the rows it shows."""
+    """The rows of a workflow.
+
+    Statuses are updated one by one, so the cost of a frame depends on the rows it shows.
+    """
 
     def __init__(self, dependencies: Mapping[str, Sequence[str]]) -> None:
         self.rows = tree_rows(dependencies)
@@ -49,7 +52,9 @@ class Tree:
         if len(self.rows) <= limit:
             return self.rows, 0
         positions = self.positions
-        failed = heapq.nlargest(max(limit // _SHARE_OF_FAILED, 1), (positions[node_id] for node_id in self.failed))
+        failed = heapq.nlargest(
+            max(limit // _SHARE_OF_FAILED, 1), (positions[node_id] for node_id in self.failed)
+        )
         active = heapq.nsmallest(limit - len(failed), (positions[node_id] for node_id in self.active))
         chosen = {*failed, *active}
         last = max(active or failed or [positions[node_id] for node_id in self.finished] or [0])

@@ -59,7 +59,9 @@ def node_why_page(why: NodeWhyView) -> Iterator[RenderableType]:
     table.add_column(overflow="fold")
     for depth, link in enumerate(why.chain):
         is_root = depth == len(why.chain) - 1
-        table.add_row(_subject(link, depth), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else ""))
+        table.add_row(
+            _subject(link, depth), Text(link.sentence, style=f"bold {_colour(link)}" if is_root else "")
+        )
     yield table
     yield from _command(why.job.job_id, why.chain[-1], why.chain[-1].node_id)
     yield from _child_jobs(why.child_jobs)

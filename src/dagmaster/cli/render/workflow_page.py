@@ -45,14 +45,18 @@ def workflow_page(view: WorkflowDetailView) -> Iterator[RenderableType]:
     graph = _compile(view.definition)
     title = Text(f"{graph.workflow_id} v{graph.version}", style="bold")
     title.append(f"  {graph.name}" if graph.name != graph.workflow_id else "")
-    title.append("  active" if view.is_active else "  not active", style="green" if view.is_active else "yellow")
+    title.append(
+        "  active" if view.is_active else "  not active", style="green" if view.is_active else "yellow"
+    )
     yield title
     if graph.description:
         yield Text(graph.description.strip())
     if graph.tags:
         yield Text(f"tags: {', '.join(graph.tags)}", style=DIM)
     if len(view.versions) > 1:
-        names = ", ".join(f"v{version.version}{' (active)' if version.is_active else ''}" for version in view.versions)
+        names = ", ".join(
+            f"v{version.version}{' (active)' if version.is_active else ''}" for version in view.versions
+        )
         yield Text(f"versions: {names}", style=DIM)
     if graph.inputs:
         yield Text("\ninputs", style=DIM)
@@ -82,7 +86,9 @@ def _compile(definition: Mapping[str, Any]) -> Graph:
     from dagmaster.authoring.compiler.compile import compile_definition
 
     inputs: JsonObject = {
-        name: {key: value for key, value in declared.items() if not (key == "default" and declared.get("secret"))}
+        name: {
+            key: value for key, value in declared.items() if not (key == "default" and declared.get("secret"))
+        }
         for name, declared in (definition.get("inputs") or {}).items()
     }
     return compile_definition({**definition, "inputs": inputs})

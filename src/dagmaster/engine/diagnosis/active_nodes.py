@@ -126,7 +126,10 @@ def waiting_for_group(name: str, unfinished: int, total: int) -> Reason:
 
 
 def waiting_for_members(open_members: Sequence[str], unfinished: int, total: int) -> Reason:
-    """Return the reason of a group that waits for its nodes. `open_members`: the direct ones that are unfinished."""
+    """Return the reason of a group that waits for its nodes.
+
+    `open_members`: the direct ones that are unfinished.
+    """
     return Reason(
         code=ReasonCode.NODES,
         sentence=f"waits for its nodes: {_format_unfinished(unfinished, total)}",
@@ -137,11 +140,16 @@ def waiting_for_members(open_members: Sequence[str], unfinished: int, total: int
 
 
 def _format_unfinished(unfinished: int, total: int) -> str:
-    return f"{unfinished:,} of {format_count(total, 'node')} {'is' if unfinished == 1 else 'are'} not finished"
+    return (
+        f"{unfinished:,} of {format_count(total, 'node')} {'is' if unfinished == 1 else 'are'} not finished"
+    )
 
 
 def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[ReasonCode, int]) -> Reason:
-    """Return the reason of a fan-out that waits for its children. `first`: the children whose reasons matter most."""
+    """Return the reason of a fan-out that waits for its children.
+
+    `first`: the children whose reasons matter most.
+    """
     total = fan.total or 0
     finished = fan.completed + fan.failed
     by_word: dict[str, int] = {}
@@ -150,7 +158,9 @@ def waiting_for_children(fan: FanOut, first: Sequence[str], counts: Mapping[Reas
         by_word[word] = by_word.get(word, 0) + count
     created = "" if fan.expanded >= total else f"; {fan.expanded:,} created so far"
     failed = f", {fan.failed:,} of them failed" if fan.failed else ""
-    rest = "".join(f"{', ' if i else '; '}{count:,} {word}" for i, (word, count) in enumerate(by_word.items()))
+    rest = "".join(
+        f"{', ' if i else '; '}{count:,} {word}" for i, (word, count) in enumerate(by_word.items())
+    )
     detail = f"{finished:,} of {total:,} finished{failed}{rest}{created}"
     return Reason(
         code=ReasonCode.CHILDREN,
@@ -181,7 +191,10 @@ def waiting_for_slot(fan: FanOut) -> Reason:
 
 
 def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: float, now: float) -> Reason:
-    """Return the reason of a node that waits for a retry. `number`: of the next attempt; `limit`: `max_attempts`."""
+    """Return the reason of a node that waits for a retry.
+
+    `number`: of the next attempt; `limit`: `max_attempts`.
+    """
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
     return Reason(
@@ -222,7 +235,9 @@ def waiting_for_signal_or_time(spec: WaitSpec, wake_at: float | None, now: float
     left = 0.0 if wake_at is None else wake_at - now
     return Reason(
         code=ReasonCode.WAIT_UNTIL,
-        sentence=f"waits for another {age(left + 0.999)}" if left > 0 else "has finished waiting and continues now",
+        sentence=f"waits for another {age(left + 0.999)}"
+        if left > 0
+        else "has finished waiting and continues now",
         group_sentence="wait for a time",
         data={"at": until},
     )
@@ -330,7 +345,12 @@ def format_busy_processes(whose: str, count: int) -> str:
 
 def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisContext) -> Reason:
     seconds = max(context.now - (out.claimed_at or context.now), 0.0)
-    data: JsonObject = {"worker": worker.id, "where": worker.where, "seconds": seconds, "attempt": node.attempt}
+    data: JsonObject = {
+        "worker": worker.id,
+        "where": worker.where,
+        "seconds": seconds,
+        "attempt": node.attempt,
+    }
     if worker.is_dead:
         is_stopping = out.stop_requested_at is not None or context.cancelled_at is not None
         end = "will not be retried, since it was asked to stop" if is_stopping else "will be retried"
@@ -391,7 +411,9 @@ def being_cancelled(cancel: JsonObject) -> Reason:
     """Return the reason of a node that was asked to stop because it was cancelled."""
     who, data = cancel.get("message"), {"by": cancel.get("by")}
     sentence = f"being {who}; what runs was asked to stop"
-    return Reason(code=ReasonCode.STOPPING, sentence=f"is {sentence}", group_sentence=f"are {sentence}", data=data)
+    return Reason(
+        code=ReasonCode.STOPPING, sentence=f"is {sentence}", group_sentence=f"are {sentence}", data=data
+    )
 
 
 def _format_cancel(verb: str, cancel: JsonObject | None) -> str:

@@ -1,4 +1,7 @@
-"""The facts that an explanation needs beside the job itself: services, tasks in flight, reports. Read by a store."""
+"""The facts that an explanation needs beside the job itself: services, tasks in flight, reports.
+
+Read by a store.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """An orchestrator or a worker, and the age of its last heartbeat. `is_over`: it stopped, or it was expired."""
+    """An orchestrator or a worker, and the age of its last heartbeat.
+
+    `is_over`: it stopped, or it was expired.
+    """
 
     id: str
     where: str
@@ -29,7 +35,10 @@ class Service:
 
     @property
     def death(self) -> str:
-        """Return when a dead one died: at its last heartbeat. That is not known if its registration was pruned."""
+        """Return when a dead one died: at its last heartbeat.
+
+        That is not known if its registration was pruned.
+        """
         return f"died {age(self.silent_seconds)} ago" if self.is_registered else "died long ago"
 
     @property
@@ -53,7 +62,10 @@ class AdvanceFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InFlightTask:
-    """A task that is queued, or claimed by a worker. `started_at`: when its handler started, if it runs for a while."""
+    """A task that is queued, or claimed by a worker.
+
+    `started_at`: when its handler started, if it runs for a while.
+    """
 
     queue: str
     dispatched_at: float
@@ -74,8 +86,8 @@ class InFlightTask:
 class QueueState:
     """The live workers that claim from a queue, their slots, and how many of these are busy.
 
-    Plain functions can only use as many slots as there are `processes`. `draining`: workers of the queue that claim
-    nothing more; `drained_worker`: the id of one that was asked to, and can be undrained.
+    Plain functions can only use as many slots as there are `processes`. `draining`: workers of the queue that
+    claim nothing more; `drained_worker`: the id of one that was asked to, and can be undrained.
     """
 
     workers: int = 0
@@ -113,7 +125,10 @@ class ChildJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosisContext:
-    """The context of a job. `inputs` and `outputs` are redacted. Mappings are keyed by node id, `queues` by queue."""
+    """The context of a job. `inputs` and `outputs` are redacted.
+
+    Mappings are keyed by node id, `queues` by queue.
+    """
 
     now: float
     created_at: float = 0.0

@@ -1,7 +1,7 @@
 """Explain a job and each of its nodes: reasons, chains of causes, and which reason matters most.
 
-Pure: the inputs are a job, rebuilt from its rows, and its context. Every node has a reason, so every job has one. A
-reason costs the node's own edges; the reason of a fan-out costs its children.
+Pure: the inputs are a job, rebuilt from its rows, and its context. Every node has a reason, so every job has
+one. A reason costs the node's own edges; the reason of a fan-out costs its children.
 """
 
 from __future__ import annotations
@@ -14,7 +14,15 @@ from dagmaster.engine.diagnosis import active_nodes
 from dagmaster.engine.diagnosis.finished_nodes import explain_finished, first_failure, format_canceller
 from dagmaster.engine.diagnosis.reasons import Reason, ReasonCode
 from dagmaster.engine.gates import OPEN
-from dagmaster.engine.graph import ApprovalSpec, ConditionalSpec, GateKind, GroupSpec, TaskSpec, WaitSpec, WorkflowSpec
+from dagmaster.engine.graph import (
+    ApprovalSpec,
+    ConditionalSpec,
+    GateKind,
+    GroupSpec,
+    TaskSpec,
+    WaitSpec,
+    WorkflowSpec,
+)
 from dagmaster.engine.groups import all_members, is_group_start, members
 from dagmaster.engine.model import FanOut, is_dormant
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
@@ -52,7 +60,9 @@ class Group:
         """Return the node's id, or the number of nodes."""
         if self.count == 1:
             return self.examples[0]
-        return f"{self.count:,} children of {self.fan_out}" if self.fan_out else format_count(self.count, "node")
+        return (
+            f"{self.count:,} children of {self.fan_out}" if self.fan_out else format_count(self.count, "node")
+        )
 
     @property
     def sentence(self) -> str:
@@ -61,7 +71,11 @@ class Group:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the group as a JSON object."""
-        group = {"code": self.reason.code.value, "count": self.count, "sentence": f"{self.subject} {self.sentence}"}
+        group = {
+            "code": self.reason.code.value,
+            "count": self.count,
+            "sentence": f"{self.subject} {self.sentence}",
+        }
         return group | {"fan_out": self.fan_out, "examples": self.examples}
 
 
@@ -83,7 +97,9 @@ class Why:
         reason = self._reasons.get(node_id)
         if reason is None:
             node = self.job.nodes[node_id]
-            reason = explain_finished(self.job, node, self.context) if node.is_terminal else self._unfinished(node)
+            reason = (
+                explain_finished(self.job, node, self.context) if node.is_terminal else self._unfinished(node)
+            )
             self._reasons[node_id] = reason
         return reason
 
@@ -117,7 +133,9 @@ class Why:
             if child is not None and child.status in TERMINAL_JOB:
                 return active_nodes.deciding(f"child job {child.id} is {child.status}")
             return active_nodes.waiting_for_child_job(child, node.cancel_request)
-        return active_nodes.task_in_flight(node, context.tasks.get(node.id), context.reports.get(node.id), context)
+        return active_nodes.task_in_flight(
+            node, context.tasks.get(node.id), context.reports.get(node.id), context
+        )
 
     def _waiting(self, node: Node) -> Reason:
         spec, now = node.spec, self.context.now
@@ -134,7 +152,11 @@ class Why:
         if fan is not None:
             if fan.status is not NodeStatus.RUNNING:
                 return active_nodes.waiting_for_nodes([fan.id], None)
-            return active_nodes.deciding() if fan.spec.max_parallel is None else active_nodes.waiting_for_slot(fan)
+            return (
+                active_nodes.deciding()
+                if fan.spec.max_parallel is None
+                else active_nodes.waiting_for_slot(fan)
+            )
         names = self._open_upstream(node)
         if not names:
             return active_nodes.deciding()
@@ -144,7 +166,11 @@ class Why:
         if len(names) == 1 and members(first.spec):
             return active_nodes.waiting_for_group(first.id, *self._count_members(first.id))
         # A PENDING node is the next link of the chain; to nest its sentence here would make this one endless.
-        cause = None if first.status is NodeStatus.PENDING or isinstance(first, FanOut) else self.reason_for(first.id)
+        cause = (
+            None
+            if first.status is NodeStatus.PENDING or isinstance(first, FanOut)
+            else self.reason_for(first.id)
+        )
         is_any = self.job.gates(node.id)[0].kind is GateKind.ANY
         groups = [name for name in names if isinstance(self.job.nodes[name].spec, GroupSpec)]
         return active_nodes.waiting_for_nodes(names, cause, any_of=is_any and len(names) > 1, groups=groups)
@@ -204,7 +230,10 @@ class Why:
         return links
 
     def _root(self, node_id: str) -> tuple[int, str | None]:
-        """Return the rank of a node's root cause, and the next node on the way to it. Iterative: chains may be long."""
+        """Return the rank of a node's root cause, and the next node on the way to it.
+
+        Iterative: chains may be long.
+        """
         known = self._roots
         pending = [node_id]
         while pending:
@@ -217,7 +246,9 @@ class Why:
             if unknown:
                 pending += unknown
                 continue
-            best = min(((known[cause][0], cause) for cause in reason.because), default=None, key=lambda pair: pair[0])
+            best = min(
+                ((known[cause][0], cause) for cause in reason.because), default=None, key=lambda pair: pair[0]
+            )
             known[current] = (reason.rank, None) if best is None else best
             pending.pop()
         return known[node_id]
@@ -257,22 +288,34 @@ class Why:
         if not job.ending:
             return None
         count = sum(
-            1 for node in job.nodes.values() if not (node.is_terminal or is_dormant(node) or isinstance(node, FanOut))
+            1
+            for node in job.nodes.values()
+            if not (node.is_terminal or is_dormant(node) or isinstance(node, FanOut))
         )
         left = format_count(count, "node is not finished yet", "nodes are not finished yet")
         if job.cancel_requested:
-            by = f"{self.context.cancelled_by} requested it" if self.context.cancelled_by else "it was requested"
+            by = (
+                f"{self.context.cancelled_by} requested it"
+                if self.context.cancelled_by
+                else "it was requested"
+            )
             when = (
-                "" if self.context.cancelled_at is None else f" {age(self.context.now - self.context.cancelled_at)} ago"
+                ""
+                if self.context.cancelled_at is None
+                else f" {age(self.context.now - self.context.cancelled_at)} ago"
             )
             return self._cancelled(f"is being cancelled: {by}{when}, and {left}")
         if job.deadline_passed:
-            return Reason(code=ReasonCode.JOB_DEADLINE, sentence=f"exceeded its deadline and is ending: {left}")
+            return Reason(
+                code=ReasonCode.JOB_DEADLINE, sentence=f"exceeded its deadline and is ending: {left}"
+            )
         first = first_failure(job)
         if first is None:
             return None
         sentence = f"is failing because {first.id} failed ({format_error(first.error or {})}): {left}"
-        return Reason(code=ReasonCode.JOB_FAILED, sentence=sentence, data={"node": first.id}, because=(first.id,))
+        return Reason(
+            code=ReasonCode.JOB_FAILED, sentence=sentence, data={"node": first.id}, because=(first.id,)
+        )
 
     def _cancelled(self, sentence: str) -> Reason:
         data = {"by": self.context.cancelled_by, "at": self.context.cancelled_at}
@@ -281,7 +324,11 @@ class Why:
     def _finished(self) -> Reason:
         job, error = self.job, dict(self.context.error or {})
         if job.status is JobStatus.COMPLETED:
-            ago = "" if self.context.finished_at is None else f" {age(self.context.now - self.context.finished_at)} ago"
+            ago = (
+                ""
+                if self.context.finished_at is None
+                else f" {age(self.context.now - self.context.finished_at)} ago"
+            )
             return Reason(code=ReasonCode.JOB_COMPLETED, sentence=f"completed{ago}")
         if job.status is JobStatus.CANCELLED:
             return self._cancelled(f"was cancelled{format_canceller(self.context)}")
@@ -293,7 +340,9 @@ class Why:
         root = self.chain(because[0])[-1].subject if because else None
         if root is not None and root != node:
             # A fan-out fails by its children: the error of the first of them comes first.
-            sentence = f"failed at {root}: {format_error(job.nodes[root].error or {})} ({format_error(error)})"
+            sentence = (
+                f"failed at {root}: {format_error(job.nodes[root].error or {})} ({format_error(error)})"
+            )
         data = {"error": error, "node": node, "root": root}
         return Reason(code=ReasonCode.JOB_FAILED, sentence=sentence, data=data, because=because)
 

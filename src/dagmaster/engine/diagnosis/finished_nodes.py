@@ -60,7 +60,9 @@ def _completed(node: Node, context: DiagnosisContext) -> Reason:
         took = "" if last.seconds is None else f" in {_format_duration(last.seconds)}"
         again = f", attempt {node.attempt}" if node.attempt > 1 else ""
         detail = f"{where}{took}{again}"
-    return Reason(code=ReasonCode.COMPLETED, sentence=f"completed{detail}", group_sentence="completed", data=data)
+    return Reason(
+        code=ReasonCode.COMPLETED, sentence=f"completed{detail}", group_sentence="completed", data=data
+    )
 
 
 def _how_completed(node: Node, context: DiagnosisContext) -> str:
@@ -82,7 +84,9 @@ def _how_completed(node: Node, context: DiagnosisContext) -> str:
     if members(spec):
         return f": all {format_count(len(members(spec)), 'member')}"
     if isinstance(spec, WaitSpec):
-        return ": the wait ended" if spec.signal is None else f": signal {spec.signal} arrived, or it timed out"
+        return (
+            ": the wait ended" if spec.signal is None else f": signal {spec.signal} arrived, or it timed out"
+        )
     return ""
 
 
@@ -142,7 +146,10 @@ def _cancelled_alone(error: JsonObject) -> Reason:
 
 
 def _code(node: Node, kind: str) -> ReasonCode:
-    """Return the reason code of an error. The kinds of the engine count only where the engine can set them."""
+    """Return the reason code of an error.
+
+    The kinds of the engine count only where the engine can set them.
+    """
     spec = node.spec
     if not isinstance(spec, TaskSpec):
         return _BY_KIND.get(kind, ReasonCode.FAILED)
@@ -159,7 +166,9 @@ def _details(error: JsonObject) -> str:
     while isinstance(cause, dict) and cause.get("kind") in _CHILD_JOB_KINDS:
         cause = cause.get("cause")
     # The errors of handlers may have details of their own.
-    details = cause.get("details") if isinstance(cause, dict) and cause.get("kind") == "unknown_handler" else None
+    details = (
+        cause.get("details") if isinstance(cause, dict) and cause.get("kind") == "unknown_handler" else None
+    )
     return details if isinstance(details, str) else ""
 
 
@@ -173,7 +182,11 @@ def _format_common(error: JsonObject, message: str) -> str:
 
 def _format_budget(failed_attempts: int, limit: int) -> str:
     if failed_attempts >= limit:
-        return f" (attempt {failed_attempts} of {limit}, no retries left)" if limit > 1 else " (no retries configured)"
+        return (
+            f" (attempt {failed_attempts} of {limit}, no retries left)"
+            if limit > 1
+            else " (no retries configured)"
+        )
     return f" (attempt {failed_attempts} of {limit}, not retried)" if failed_attempts else " (not retried)"
 
 
@@ -190,7 +203,11 @@ def _cancelled(job: Job, node: Node, context: DiagnosisContext) -> Reason:
         fan = fan.parent
     if fan is not None:
         cancel = fan.cancel_request
-        cause = f"too many children of {fan.id} failed" if cancel is None else f"{fan.id} was {cancel.get('message')}"
+        cause = (
+            f"too many children of {fan.id} failed"
+            if cancel is None
+            else f"{fan.id} was {cancel.get('message')}"
+        )
         because = (fan.id,) if fan.is_terminal else ()
         return _was_cancelled(ReasonCode.FAN_OUT_STOPPED, cause, because)
     if job.cancel_requested:
@@ -229,7 +246,9 @@ def _skipped(job: Job, node: Node, context: DiagnosisContext) -> Reason:
             if node.parent is None and node.spec.added_by is not None:
                 cause = f"{node.spec.added_by} added it in an earlier run, and ran again"
                 return _was_skipped(ReasonCode.SUPERSEDED, cause, (node.spec.added_by,))
-            return _was_skipped(ReasonCode.SUPERSEDED, "an earlier run created it, from a list that was replaced")
+            return _was_skipped(
+                ReasonCode.SUPERSEDED, "an earlier run created it, from a list that was replaced"
+            )
         case SkipReason.NOT_TAKEN:
             return _not_taken(job, node, context)
         case SkipReason.UPSTREAM_FAILED:
@@ -241,9 +260,13 @@ def _skipped(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     return _was_skipped(ReasonCode.ENDED_EARLY, f"{first.id} failed, and the job ended", (first.id,))
 
 
-def _was_skipped(code: ReasonCode, cause: str, because: tuple[str, ...] = (), data: JsonObject | None = None) -> Reason:
+def _was_skipped(
+    code: ReasonCode, cause: str, because: tuple[str, ...] = (), data: JsonObject | None = None
+) -> Reason:
     text = f"skipped: {cause}"
-    return Reason(code=code, sentence=f"was {text}", group_sentence=f"were {text}", because=because, data=data or {})
+    return Reason(
+        code=code, sentence=f"was {text}", group_sentence=f"were {text}", because=because, data=data or {}
+    )
 
 
 def _upstream_failed(job: Job, node: Node) -> Reason:
@@ -267,7 +290,9 @@ def _leaves(job: Job, node: Node, outcome: int) -> list[str]:
 
 def _without_start(job: Job, name: str, outcome: int) -> list[str]:
     """Return what settled the start of a group, instead of the start: no author wrote that node."""
-    return (_leaves(job, job.nodes[name], outcome) or [written_name(name)]) if is_group_start(name) else [name]
+    return (
+        (_leaves(job, job.nodes[name], outcome) or [written_name(name)]) if is_group_start(name) else [name]
+    )
 
 
 def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
@@ -290,7 +315,9 @@ def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
     return _was_skipped(ReasonCode.UPSTREAM_SKIPPED, cause, tuple(skipped[:_NAMED]))
 
 
-def _other_branch(job: Job, source: Node, spec: ConditionalSpec, name: str, context: DiagnosisContext) -> Reason:
+def _other_branch(
+    job: Job, source: Node, spec: ConditionalSpec, name: str, context: DiagnosisContext
+) -> Reason:
     """Return the reason of a node behind a branch that was not taken, with the values that the condition read."""
     names = [branch.name for branch in spec.branches]
     branch = spec.branches[names.index(name)]

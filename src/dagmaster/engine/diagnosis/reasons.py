@@ -1,7 +1,7 @@
 """The catalogue of reasons for the status of a node or a job: a code for programs, a sentence for people.
 
-The catalogue is in order of urgency for an operator: first what advances only if a person acts, last what follows from
-the rest.
+The catalogue is in order of urgency for an operator: first what advances only if a person acts, last what
+follows from the rest.
 """
 
 from __future__ import annotations

@@ -65,7 +65,8 @@ def condition_holds(expression: Expression, scope: Mapping[str, JsonValue]) -> b
         return result
     shown = f" {result!r:.80}" if isinstance(result, str | float) or _is_small(result) else ""
     raise EvaluationFailed(
-        f"the condition `{expression.text[:200]}` returned {json_type(result)}{shown}; it must return true or false"
+        f"the condition `{expression.text[:200]}` returned {json_type(result)}{shown}; it must return true or"
+        " false"
     )
 
 
@@ -81,7 +82,9 @@ def _with_sizes(text: str, counted: int, shift: int = 0) -> str:
             hint = nearest(size[2].upper().replace("I", "i"), UNITS)
             raise ExpressionInvalid(f"`{size[2]}` is not a unit", offset=shift + size.start(2), hint=hint)
         number = Fraction(size[1]) * UNITS[size[2]] / counted
-        replaced += text[position : size.start()] + (str(number) if number.denominator == 1 else repr(float(number)))
+        replaced += text[position : size.start()] + (
+            str(number) if number.denominator == 1 else repr(float(number))
+        )
         position = size.end()
     return replaced + text[position:]
 

@@ -1,7 +1,7 @@
 """Evaluators: the closures from a scope to a value that a compiled expression consists of.
 
-A path, `default`, and a filter such as `first` may return `Missing` instead of a value; `present` turns that into a
-failure. This module does not know the grammar.
+A path, `default`, and a filter such as `first` may return `Missing` instead of a value; `present` turns that
+into a failure. This module does not know the grammar.
 """
 
 from __future__ import annotations

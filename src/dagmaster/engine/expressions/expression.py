@@ -1,8 +1,9 @@
 """One expression: Jinja's grammar, compiled once into closures over JSON values.
 
-Jinja never renders anything, and no attribute of a Python object is ever read: `a.b` is a key. What is not listed
-here is rejected when the expression is compiled. This module does not know where values come from, nor which nodes
-exist: it reports which paths an expression uses (`uses`) and what a caller must load for it (`refs`).
+Jinja never renders anything, and no attribute of a Python object is ever read: `a.b` is a key. What is not
+listed here is rejected when the expression is compiled. This module does not know where values come from, nor
+which nodes exist: it reports which paths an expression uses (`uses`) and what a caller must load for it
+(`refs`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 from jinja2 import nodes as ast
 
 from dagmaster.engine.expressions import evaluators
-from dagmaster.engine.expressions.filters import ARITHMETIC, COMPARISONS, FILTERS, JINJA_NAMES, negative, positive
+from dagmaster.engine.expressions.filters import (
+    ARITHMETIC,
+    COMPARISONS,
+    FILTERS,
+    JINJA_NAMES,
+    negative,
+    positive,
+)
 from dagmaster.engine.expressions.json_values import MAX_INTEGER_BITS, Path, json_type
 from dagmaster.engine.expressions.parser import (
     MAX_DEPTH,
@@ -93,7 +101,8 @@ def compile_expression(text: str, *, roots: Collection[str]) -> Expression:
 @lru_cache(maxsize=8192)
 def _compile(text: str, roots: frozenset[str]) -> Expression:
     compiler = _Compiler(text, roots)
-    # Most expressions are a plain path, and Jinja's parser is most of the cost of compiling. A test compares both.
+    # Most expressions are a plain path, and Jinja's parser is most of the cost of compiling. A test compares
+    # both.
     if len(text) <= MAX_LENGTH and _PLAIN_PATH.fullmatch(text):
         keys = tuple(text.split("."))
         if keys[0] not in _KEYWORDS:
@@ -151,7 +160,7 @@ class _Compiler:
         if self._operations > MAX_OPERATIONS:
             raise ExpressionInvalid(f"the expression has more than {MAX_OPERATIONS} operations")
 
-    # ── paths ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── paths ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _path(self, node: Any, depth: int, *, guarded: bool) -> evaluators.Run:
         steps: list[ast.Getattr | ast.Getitem] = []
@@ -172,19 +181,26 @@ class _Compiler:
         rest = steps[len(keys) - 1 :]
         path = tuple(keys)
         base = self.static_path(path, offset=offset, guarded=guarded, bare=depth == 0, goes_on=bool(rest))
-        return evaluators.computed_path(base, path, [self._key(step, depth) for step in rest]) if rest else base
+        return (
+            evaluators.computed_path(base, path, [self._key(step, depth) for step in rest]) if rest else base
+        )
 
     def static_path(
         self, keys: Path, *, offset: int, guarded: bool = False, bare: bool = False, goes_on: bool = False
     ) -> evaluators.Run:
-        """Compile a path with literal keys. `bare`: nothing but the path; `goes_on`: a computed key follows."""
+        """Compile a path with literal keys.
+
+        `bare`: nothing but the path; `goes_on`: a computed key follows.
+        """
         ref = reference(keys, roots=self._roots, offset=offset, goes_on=goes_on)
         self._uses.append(PathUse(keys, guarded, offset))
         self._refs[ref] = None
         if keys[0] != "secrets":
             return evaluators.static_path(keys)
         if not bare or goes_on or len(keys) > len(ref):
-            raise ExpressionInvalid("a secret must be used alone, without operator, filter or subscript", offset=offset)
+            raise ExpressionInvalid(
+                "a secret must be used alone, without operator, filter or subscript", offset=offset
+            )
         return evaluators.secret
 
     def _key(self, step: ast.Getattr | ast.Getitem, depth: int) -> Any:
@@ -202,10 +218,13 @@ class _Compiler:
         if subscript.step is not None:
             raise ExpressionInvalid("a slice has a start and a stop, and no step")
         self._operation()
-        ends = (None if end is None else self.required(end, depth + 1) for end in (subscript.start, subscript.stop))
+        ends = (
+            None if end is None else self.required(end, depth + 1)
+            for end in (subscript.start, subscript.stop)
+        )
         return evaluators.slice_between(*ends)
 
-    # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── filters ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _filter(self, node: ast.Filter, depth: int, *, guarded: bool) -> evaluators.Run:
         definition = FILTERS.get(node.name)
@@ -239,7 +258,9 @@ class _Compiler:
         arguments: dict[str, evaluators.Run] = {}
         for parameter, argument in zip(definition.parameters, node.args, strict=False):
             arguments[parameter] = compile_node(argument, depth + 1)
-        for pair in cast("list[ast.Keyword]", node.kwargs):  # Jinja declares them as pairs; they are keywords.
+        for pair in cast(
+            "list[ast.Keyword]", node.kwargs
+        ):  # Jinja declares them as pairs; they are keywords.
             parameter = JINJA_NAMES.get(pair.key, pair.key)
             if parameter not in definition.parameters or parameter in arguments:
                 problem = "twice" if parameter in arguments else "which it does not have"
@@ -250,12 +271,14 @@ class _Compiler:
                 raise ExpressionInvalid(f"`{name}` needs `{parameter}`", hint=f"write `{name}(…)`")
         return arguments
 
-    # ── everything else ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── everything else ─────────────────────────────────────────────────────────────────────────────────────
 
     def const(self, node: ast.Const, _depth: int) -> evaluators.Run:
         value: Any = node.value
         if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise ExpressionInvalid("unpaired surrogate in a string", offset=line_start(self._text, node.lineno))
+            raise ExpressionInvalid(
+                "unpaired surrogate in a string", offset=line_start(self._text, node.lineno)
+            )
         if isinstance(value, float) and not math.isfinite(value):
             raise ExpressionInvalid("the number is too large", offset=line_start(self._text, node.lineno))
         if isinstance(value, int) and value.bit_length() > MAX_INTEGER_BITS:

@@ -1,7 +1,7 @@
 """The operators and filters of the expression language, over JSON values.
 
-Each checks its arguments and rejects others with a sentence. None creates a value beyond the bounds in `json_values`.
-This module does not know Jinja, paths or scopes.
+Each checks its arguments and rejects others with a sentence. None creates a value beyond the bounds in
+`json_values`. This module does not know Jinja, paths or scopes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Filter:
     by_name: bool = False
 
 
-# ── operators ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── operators ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _arithmetic(sign: str, compute: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
@@ -139,7 +139,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 
 
-# ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── filters ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def string_for(name: str, value: JsonValue) -> str:
@@ -179,9 +179,13 @@ def _boolean(name: str, value: JsonValue) -> bool:
 def _sortable(name: str, value: Any) -> list[Any] | tuple[Any, ...]:
     """Return the value if it is an array of only numbers or only strings, else raise."""
     items = _list(name, value)
-    if not all(item.__class__ in NUMBERS for item in items) and not all(isinstance(item, str) for item in items):
+    if not all(item.__class__ in NUMBERS for item in items) and not all(
+        isinstance(item, str) for item in items
+    ):
         kinds = ", ".join(sorted({json_type(item) for item in items}))
-        raise EvaluationFailed(f"`{name}` needs an array of numbers or an array of strings; this one has {kinds}")
+        raise EvaluationFailed(
+            f"`{name}` needs an array of numbers or an array of strings; this one has {kinds}"
+        )
     return items
 
 

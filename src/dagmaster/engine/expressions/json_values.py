@@ -1,7 +1,7 @@
 """JSON values in expressions: their types, their bounds, equality, access by key, and their text.
 
-A size is checked before the value is built; a value that is too large raises `EvaluationFailed`. This module does not
-know Jinja, filters or scopes.
+A size is checked before the value is built; a value that is too large raises `EvaluationFailed`. This module
+does not know Jinja, filters or scopes.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def check_limit(size: int, limit: int, unit: str) -> None:
         raise EvaluationFailed(f"the result is too large: more than {limit:,} {unit}")
 
 
-# ── equality ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── equality ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def equal(left: JsonValue, right: JsonValue) -> bool:
@@ -104,7 +104,7 @@ def identity(value: Any) -> Any:
     return value
 
 
-# ── one step into a value ───────────────────────────────────────────────────────────────────────────────────────────
+# ── one step into a value ───────────────────────────────────────────────────────────────────────────────────
 
 
 def pick(value: Any, key: Any) -> Any:
@@ -156,7 +156,7 @@ def path_text(path: Sequence[Any]) -> str:
     return text
 
 
-# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def text_of(value: JsonValue) -> str:

@@ -1,8 +1,8 @@
 """The text of an expression: its braces, its string literals, and its tree as Jinja's own parser reads it.
 
-Rejects what would make the parser recurse too deep before parsing. Offsets of errors are as exact as Jinja allows: its
-parser reports lines, not columns. This module does not know what an expression means, nor which parts of the tree are
-allowed.
+Rejects what would make the parser recurse too deep before parsing. Offsets of errors are as exact as Jinja
+allows: its parser reports lines, not columns. This module does not know what an expression means, nor which
+parts of the tree are allowed.
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ def _check_nesting(masked: str) -> None:
     for bracket in re.finditer(r"[()\[\]{}]", masked):
         depth += 1 if bracket[0] in "([{" else -1
         if depth > MAX_DEPTH:
-            raise ExpressionInvalid(f"brackets are nested deeper than {MAX_DEPTH} levels", offset=bracket.start())
+            raise ExpressionInvalid(
+                f"brackets are nested deeper than {MAX_DEPTH} levels", offset=bracket.start()
+            )
     if deep := _PREFIXES_IN_A_ROW.search(masked):
         raise ExpressionInvalid(f"more than {MAX_DEPTH} signs in a row", offset=deep.start())
     if len(re.findall(r"\bif\b", masked)) > MAX_DEPTH:

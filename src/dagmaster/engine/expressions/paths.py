@@ -23,11 +23,18 @@ NODE_FIELDS = ("output", "outputs", "status", "error", "failed")
 """The fields of a node in expressions."""
 
 _LENGTHS = {"inputs": 2, "nodes": 3, "upstream": 2, "job": 2, "env": 2, "secrets": 2}
-_LAST_NAMES: dict[str, Sequence[str]] = {"nodes": NODE_FIELDS, "upstream": NODE_FIELDS, "outer": ("item", "index")}
+_LAST_NAMES: dict[str, Sequence[str]] = {
+    "nodes": NODE_FIELDS,
+    "upstream": NODE_FIELDS,
+    "outer": ("item", "index"),
+}
 
 
 def reference(keys: Path, *, roots: Collection[str], offset: int, goes_on: bool) -> Path:
-    """Return the reference to load for a path. `goes_on`: a computed key follows, which may not be part of it."""
+    """Return the reference to load for a path.
+
+    `goes_on`: a computed key follows, which may not be part of it.
+    """
     root = str(keys[0])
     if root not in roots:
         raise ExpressionInvalid(f"there is no `{root}` here", offset=offset, hint=nearest(root, roots))

@@ -1,7 +1,8 @@
 """JSON values with expressions in their strings: compiled once, resolved many times.
 
-A result is never parsed again: the value of an expression is inserted as it is, braces included. A secret becomes a
-typed part that only `fill_secrets` replaces. This module does not know the values of secrets, nor who may use one.
+A result is never parsed again: the value of an expression is inserted as it is, braces included. A secret
+becomes a typed part that only `fill_secrets` replaces. This module does not know the values of secrets, nor
+who may use one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ Resolve = Callable[[Mapping[str, Any], list[int]], Any]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A compiled value. `uses` has the place of each path; its offset counts from the start of that string."""
+    """A compiled value.
+
+    `uses` has the place of each path; its offset counts from the start of that string.
+    """
 
     source: Any
     uses: tuple[tuple[Path, PathUse], ...]
@@ -66,7 +70,10 @@ class Template:
         return self._resolve is None
 
     def resolve(self, scope: Mapping[str, Any]) -> Any:
-        """Return the value in this scope. Lists and mappings with an expression inside are new; the rest is shared."""
+        """Return the value in this scope.
+
+        Lists and mappings with an expression inside are new; the rest is shared.
+        """
         return self.source if self._resolve is None else self._resolve(scope, [0])
 
 
@@ -100,7 +107,9 @@ def compile_template(value: JsonValue, *, roots: Collection[str]) -> Template:
     return template
 
 
-def compile_template_all(value: Any, roots: Collection[str]) -> tuple[Template | None, list[ExpressionInvalid]]:
+def compile_template_all(
+    value: Any, roots: Collection[str]
+) -> tuple[Template | None, list[ExpressionInvalid]]:
     """Compile a JSON value and collect all problems; with a problem there is no template."""
     compiler = _Compiler(frozenset(roots))
     resolve = compiler.value(value, ())
@@ -133,7 +142,9 @@ def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
 
     def walk(item: Any, path: list[str | int], level: int) -> Any:
         if isinstance(item, SecretText):
-            places.append([path, [part if isinstance(part, str) else {"secret": part.name} for part in item.parts]])
+            places.append(
+                [path, [part if isinstance(part, str) else {"secret": part.name} for part in item.parts]]
+            )
             return None
         if level > MAX_LEVELS:
             return item
@@ -149,7 +160,9 @@ def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
 def attach_secrets(value: Any, places: Iterable[tuple[Sequence[str | int], Sequence[Any]]]) -> Any:
     """Undo `detach_secrets`, in place."""
     for path, parts in places:
-        text = SecretText(tuple(part if isinstance(part, str) else SecretName(part["secret"]) for part in parts))
+        text = SecretText(
+            tuple(part if isinstance(part, str) else SecretName(part["secret"]) for part in parts)
+        )
         if not path:
             return text
         into = value
@@ -188,10 +201,14 @@ class _Compiler:
             return self._string(value, place) if "{" in value else None
         if isinstance(value, Mapping | list | tuple):
             if len(place) >= MAX_LEVELS:
-                self._problem(ExpressionInvalid(f"the value is nested deeper than {MAX_LEVELS} levels"), place)
+                self._problem(
+                    ExpressionInvalid(f"the value is nested deeper than {MAX_LEVELS} levels"), place
+                )
                 return None
             return self._mapping(value, place) if isinstance(value, Mapping) else self._list(value, place)
-        if not (value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))):
+        if not (
+            value is None or isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+        ):
             self._problem(ExpressionInvalid(f"{json_type(value)} is not a JSON value"), place)
         return None
 
@@ -207,7 +224,9 @@ class _Compiler:
                 self._problem(ExpressionInvalid(f"a key is a string, not {json_type(key)}"), place)
             elif "{{" in key:
                 hint = "write the mapping as one expression: {{ {'key': value} }}"
-                problem = ExpressionInvalid("a key cannot be an expression", offset=key.index("{{"), hint=hint)
+                problem = ExpressionInvalid(
+                    "a key cannot be an expression", offset=key.index("{{"), hint=hint
+                )
                 self._problem(problem, (*place, key))
             else:
                 items.append((key, self.value(item, (*place, key)), item))
@@ -221,7 +240,9 @@ class _Compiler:
         items = [(self.value(item, (*place, index)), item) for index, item in enumerate(value)]
         if all(resolve is None for resolve, _ in items):
             return None
-        return lambda scope, taken: [item if resolve is None else resolve(scope, taken) for resolve, item in items]
+        return lambda scope, taken: [
+            item if resolve is None else resolve(scope, taken) for resolve, item in items
+        ]
 
     def _string(self, text: str, place: Path) -> Resolve | None:
         try:
@@ -246,7 +267,9 @@ class _Compiler:
             self._problem(error, place, offset)
             return None
         shift = offset + len(piece) - len(piece[2:].lstrip())
-        self.uses.extend((place, PathUse(use.keys, use.guarded, use.offset + shift)) for use in expression.uses)
+        self.uses.extend(
+            (place, PathUse(use.keys, use.guarded, use.offset + shift)) for use in expression.uses
+        )
         self.refs.update(dict.fromkeys(expression.refs))
         keys = expression.uses[0].keys if expression.uses else ()
         return SecretName(str(keys[1])) if keys[:1] == ("secrets",) else expression
@@ -263,7 +286,9 @@ def split_template(text: str) -> list[tuple[int, str, bool]]:
         if opening[0] != "{{":
             syntax = "statements" if opening[0] == "{%" else "comments"
             hint = f"write {{{{ '{opening[0]}' }}}} for these two characters"
-            raise ExpressionInvalid(f"{syntax} (`{opening[0]}`) are not part of the language", offset=start, hint=hint)
+            raise ExpressionInvalid(
+                f"{syntax} (`{opening[0]}`) are not part of the language", offset=start, hint=hint
+            )
         if start > place:
             pieces.append((place, text[place:start], True))
         place = _end(text, start)
@@ -286,7 +311,9 @@ def _end(text: str, start: int) -> int:
             if not depth and text.startswith("}}", token.start()):
                 return token.start() + 2
             depth -= 1
-    raise ExpressionInvalid("the expression does not end", offset=start, hint="write {{ '{{' }} for two braces")
+    raise ExpressionInvalid(
+        "the expression does not end", offset=start, hint="write {{ '{{' }} for two braces"
+    )
 
 
 def _whole(expression: Expression, where: str) -> Resolve:

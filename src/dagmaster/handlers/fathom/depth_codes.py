@@ -1,4 +1,6 @@
-"""The meaning of the values in a depth raster. The codes are our assumption: check them against your delivery notes.
+"""The meaning of the values in a depth raster.
+
+The codes are our assumption: check them against your delivery notes.
 
 Depths are whole centimetres of water above ground; 0 is dry. Values below 0 are not depths.
 """

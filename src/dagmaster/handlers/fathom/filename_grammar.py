@@ -1,8 +1,10 @@
-"""The naming scheme of flood map files, and the square degrees of tiles. The scheme is our default and can be replaced.
+"""The naming scheme of flood map files, and the square degrees of tiles.
 
-Names are parsed relative to a prefix. A pattern is a template, `{flood_type}/{return_period}/{tile}.tif`, or a regular
-expression with named groups, `(?P<tile>…)`. It must have `tile` and `return_period`. All other fields together are the
-group: files of one group and tile are one map at several return periods.
+The scheme is our default and can be replaced.
+
+Names are parsed relative to a prefix. A pattern is a template, `{flood_type}/{return_period}/{tile}.tif`, or
+a regular expression with named groups, `(?P<tile>…)`. It must have `tile` and `return_period`. All other
+fields together are the group: files of one group and tile are one map at several return periods.
 """
 
 from __future__ import annotations
@@ -88,7 +90,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
         raise _pattern_error(f"the pattern has {len(pattern):,} characters: at most {MAX_PATTERN_CHARACTERS}")
     if "(?P<" in pattern and _has_nested_repetition(pattern):
         raise _pattern_error(
-            f"the pattern {pattern!r} repeats a group that contains a repetition or an alternative, and may never end"
+            f"the pattern {pattern!r} repeats a group that contains a repetition or an alternative, and may"
+            " never end"
         )
     try:
         compiled = re.compile(pattern if "(?P<" in pattern else _template_expression(pattern), re.IGNORECASE)
@@ -112,11 +115,13 @@ def _template_expression(template: str) -> str:
     )
     if ambiguous > MAX_AMBIGUOUS_BORDERS:
         raise _pattern_error(
-            f"the pattern {template!r} is ambiguous about where one field ends and the next begins: put a slash or '_'"
+            f"the pattern {template!r} is ambiguous about where one field ends and the next begins: put a"
+            " slash or '_'"
             " between them"
         )
     return "".join(
-        f"(?P<{part}>{FIELDS.get(part, _WORD)})" if index % 2 else re.escape(part) for index, part in enumerate(parts)
+        f"(?P<{part}>{FIELDS.get(part, _WORD)})" if index % 2 else re.escape(part)
+        for index, part in enumerate(parts)
     )
 
 
@@ -144,7 +149,7 @@ def _pattern_error(message: str) -> PermanentError:
     return invalid_input(f"{message}. {hint}")
 
 
-# ── Squares of degrees ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── Squares of degrees ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def tile_name(west: int, south: int) -> str:
@@ -157,7 +162,8 @@ def tile_corner(tile: str) -> tuple[int, int]:
     match = _TILE.fullmatch(tile.lower())
     if match is None or not _is_tile(tile.lower()):
         raise invalid_input(
-            f"{tile!r} is not a tile: expected the south-west corner of a square degree, as n10e020 or s34w071"
+            f"{tile!r} is not a tile: expected the south-west corner of a square degree, as n10e020 or"
+            " s34w071"
         )
     return _signed_corner(match)
 

@@ -1,7 +1,7 @@
 """The FATHOM handlers: list tiles, stack them, group them into cells, merge and register those.
 
-Finished work is known by its name. The fingerprint of a stack covers size and etag of each file, which a listing
-contains, so that unchanged terabytes need not be read. That of a cell covers the names of its stacks.
+Finished work is known by its name. The fingerprint of a stack covers size and etag of each file, which a
+listing contains, so that unchanged terabytes need not be read. That of a cell covers the names of its stacks.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ITEMS_PER_CALL: Final = 500
 """Items per catalog call."""
 
 
-# ── Tiles ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Tiles ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @handler("fathom.tile_inventory", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_tile_inventory"])
@@ -81,13 +81,15 @@ def tile_inventory(ctx: HandlerContext, params: TileInventoryParams) -> TileInve
         expected = f"expected names as {' or '.join(patterns or PATTERNS)}"
         if listing.unparsed:
             raise invalid_input(
-                f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected}, not as"
+                f"no pattern matches any of the {len(listing.unparsed):,} files below {prefix}: {expected},"
+                " not as"
                 f" {listing.unparsed[0]}"
             )
         raise invalid_input(f"there are no files below {prefix}: {expected}")
     if listing.duplicates:
         raise invalid_input(
-            f"{len(listing.duplicates):,} files repeat the tile and return period of another: {listing.duplicates[0]}."
+            f"{len(listing.duplicates):,} files repeat the tile and return period of another:"
+            f" {listing.duplicates[0]}."
             " Expected one file each; name one layout as pattern"
         )
     where = {name: [value] if isinstance(value, str) else value for name, value in params.where.items()}
@@ -165,10 +167,16 @@ def _plan_tile(tile: TileFiles, periods: Sequence[int]) -> PlannedTile:
     )  # fmt: skip
 
 
-# ── One tile ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── One tile ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@handler(STACK_HANDLER[0], version=STACK_HANDLER[1], queue=HEAVY, timeout_seconds=3600, aliases=["fathom_band_stack"])
+@handler(
+    STACK_HANDLER[0],
+    version=STACK_HANDLER[1],
+    queue=HEAVY,
+    timeout_seconds=3600,
+    aliases=["fathom_band_stack"],
+)
 def band_stack(ctx: HandlerContext, params: BandStackParams) -> BandStack:
     """Stack the maps of one tile at all return periods into one COG, the shortest first, and check the depths."""
     with require_extra("raster"):
@@ -246,10 +254,14 @@ def _stack_uri(
 
 
 def _format_params(params: CogFormat) -> dict[str, Any]:
-    return {"compression": params.compression, "level": params.compression_level, "tile_size": params.tile_size}
+    return {
+        "compression": params.compression,
+        "level": params.compression_level,
+        "tile_size": params.tile_size,
+    }
 
 
-# ── Cells ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Cells ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @handler("fathom.grid_inventory", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_grid_inventory"])
@@ -289,14 +301,21 @@ def grid_inventory(ctx: HandlerContext, params: GridInventoryParams) -> GridInve
     )  # fmt: skip
 
 
-# ── One cell ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── One cell ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @handler(
-    MERGE_HANDLER[0], version=MERGE_HANDLER[1], queue=HEAVY, timeout_seconds=6 * 3600, aliases=["fathom_spatial_merge"]
+    MERGE_HANDLER[0],
+    version=MERGE_HANDLER[1],
+    queue=HEAVY,
+    timeout_seconds=6 * 3600,
+    aliases=["fathom_spatial_merge"],
 )
 def spatial_merge(ctx: HandlerContext, params: SpatialMergeParams) -> SpatialMerge:
-    """Merge the stacks of one cell into one COG, band by band. A later attempt resumes at the unfinished band."""
+    """Merge the stacks of one cell into one COG, band by band.
+
+    A later attempt resumes at the unfinished band.
+    """
     with require_extra("raster"):
         from dagmaster.handlers.fathom import merge
         from dagmaster.handlers.gdal import explain_io_errors, gdal_env
@@ -393,7 +412,9 @@ def _band_uri(uri: BlobUri, band: int) -> BlobUri:
     return replace(uri, name=f"{folder}/parts/{name.removesuffix('.tif')}/.band{band}.tif")
 
 
-def _cell_uri(ctx: HandlerContext, params: CogFormat, cell: str, group: str, stacks: Mapping[str, str]) -> BlobUri:
+def _cell_uri(
+    ctx: HandlerContext, params: CogFormat, cell: str, group: str, stacks: Mapping[str, str]
+) -> BlobUri:
     return result_uri(
         ctx,
         cell,
@@ -405,7 +426,7 @@ def _cell_uri(ctx: HandlerContext, params: CogFormat, cell: str, group: str, sta
     )
 
 
-# ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The catalog ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @handler("fathom.stac_register", queue=LIGHT, timeout_seconds=3600, aliases=["fathom_stac_register"])
@@ -438,7 +459,12 @@ def _load_item(
     """Return the item of a cell in its collection, from the output or from the file beside the COG."""
     item: dict[str, Any] = cell.get("item") or _read_item(ctx, str(cell["href"]))
     links = [collection_link(collection_id), *item["links"]]
-    return {**item, "collection": collection_id, "links": links, "properties": {**item["properties"], **overrides}}
+    return {
+        **item,
+        "collection": collection_id,
+        "links": links,
+        "properties": {**item["properties"], **overrides},
+    }
 
 
 def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
@@ -446,5 +472,7 @@ def _read_item(ctx: HandlerContext, href: str) -> dict[str, Any]:
     try:
         item: dict[str, Any] = json.loads(ctx.blobs.read(uri))
     except BlobNotFound as error:
-        raise invalid_input(f"{href} has no item beside it at {uri}: merge its cell again (redo: true)") from error
+        raise invalid_input(
+            f"{href} has no item beside it at {uri}: merge its cell again (redo: true)"
+        ) from error
     return item

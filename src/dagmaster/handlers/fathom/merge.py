@@ -1,7 +1,7 @@
 """Merge the stacks of one grid cell into one COG.
 
-Each band first becomes a raster of its own, which a later attempt reuses; then they are combined. Pixels without a tile
-are nodata. Tiles that overlap, or do not lie on one pixel grid, are rejected.
+Each band first becomes a raster of its own, which a later attempt reuses; then they are combined. Pixels
+without a tile are nodata. Tiles that overlap, or do not lie on one pixel grid, are rejected.
 """
 
 from __future__ import annotations
@@ -93,8 +93,10 @@ def lay_out(stacks: Mapping[str, Path], share: Share) -> Canvas:
     pixels = width * height * len(template.bands)
     if pixels > share.max_pixels:
         raise invalid_input(
-            f"the cell has {width:,} x {height:,} pixels in {len(template.bands)} bands, {pixels:,} in all: at most"
-            f" {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); choose a smaller cell"
+            f"the cell has {width:,} x {height:,} pixels in {len(template.bands)} bands, {pixels:,} in all:"
+            " at most"
+            f" {share.max_pixels:,} are processed at once (DAGMASTER_RASTER_MAX_PIXELS); choose a smaller"
+            " cell"
         )
     return Canvas(width, height, template, west, north, placed)
 
@@ -104,7 +106,8 @@ def _place(tile: str, path: Path, layer: Layer, west: float, north: float) -> Pl
     offset = max(abs(column - round(column)), abs(row - round(row)))
     if offset > MAX_OFFSET_PIXELS:
         raise invalid_input(
-            f"{tile} is misaligned: its pixels are {offset:.3g} of a pixel off those of its neighbours. Expected one"
+            f"{tile} is misaligned: its pixels are {offset:.3g} of a pixel off those of its neighbours."
+            " Expected one"
             " grid for all tiles of a cell; resample it first"
         )
     return PlacedStack(tile, path, layer, round(column), round(row))
@@ -119,12 +122,15 @@ def _reject_overlaps(placed: Sequence[PlacedStack]) -> None:
             width, height = right - max(stack.column, other.column), bottom - max(stack.row, other.row)
             if width > 0 and height > 0:
                 raise invalid_input(
-                    f"{other.tile} and {stack.tile} overlap in {width:,} x {height:,} pixels, and neither takes"
+                    f"{other.tile} and {stack.tile} overlap in {width:,} x {height:,} pixels, and neither"
+                    " takes"
                     " precedence. Expected tiles that touch at their edges"
                 )
 
 
-def merge_band(canvas: Canvas, band: int, target: Path, share: Share, on_block: Callable[[int, int], None]) -> None:
+def merge_band(
+    canvas: Canvas, band: int, target: Path, share: Share, on_block: Callable[[int, int], None]
+) -> None:
     """Write one band of the canvas (counted from 1) as a raster of its own."""
     template = canvas.template
     profile = {
@@ -137,7 +143,8 @@ def merge_band(canvas: Canvas, band: int, target: Path, share: Share, on_block: 
     with contextlib.ExitStack() as exit_stack:
         output = exit_stack.enter_context(rasterio.open(target, "w", **profile))
         rasters = {
-            stack: exit_stack.enter_context(open_layer(stack.path, share, stack.tile)) for stack in canvas.stacks
+            stack: exit_stack.enter_context(open_layer(stack.path, share, stack.tile))
+            for stack in canvas.stacks
         }
         for block in range(block_count):
             on_block(block, block_count)
@@ -148,13 +155,21 @@ def merge_band(canvas: Canvas, band: int, target: Path, share: Share, on_block: 
                 if top < bottom:
                     window = Window(0, top - stack.row, stack.layer.width, bottom - top)
                     columns = slice(stack.column, stack.column + stack.layer.width)
-                    pixels[top - first : bottom - first, columns] = read_window(raster, band, window, stack.tile)
+                    pixels[top - first : bottom - first, columns] = read_window(
+                        raster, band, window, stack.tile
+                    )
             output.write(pixels, 1, window=Window(0, first, canvas.width, last - first))
     on_block(block_count, block_count)
 
 
 def combine_bands(
-    canvas: Canvas, paths: Sequence[Path], target: Path, *, options: CogOptions, share: Share, tags: Mapping[str, Any]
+    canvas: Canvas,
+    paths: Sequence[Path],
+    target: Path,
+    *,
+    options: CogOptions,
+    share: Share,
+    tags: Mapping[str, Any],
 ) -> None:
     """Write the COG of all bands, with `tags` as JSON."""
     bands = dict(zip(canvas.bands, paths, strict=True))

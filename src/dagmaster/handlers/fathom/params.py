@@ -30,15 +30,19 @@ class TileInventoryParams(StackParams):
     pattern: str | list[str] | None = Field(
         default=None,
         description="How files are named below the prefix: one or several templates with {tile}, {return_period} and"
-        " any other fields, or regular expressions with such named groups. Default: those of docs/howto/fathom.md.",
+        " any other fields, or regular expressions with such named groups. Default: those of"
+        " docs/howto/fathom.md.",
     )
     return_periods: list[int] = Field(default=list(RETURN_PERIODS), min_length=1, description="In years.")
     incomplete: Literal["report", "fail"] = Field(
         default="report", description="If a tile lacks return periods: skip and report it, or fail."
     )
-    bbox: BBox | None = Field(default=None, min_length=4, max_length=4, description="Only tiles that intersect it.")
+    bbox: BBox | None = Field(
+        default=None, min_length=4, max_length=4, description="Only tiles that intersect it."
+    )
     where: dict[str, str | list[str]] = Field(
-        default_factory=dict, description="Only tiles with these values, as {flood_type: fluvial, year: [2020, 2050]}."
+        default_factory=dict,
+        description="Only tiles with these values, as {flood_type: fluvial, year: [2020, 2050]}.",
     )
     limit: int | None = Field(
         default=None, ge=1, description="The maximum number of tiles to stack; later runs do the others."
@@ -101,7 +105,9 @@ class TileInventory(BaseModel):
     planned: list[dict[str, Any]] = Field(
         description="All tiles that are not done: to stack now, incomplete, or beyond the limit. Cells may lack them."
     )
-    incomplete: list[dict[str, Any]] = Field(description="Skipped tiles: tile, group and missing return periods.")
+    incomplete: list[dict[str, Any]] = Field(
+        description="Skipped tiles: tile, group and missing return periods."
+    )
     unparsed: list[str] = Field(description="Names that no pattern matches; the first 100.")
     counts: dict[str, int]
     megabytes: float = Field(description="The size of the files to stack.")
@@ -111,7 +117,9 @@ class BandStackParams(GroupedParams, StackParams):
     """The files of one tile."""
 
     tile: str = Field(description="The south-west corner of its square degree, as n10e020.")
-    sources: dict[str, str] = Field(min_length=1, description="Files by return period, as {1in5: …, 1in10: …}.")
+    sources: dict[str, str] = Field(
+        min_length=1, description="Files by return period, as {1in5: …, 1in10: …}."
+    )
 
 
 class BandStack(GroupedCog):
@@ -135,10 +143,13 @@ class GridInventoryParams(CogFormat):
         default_factory=list, description="Tiles that should have a stack by now; the others are lacking."
     )
     failed: list[dict[str, Any]] = Field(
-        default_factory=list, description="Tiles of this run that failed, with their errors: nodes.stack.failed."
+        default_factory=list,
+        description="Tiles of this run that failed, with their errors: nodes.stack.failed.",
     )
     later: int = Field(
-        default=0, ge=0, description="Planned tiles that later runs stack: while there are any, all cells may be held."
+        default=0,
+        ge=0,
+        description="Planned tiles that later runs stack: while there are any, all cells may be held.",
     )
     cell_degrees: int = Field(default=5, ge=1, le=30, description="The side of a grid cell in degrees.")
     lacking: Literal["hold", "merge"] = Field(
@@ -192,7 +203,9 @@ class StacRegisterParams(BaseModel):
     done: list[dict[str, Any]] = Field(default_factory=list, description="Cells merged in earlier runs.")
     collection_id: str = Field(default="fathom-flood")
     title: str = Field(default="Flood depths by return period")
-    description: str = Field(default="Depths of water in cm, a band for each return period, merged by cells of a grid.")
+    description: str = Field(
+        default="Depths of water in cm, a band for each return period, merged by cells of a grid."
+    )
     when: str | None = Field(
         default=None, description="The datetime of all items. Default: the year in the file names."
     )

@@ -64,7 +64,9 @@ def _new_tile(parsed: ParsedName) -> TileFiles:
 
 def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
     """Return whether a tile intersects the bbox and has the requested facets."""
-    if any(tile.facets.get(name, "") not in [value.lower() for value in values] for name, values in where.items()):
+    if any(
+        tile.facets.get(name, "") not in [value.lower() for value in values] for name, values in where.items()
+    ):
         return False
     if bbox is None:
         return True
@@ -94,7 +96,9 @@ def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected
 
 def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str:
     """Return the message about a run that stacked no tile, with the first error."""
-    return f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{_first_error(failed)}"
+    return (
+        f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{_first_error(failed)}"
+    )
 
 
 def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> str:
@@ -102,7 +106,8 @@ def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> 
     first = held[0]
     return (
         f"no cell can be merged, since each of {len(held):,} lacks tiles that failed or are incomplete:"
-        f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set lacking=merge"
+        f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set"
+        " lacking=merge"
         f" to merge cells without them{_first_error(failed)}"
     )
 
@@ -146,7 +151,9 @@ class Cell:
         return [*bbox_union(tile_bbox(tile) for tile in self.stacks or self.lacking)]
 
 
-def find_cells(stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]], degrees: int) -> list[Cell]:
+def find_cells(
+    stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]], degrees: int
+) -> list[Cell]:
     """Group stacks by grid cell, sorted by group and cell."""
     cells: dict[tuple[str, str], Cell] = {}
     for stack in stacks:

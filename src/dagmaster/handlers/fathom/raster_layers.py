@@ -55,7 +55,8 @@ class Layer:
         transform = raster.transform
         if raster.crs is None:
             raise invalid_input(
-                f"{label} has no CRS, so its place is unknown: set it with gdal_edit.py -a_srs EPSG:…, or copy it again"
+                f"{label} has no CRS, so its place is unknown: set it with gdal_edit.py -a_srs EPSG:…, or"
+                " copy it again"
             )
         try:
             raster_footprint(raster.crs, transform, raster.width, raster.height)
@@ -63,12 +64,14 @@ class Layer:
             raise invalid_input(f"{label}: {error}") from error
         if transform.b or transform.d or transform.a <= 0 or transform.e >= 0:
             raise invalid_input(
-                f"{label} is rotated or not north-up: expected rows from north to south, columns from west to east."
+                f"{label} is rotated or not north-up: expected rows from north to south, columns from west to"
+                " east."
                 " Warp it first, with raster.reproject"
             )
         if len(set(raster.dtypes)) != 1 or raster.dtypes[0] not in DTYPES:
             raise invalid_input(
-                f"{label} contains {', '.join(set(raster.dtypes))}: expected depths in cm as {' or '.join(DTYPES)}."
+                f"{label} contains {', '.join(set(raster.dtypes))}: expected depths in cm as"
+                f" {' or '.join(DTYPES)}."
                 " Convert it first"
             )
         nodata = NODATA if raster.nodata is None else raster.nodata
@@ -92,7 +95,8 @@ class Layer:
         ratios = (self.pixel_width / other.pixel_width, self.pixel_height / other.pixel_height)
         if any(abs(ratio - 1) * max(self.width, self.height) > MAX_OFFSET_PIXELS for ratio in ratios):
             texts.append(
-                f"pixels of {self.pixel_width:.9g} x {self.pixel_height:.9g} instead of {other.pixel_width:.9g} x"
+                f"pixels of {self.pixel_width:.9g} x {self.pixel_height:.9g} instead of"
+                f" {other.pixel_width:.9g} x"
                 f" {other.pixel_height:.9g}"
             )
         return "; ".join(texts)
@@ -122,7 +126,9 @@ def name_tile_in_errors(tile: str, files: Mapping[str, str]) -> Iterator[None]:
         message = str(error)
         band = next((name for name in files if re.match(rf"{re.escape(name)}\b", message)), None)
         file = "" if band is None else f" [{files[band]}]"
-        raise PermanentError(f"{tile}: {message}{file}", kind=error.kind, **{**error.details, "tile": tile}) from error
+        raise PermanentError(
+            f"{tile}: {message}{file}", kind=error.kind, **{**error.details, "tile": tile}
+        ) from error
 
 
 def read_window(raster: DatasetReader, band: int, window: Window, label: str) -> Any:
@@ -131,7 +137,8 @@ def read_window(raster: DatasetReader, band: int, window: Window, label: str) ->
         return raster.read(band, window=window)
     except RasterioError as error:
         raise invalid_input(
-            f"{label} cannot be read to its end: it is truncated or damaged. Expected {raster.height:,} rows; copy it"
+            f"{label} cannot be read to its end: it is truncated or damaged. Expected {raster.height:,} rows;"
+            " copy it"
             f" again from its origin, and retry this tile{library_words('GDAL', error.__cause__ or error)}"
         ) from error
 

@@ -1,11 +1,11 @@
 """Stack the depth rasters of one tile, one per return period, as the bands of one COG.
 
-Reading goes window by window and band by band, so memory does not grow with the tile. A rarer flood is never shallower:
-pixels that violate this are counted, rejected or fixed.
+Reading goes window by window and band by band, so memory does not grow with the tile. A rarer flood is never
+shallower: pixels that violate this are counted, rejected or fixed.
 
-The file is band-interleaved: reading one return period reads an eighth of it, and so does the merge, which works by
-band (52 MB of pixels: 0.18 s instead of 1.02 s). GDAL's COG driver supports that only from 3.11 on; its GTiff driver
-writes such a COG in any version.
+The file is band-interleaved: reading one return period reads an eighth of it, and so does the merge, which
+works by band (52 MB of pixels: 0.18 s instead of 1.02 s). GDAL's COG driver supports that only from 3.11 on;
+its GTiff driver writes such a COG in any version.
 """
 
 from __future__ import annotations
@@ -86,7 +86,9 @@ def write_stack(
     """
     intermediate = target.with_name(f"{target.stem}-bands.tif")
     with contextlib.ExitStack() as exit_stack:
-        rasters = {band: exit_stack.enter_context(open_layer(path, share, band)) for band, path in sources.items()}
+        rasters = {
+            band: exit_stack.enter_context(open_layer(path, share, band)) for band, path in sources.items()
+        }
         layer = _require_one_grid(rasters, tile)
         profile = {
             "driver": "GTiff", "width": layer.width, "height": layer.height, "count": len(rasters),
@@ -114,7 +116,8 @@ def _require_one_grid(rasters: Mapping[str, DatasetReader], tile: str) -> Layer:
     for band in rasters:
         if rasters[band].count != 1:
             raise invalid_input(
-                f"{band} of {tile} has {rasters[band].count} bands: expected one file with one band per return period"
+                f"{band} of {tile} has {rasters[band].count} bands: expected one file with one band per"
+                " return period"
             )
     for band in others:
         other = Layer.of(rasters[band], band)
@@ -127,18 +130,23 @@ def _require_one_grid(rasters: Mapping[str, DatasetReader], tile: str) -> Layer:
             differences = f"its corner is {offset:.3g} pixels away"
         if differences:
             raise invalid_input(
-                f"{band} of {tile} does not match {first}: {differences.rstrip('; ')}. Resample or convert it first"
+                f"{band} of {tile} does not match {first}: {differences.rstrip('; ')}. Resample or convert it"
+                " first"
             )
     if layer.crs.is_geographic:
         west, south, east, north = tile_bbox(tile)
         bounds = rasters[first].bounds
         distance = max(
-            abs(bounds.left - west), abs(bounds.bottom - south), abs(bounds.right - east), abs(bounds.top - north)
+            abs(bounds.left - west),
+            abs(bounds.bottom - south),
+            abs(bounds.right - east),
+            abs(bounds.top - north),
         )
         if distance > max(layer.pixel_width, layer.pixel_height):
             raise invalid_input(
                 f"{tile} is the square degree {west:g}, {south:g}, {east:g}, {north:g}, but its file lies at"
-                f" {', '.join(f'{side:g}' for side in bounds)}: it has the name of another tile, or another naming"
+                f" {', '.join(f'{side:g}' for side in bounds)}: it has the name of another tile, or another"
+                " naming"
                 " scheme"
             )
     return layer
@@ -155,7 +163,9 @@ def _copy_bands(
     block_count = -(-layer.height // BLOCK_ROWS)
     for block in range(block_count):
         on_block(block, block_count)
-        window = Window(0, block * BLOCK_ROWS, layer.width, min(BLOCK_ROWS, layer.height - block * BLOCK_ROWS))
+        window = Window(
+            0, block * BLOCK_ROWS, layer.width, min(BLOCK_ROWS, layer.height - block * BLOCK_ROWS)
+        )
         deepest: Any = None
         first_mask: Any = None
         for number, (band, raster) in enumerate(rasters.items(), 1):
@@ -198,8 +208,10 @@ def _violation_message(tile: str, report: DepthReport) -> str:
     bands = ", ".join(f"{count:,} in {band}" for band, count in report.by_band.items())
     x, y = report.first_at or (0, 0)
     return (
-        f"{tile}: {report.violations:,} pixels are shallower than at a shorter return period ({bands}), by up to"
-        f" {report.worst_cm} cm, the first at {x:g}, {y:g}. A rarer flood is never shallower: are files exchanged? Set"
+        f"{tile}: {report.violations:,} pixels are shallower than at a shorter return period ({bands}), by up"
+        " to"
+        f" {report.worst_cm} cm, the first at {x:g}, {y:g}. A rarer flood is never shallower: are files"
+        " exchanged? Set"
         " monotone to report to keep them, or to fix to raise them to the depth of the shorter period"
     )
 

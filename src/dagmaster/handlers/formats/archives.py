@@ -23,14 +23,28 @@ if TYPE_CHECKING:
 
 MAX_MEMBERS: Final = 10_000
 MAX_EXPANSION: Final = 200
-"""How many times larger than its zip archive a dataset above 10 MB may be. Text compresses to about a twentieth."""
+"""How many times larger than its zip archive a dataset above 10 MB may be. Text compresses to about a
+twentieth."""
 SMALL_BYTES: Final = 10_000_000
 _ARCHIVE_ERRORS: Final = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, NotImplementedError, RuntimeError, EOFError,
     UnicodeError, ValueError,
 )  # fmt: skip
-GENERIC_SUFFIXES: Final = (".xml", ".json", ".db", ".map", ".dat", ".raw", ".bin", ".png", ".jpg", ".jpeg", ".gif")
-"""Of other files, too, such as metadata and previews: they count only if nothing else in an archive is a dataset."""
+GENERIC_SUFFIXES: Final = (
+    ".xml",
+    ".json",
+    ".db",
+    ".map",
+    ".dat",
+    ".raw",
+    ".bin",
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".gif",
+)
+"""Of other files, too, such as metadata and previews: they count only if nothing else in an archive is a
+dataset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +63,9 @@ def extract_dataset(
     `member` names it if there are several. At most `max_bytes` are extracted.
     """
     with open_archive(path) as archive:
-        members = check_members(archive, min(max_bytes, max(SMALL_BYTES, path.stat().st_size * MAX_EXPANSION)))
+        members = check_members(
+            archive, min(max_bytes, max(SMALL_BYTES, path.stat().st_size * MAX_EXPANSION))
+        )
         name, suffix = _choose_dataset(members, types, member)
         # Some drivers name a layer after their file.
         target = folder / f"{safe_name(PurePosixPath(name or path.name).name.partition('.')[0])}{suffix}"
@@ -81,22 +97,29 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile]:
             yield archive
     except _ARCHIVE_ERRORS as error:
         raise invalid_input(
-            f"the file is a damaged zip archive, or of an unknown kind: create it again{library_words('zip', error)}"
+            "the file is a damaged zip archive, or of an unknown kind: create it"
+            f" again{library_words('zip', error)}"
         ) from error
 
 
 def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipInfo]:
-    """Return the files of an archive. Reject names that lead out of it, links, encryption, and too much of it."""
+    """Return the files of an archive.
+
+    Reject names that lead out of it, links, encryption, and too much of it.
+    """
     members = [member for member in archive.infolist() if not member.is_dir()]
     if len(members) > MAX_MEMBERS:
         raise invalid_input(
-            f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed. Extract it first"
+            f"the zip archive has {len(members):,} files: at most {MAX_MEMBERS:,} are allowed. Extract it"
+            " first"
         )
     for member in members:
         name = member.filename[:100]
         parts = PurePosixPath(member.filename).parts
         if member.filename.startswith("/") or ".." in parts or "\\" in member.filename or ":" in parts[0]:
-            raise invalid_input(f"the zip archive contains {name!r}, a path that leads out of it: create it again")
+            raise invalid_input(
+                f"the zip archive contains {name!r}, a path that leads out of it: create it again"
+            )
         if stat.S_ISLNK(member.external_attr >> 16):
             raise invalid_input(f"the zip archive contains a link, {name!r}: include the file itself")
         if member.flag_bits & 0x1:
@@ -104,13 +127,16 @@ def check_members(archive: zipfile.ZipFile, max_bytes: int) -> list[zipfile.ZipI
     size = sum(member.file_size for member in members)
     if size > max_bytes:
         raise invalid_input(
-            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed for it."
+            f"the zip archive expands to {size / 1e6:,.0f} MB: at most {max_bytes / 1e6:,.0f} MB are allowed"
+            " for it."
             " Extract it first"
         )
     return members
 
 
-def _choose_dataset(members: list[zipfile.ZipInfo], types: Mapping[str, FileType], name: str | None) -> tuple[str, str]:
+def _choose_dataset(
+    members: list[zipfile.ZipInfo], types: Mapping[str, FileType], name: str | None
+) -> tuple[str, str]:
     """Return the name and suffix of the dataset: a file, or the directory that contains its files."""
     datasets = _list_datasets(members, types)
     listed = ", ".join(list(datasets)[:10])
@@ -131,10 +157,15 @@ def _choose_dataset(members: list[zipfile.ZipInfo], types: Mapping[str, FileType
 
 
 def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]) -> dict[str, str]:
-    """Return the datasets of an archive: their names and suffixes. A directory at its root has an empty name."""
+    """Return the datasets of an archive: their names and suffixes.
+
+    A directory at its root has an empty name.
+    """
     datasets: dict[str, str] = {}
     for suffix, file_type in types.items():
-        names = [member.filename for member in members if PurePosixPath(member.filename).name in file_type.markers]
+        names = [
+            member.filename for member in members if PurePosixPath(member.filename).name in file_type.markers
+        ]
         outermost = min((str(PurePosixPath(name).parent) for name in names), key=len, default=None)
         if outermost is not None and outermost == ".":
             return {"": suffix}
@@ -153,12 +184,16 @@ def _list_datasets(members: list[zipfile.ZipInfo], types: Mapping[str, FileType]
         if suffix in types and not types[suffix].markers and not is_hidden and not is_inside:
             datasets[member.filename] = suffix
     parts = {
-        types[suffix].part_name(name, part).lower() for name, suffix in datasets.items() for part in types[suffix].parts
+        types[suffix].part_name(name, part).lower()
+        for name, suffix in datasets.items()
+        for part in types[suffix].parts
     }
     return {name: suffix for name, suffix in datasets.items() if name.lower() not in parts}
 
 
-def _extract_directory(archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, target: Path) -> None:
+def _extract_directory(
+    archive: zipfile.ZipFile, members: list[zipfile.ZipInfo], name: str, target: Path
+) -> None:
     prefix = f"{name}/" if name else ""
     for member in members:
         if member.filename.startswith(prefix):

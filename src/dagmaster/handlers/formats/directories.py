@@ -45,7 +45,8 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         size += info.size
         if count > MAX_FILES or size > limit:
             raise invalid_input(
-                f"{uri} has more than {MAX_FILES:,} files or {limit / 1e6:,.0f} MB (DAGMASTER_RASTER_MAX_FILE_MB):"
+                f"{uri} has more than {MAX_FILES:,} files or {limit / 1e6:,.0f} MB"
+                " (DAGMASTER_RASTER_MAX_FILE_MB):"
                 " split it"
             )
         name = info.uri.name[len(uri.name) :].lstrip("/")
@@ -58,7 +59,8 @@ def fetch_directory(ctx: HandlerContext, uri: BlobUri, file_type: FileType, targ
         modified = max(modified, info.modified or 0.0)
     if not any((target / marker).exists() for marker in file_type.markers):
         raise invalid_input(
-            f"{uri} is not a complete {file_type.suffix} directory: it has {len(checksums):,} files, and none of them"
+            f"{uri} is not a complete {file_type.suffix} directory: it has {len(checksums):,} files, and none"
+            " of them"
             f" is {' or '.join(file_type.markers)}"
         )
     return FetchedDirectory(

@@ -1,7 +1,8 @@
 """The rules of GDAL drivers: which of them read files for handlers, and why the others do not.
 
-A driver reads only if it opens nothing but its own files: no network, no program, no file that its content names. The
-tables are `raster_drivers.py` and `vector_drivers.py`; a driver that is in neither table is refused.
+A driver reads only if it opens nothing but its own files: no network, no program, no file that its content
+names. The tables are `raster_drivers.py` and `vector_drivers.py`; a driver that is in neither table is
+refused.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ UNKNOWN: Final = "not reviewed: newer than this version of dagmaster"
 class FileType:
     """A kind of file. `required` and `optional` are suffixes of other files that belong to it.
 
-    They replace the suffix of the file, as in a.shx for a.shp; those with a plus sign follow its whole name, as in
-    a.slc.rsc for a.slc. A type with `markers` is a directory: it contains at least one file of these names.
+    They replace the suffix of the file, as in a.shx for a.shp; those with a plus sign follow its whole name,
+    as in a.slc.rsc for a.slc. A type with `markers` is a directory: it contains at least one file of these
+    names.
     """
 
     suffix: str

@@ -1,7 +1,7 @@
 """References of HDF5 and netCDF-4 files to other files: external links, external storage and virtual datasets.
 
-The HDF5 library follows them wherever they lead, to any file that the worker may read, and GDAL has no option against
-it. So the structure of a file is walked first, without following anything.
+The HDF5 library follows them wherever they lead, to any file that the worker may read, and GDAL has no option
+against it. So the structure of a file is walked first, without following anything.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def reject_hdf5_references(path: Path) -> None:
     if reference is not None:
         name, kind = reference
         raise invalid_input(
-            f"the HDF5 file refers to another file: {name[:100]!r} is {kind}. Write one file that contains its data, as"
+            f"the HDF5 file refers to another file: {name[:100]!r} is {kind}. Write one file that contains"
+            " its data, as"
             " with h5repack or nccopy"
         )
 
@@ -89,7 +90,15 @@ def _read_description(child: h5py.Group | h5py.Dataset | h5py.Datatype) -> None:
         attribute = child.attrs.get_id(name)
         _ = attribute.dtype, attribute.shape
     if isinstance(child, h5py.Dataset):
-        _ = child.dtype, child.shape, child.maxshape, child.chunks, child.compression, child.fillvalue, list(child.dims)
+        _ = (
+            child.dtype,
+            child.shape,
+            child.maxshape,
+            child.chunks,
+            child.compression,
+            child.fillvalue,
+            list(child.dims),
+        )
 
 
 def _refers_elsewhere(dataset: h5py.Dataset) -> bool:

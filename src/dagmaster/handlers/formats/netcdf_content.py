@@ -1,7 +1,7 @@
 """Whether an HDF5 file, whatever its suffix, is netCDF-4 with coordinates.
 
-GDAL reads a file named .h5 by its HDF5 driver, which ignores the coordinates of the CF conventions: the raster has no
-place. Its netCDF driver reads the same file if its name ends in .nc.
+GDAL reads a file named .h5 by its HDF5 driver, which ignores the coordinates of the CF conventions: the
+raster has no place. Its netCDF driver reads the same file if its name ends in .nc.
 """
 
 from __future__ import annotations

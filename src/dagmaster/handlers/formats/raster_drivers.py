@@ -98,7 +98,9 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "GSC": reads(".gsc", needs_suffix=True),
     "JDEM": reads(".mem", needs_suffix=True),
     # ── Read, described by a file beside them ──
-    "ENVI": _with(".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi", optional=("+.hdr",)),
+    "ENVI": _with(
+        ".hdr", ".dat", ".img", ".bsq", ".bil", ".bip", ".raw", ".bin", ".envi", optional=("+.hdr",)
+    ),
     "EHdr": _with(".hdr", ".bil", ".bip", ".bsq", ".flt", optional=(".prj", ".clr")),
     "GenBin": _with(".hdr", ".bil", ".bip", ".bsq"),
     "RST": _with(".rdc", ".rst"),
@@ -173,7 +175,9 @@ RASTER_DRIVERS: Final[dict[str, DriverRule]] = {
     "LIBERTIFF": refused("read as GTiff"),
     "PNM": refused("its geotransform is random (GDAL 3.10)"),
     "FIT": refused("reads wrong pixels where the size is no multiple of a tile (GDAL 3.10)"),
-    **dict.fromkeys(("S104", "S111"), refused("the name of its file stands for each raster in it (GDAL 3.10)")),
+    **dict.fromkeys(
+        ("S104", "S111"), refused("the name of its file stands for each raster in it (GDAL 3.10)")
+    ),
     "Leveller": refused("does not read what it writes (GDAL 3.10)"),
     "Terragen": refused("the place of its pixels is in a world of its own"),
     "AirSAR": refused("a damaged header crashes the process (GDAL 3.10)"),

@@ -66,7 +66,10 @@ def _drivers(suffix: str, *, in_place: bool) -> tuple[str, ...]:
 
 
 def can_read_in_place(suffix: str) -> bool:
-    """Return whether a file with this suffix in an object store is read there. One without a known suffix may be."""
+    """Return whether a file with this suffix in an object store is read there.
+
+    One without a known suffix may be.
+    """
     drivers = drivers_of_suffix(_RULES, suffix)
     return suffix != ZIP_SUFFIX and (not drivers or any(driver in IN_PLACE_DRIVERS for driver in drivers))
 
@@ -81,7 +84,8 @@ def reject_references(path: Path) -> None:
     for mark, name in _MARKS.items():
         if mark in head:
             raise invalid_input(
-                f"the file is {name}, which {RASTER_DRIVERS[name].reason}: name the rasters themselves, or convert it"
+                f"the file is {name}, which {RASTER_DRIVERS[name].reason}: name the rasters themselves, or"
+                " convert it"
                 " to GeoTIFF"
             )
     if is_hdf5(path):
@@ -94,7 +98,8 @@ def _reject_zarr_references(path: Path) -> None:
     metadata = path / ".zmetadata"
     if metadata.is_file() and _ZARR_REFERENCES in metadata.read_bytes():
         raise invalid_input(
-            "the Zarr directory refers to other files, in which its chunks are: name those files, or write the chunks"
+            "the Zarr directory refers to other files, in which its chunks are: name those files, or write"
+            " the chunks"
             " into the directory"
         )
 
@@ -109,7 +114,9 @@ def describe_content(path: Path) -> str:
     if not head:
         return "the file is empty (0 bytes): copy it again"
     if head[:4] in _TIFF_STARTS:
-        return "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again"
+        return (
+            "the file is a TIFF whose directory cannot be read, so it is damaged or truncated: copy it again"
+        )
     if head[:2] == b"PK":
         return "the file is a zip archive: name it with the suffix .zip, or extract the raster in it"
     drivers = drivers_of_suffix(_RULES, suffix)
@@ -117,18 +124,22 @@ def describe_content(path: Path) -> str:
     if any(sibling.name.endswith(tuple(parts)) for sibling in path.parent.iterdir()):
         parts = []
     if parts and is_required:
-        return f"the file has no {' or '.join(parts)} beside it, which describes a {suffix} file: put it there"
+        return (
+            f"the file has no {' or '.join(parts)} beside it, which describes a {suffix} file: put it there"
+        )
     if drivers and _is_text(head) and suffix not in _TEXT_SUFFIXES:
         return f"the file is a text file, not the {' or '.join(drivers)} that its suffix {suffix} says: copy it again"
     if drivers:
         lacking = f", or lacks the {' or '.join(parts)} that may describe it" if parts else ""
         return (
-            f"the file is not a readable {' or '.join(drivers)}, as its suffix {suffix} says: it is damaged, truncated"
+            f"the file is not a readable {' or '.join(drivers)}, as its suffix {suffix} says: it is damaged,"
+            " truncated"
             f" or of another format{lacking}. Copy it again"
         )
     kind = "a text file" if _is_text(head) else "not a raster of a format that is read"
     return (
-        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr or an ASCII grid"
+        f"the file is {kind}: expected a raster such as GeoTIFF, JPEG 2000, netCDF, HDF5, GRIB, Zarr or an ASCII"
+        " grid"
     )
 
 

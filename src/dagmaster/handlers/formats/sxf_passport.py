@@ -1,9 +1,10 @@
 """The passport and the classes of an SXF map before GDAL reads it: GDAL places only some maps where they belong.
 
-Found with GDAL 3.12: an EPSG code in the passport moves every point to (0, 0), maps in UTM north of the equator get a
-zone south of it, units and the parameters of other projections are ignored, and a truncated file loses its last objects
-without an error. It hangs or crashes on a damaged table of classes and on damaged attributes. What remains is the
-Gauss-Krüger projection of Pulkovo 1942, in which nearly all SXF maps are made.
+Found with GDAL 3.12: an EPSG code in the passport moves every point to (0, 0), maps in UTM north of the
+equator get a zone south of it, units and the parameters of other projections are ignored, and a truncated
+file loses its last objects without an error. It hangs or crashes on a damaged table of classes and on damaged
+attributes. What remains is the Gauss-Krüger projection of Pulkovo 1942, in which nearly all SXF maps are
+made.
 """
 
 from __future__ import annotations
@@ -137,23 +138,29 @@ def _read_version_4(head: bytes) -> _Passport:
 
 def _check_projection(passport: _Passport) -> None:
     if passport.flags & _EXCHANGE != _EXCHANGE or not passport.flags & _IN_PROJECTION:
-        raise invalid_input("the SXF map is not in its projection, or not meant for exchange: export it again")
+        raise invalid_input(
+            "the SXF map is not in its projection, or not meant for exchange: export it again"
+        )
     if passport.epsg:
         raise invalid_input(
-            f"the SXF map names its CRS by the code EPSG:{passport.epsg}, and GDAL would place all objects at (0, 0):"
+            f"the SXF map names its CRS by the code EPSG:{passport.epsg}, and GDAL would place all objects at"
+            " (0, 0):"
             " convert it to GeoPackage with the program that made it"
         )
     if (passport.ellipsoid, passport.projection) != (_PULKOVO_1942, _GAUSS_KRUEGER):
         raise invalid_input(
-            "the SXF map is in another projection than the Gauss-Krüger one of Pulkovo 1942, and GDAL would place it"
-            f" wrongly (ellipsoid {passport.ellipsoid}, projection {passport.projection}): convert it to GeoPackage"
+            "the SXF map is in another projection than the Gauss-Krüger one of Pulkovo 1942, and GDAL would"
+            " place it"
+            f" wrongly (ellipsoid {passport.ellipsoid}, projection {passport.projection}): convert it to"
+            " GeoPackage"
             " with the program that made it"
         )
     west, east = passport.longitudes
     centre = west + abs(east - west) / 2
     if not math.isfinite(centre) or int((centre + 3) / 6 + 0.5) not in _ZONES:
         raise invalid_input(
-            f"the SXF map lies around longitude {centre:g}: expected one in the zones 2 to 32 of Gauss-Krüger, 6 to"
+            f"the SXF map lies around longitude {centre:g}: expected one in the zones 2 to 32 of"
+            " Gauss-Krüger, 6 to"
             " 192 degrees east"
         )
 
@@ -162,12 +169,14 @@ def _check_coordinates(passport: _Passport) -> None:
     if passport.flags & _REAL_COORDINATES or not any(passport.frame):
         if passport.unit != _METRE:
             raise invalid_input(
-                f"the coordinates of the SXF map are not in metres (unit {passport.unit}), and GDAL would take them for"
+                f"the coordinates of the SXF map are not in metres (unit {passport.unit}), and GDAL would"
+                " take them for"
                 " metres: convert it to GeoPackage with the program that made it"
             )
     elif not passport.resolution or min(passport.frame) < 0:
         raise invalid_input(
-            "the SXF map has device coordinates that GDAL cannot place: its passport has no resolution, or a frame with"
+            "the SXF map has device coordinates that GDAL cannot place: its passport has no resolution, or a"
+            " frame with"
             " negative corners. Export it with real coordinates"
         )
 
@@ -202,12 +211,14 @@ def _check_attributes(data: bytes, number: int) -> None:
             position += (length + 1) * _LETTER_BYTES[kind]
         else:
             raise invalid_input(
-                f"object {number + 1} of the SXF map is damaged, or has an attribute with a text of over {_MAX_LETTERS}"
+                f"object {number + 1} of the SXF map is damaged, or has an attribute with a text of over"
+                f" {_MAX_LETTERS}"
                 " letters, which GDAL would lose: copy it again, or convert it with the program that made it"
             )
 
 
 def _truncated(number: int, passport: _Passport) -> Exception:
     return invalid_input(
-        f"the SXF map is truncated: {number:,} of its {passport.record_count:,} objects are complete. Copy it again"
+        f"the SXF map is truncated: {number:,} of its {passport.record_count:,} objects are complete. Copy it"
+        " again"
     )

@@ -19,7 +19,9 @@ class OrphanParams(PlaceParams):
     min_age_seconds: float = Field(
         default=3600, ge=0, description="Younger blobs may belong to a job that has yet to register them."
     )
-    limit: int = Field(default=1000, ge=0, le=10_000, description="How many orphans are listed; all are counted.")
+    limit: int = Field(
+        default=1000, ge=0, le=10_000, description="How many orphans are listed; all are counted."
+    )
 
 
 class Orphan(BaseModel):
@@ -41,7 +43,9 @@ class Orphans(BaseModel):
     too_young: int = Field(description="Of these, those younger than min_age_seconds.")
 
 
-@handler("maintenance.detect_orphan_blobs", queue=HEAVY, timeout_seconds=3600, aliases=["detect_orphan_blobs"])
+@handler(
+    "maintenance.detect_orphan_blobs", queue=HEAVY, timeout_seconds=3600, aliases=["detect_orphan_blobs"]
+)
 def detect_orphan_blobs(ctx: HandlerContext, params: OrphanParams) -> Orphans:
     """Find blobs of a zone that no item of any collection references. Nothing is deleted."""
     # List the blobs first: one registered meanwhile is then found in the catalog.
@@ -53,7 +57,9 @@ def detect_orphan_blobs(ctx: HandlerContext, params: OrphanParams) -> Orphans:
     old = [info for info in unknown if info.modified is None or now - info.modified >= params.min_age_seconds]
     ctx.progress(len(files), len(files), "done")
     return Orphans(
-        orphans=[Orphan(href=str(info.uri), size=info.size, modified=info.modified) for info in old[: params.limit]],
+        orphans=[
+            Orphan(href=str(info.uri), size=info.size, modified=info.modified) for info in old[: params.limit]
+        ],
         orphan_count=len(old),
         orphan_mb=round(sum(info.size for info in old) / 1e6, 6),
         checked=len(files),

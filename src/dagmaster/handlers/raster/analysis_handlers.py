@@ -13,7 +13,14 @@ from dagmaster.authoring.handler_registry import handler
 from dagmaster.handlers.optional_imports import require_extra
 from dagmaster.handlers.provenance import multihash
 from dagmaster.handlers.queues import HEAVY, LIGHT
-from dagmaster.handlers.raster.cog_output import CogParams, CogResult, Origin, cog_uri, publish_cog, result_name
+from dagmaster.handlers.raster.cog_output import (
+    CogParams,
+    CogResult,
+    Origin,
+    cog_uri,
+    publish_cog,
+    result_name,
+)
 from dagmaster.handlers.raster.raster_sources import RasterParams, RasterSource, fetch_raster
 from dagmaster.handlers.result_uris import publish_file, result_uri
 from dagmaster.handlers.source_files import local_file
@@ -83,12 +90,16 @@ def thumbnail(ctx: HandlerContext, params: ThumbnailParams) -> Thumbnail:
 class ZonalParams(RasterParams):
     """The raster, and the zones to measure."""
 
-    zones: Any = Field(description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these.")
+    zones: Any = Field(
+        description="GeoJSON, the href of a vector file, a bbox in degrees, or a list of these."
+    )
     zone_field: str | None = Field(
         default=None, description="The property that names a zone; by default its id or index."
     )
     layer: str | None = Field(default=None, description="The layer of the vector file, if it has several.")
-    member: str | None = Field(default=None, description="The vector file in a zip archive, if it has several.")
+    member: str | None = Field(
+        default=None, description="The vector file in a zip archive, if it has several."
+    )
     bands: list[int] = Field(default=[1], min_length=1, max_length=1_000, description="The bands to measure.")
 
 
@@ -103,7 +114,11 @@ class Zonal(BaseModel):
 
 
 @handler(
-    "raster.stats_zonal", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["stats_zonal", "raster_stats_zonal"]
+    "raster.stats_zonal",
+    version="3",
+    queue=HEAVY,
+    timeout_seconds=7200,
+    aliases=["stats_zonal", "raster_stats_zonal"],
 )
 def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
     """Compute statistics of a raster by zone. A pixel half in a zone counts half; nodata is excluded."""
@@ -124,7 +139,9 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
         rows = zonal_statistics(
             source.path, ctx.share, zones, bands=params.bands, on_batch=_progress_reporter(ctx, "zone")
         )
-    named = [{"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in sources if file.sha256]
+    named = [
+        {"href": str(file.uri), "file:checksum": multihash(file.sha256)} for file in sources if file.sha256
+    ]
     text = json.dumps({"raster": str(source.uri), "sources": named, "zones": rows}, sort_keys=True)
     target = ctx.scratch / "statistics.json"
     target.write_text(text, encoding="utf-8")
@@ -144,13 +161,17 @@ def stats_zonal(ctx: HandlerContext, params: ZonalParams) -> Zonal:
 class PredictParams(RasterParams, CogParams):
     """The raster, the model, and how it is applied."""
 
-    model: str = Field(description="The href of an ONNX model with one float input: batch, bands, rows, columns.")
+    model: str = Field(
+        description="The href of an ONNX model with one float input: batch, bands, rows, columns."
+    )
     window: int = Field(default=256, ge=8, le=4096, description="Window width and height in pixels.")
     overlap: int = Field(default=32, ge=0, le=1024, description="Pixels discarded on each side of a window.")
     bands: list[int] | None = Field(default=None, description="The input bands; by default all.")
     scale: float = Field(default=1.0, description="The model receives pixel * scale + offset.")
     offset: float = 0.0
-    classes: bool = Field(default=False, description="Write the index of the strongest channel, not the channels.")
+    classes: bool = Field(
+        default=False, description="Write the index of the strongest channel, not the channels."
+    )
 
 
 class Predicted(CogResult):
@@ -160,7 +181,11 @@ class Predicted(CogResult):
 
 
 @handler(
-    "raster.ml_predict", version="4", queue=HEAVY, timeout_seconds=14_400, aliases=["ml_predict", "raster_ml_predict"]
+    "raster.ml_predict",
+    version="4",
+    queue=HEAVY,
+    timeout_seconds=14_400,
+    aliases=["ml_predict", "raster_ml_predict"],
 )
 def ml_predict(ctx: HandlerContext, params: PredictParams) -> Predicted:
     """Apply an ONNX model to a raster in overlapping windows and write a COG."""

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _BBOX_LENGTH: Final = 4
 _FULL_CIRCLE: Final = 360.0
 _SEGMENTS: Final = 100
-"""Into how many segments the extent of an area is cut: a side that is straight in degrees is a curve in metres."""
+"""Into how many segments the extent of an area is cut: a side that is straight in degrees is a curve in
+metres."""
 MAX_GEOJSON_BYTES: Final = 100_000_000
 MAX_AREAS: Final = 100_000
 
@@ -64,9 +65,13 @@ def read_areas(
                 f"area {index} has no property {name_field!r}: it has {', '.join(area.properties) or 'none'}"
             )
         geometry = _extract_polygons(area.geometry, index)
-        areas.append(Area(name=str(name or index), geometry=geometry, crs=area.crs, properties=area.properties))
+        areas.append(
+            Area(name=str(name or index), geometry=geometry, crs=area.crs, properties=area.properties)
+        )
     if not areas:
-        raise invalid_input("there is no area in the input: expected a bbox, GeoJSON with polygons, or a vector file")
+        raise invalid_input(
+            "there is no area in the input: expected a bbox, GeoJSON with polygons, or a vector file"
+        )
     return areas
 
 
@@ -83,12 +88,14 @@ def project_area(area: Area, crs: CRS, bounds: tuple[float, float, float, float]
             if not (crs.is_geographic or crs.is_projected):
                 raise unlocatable(crs) from error
             raise invalid_input(
-                f"the area {area.name} cannot be transformed from {crs_name(area.crs)} to {crs_name(crs)}, the CRS of"
+                f"the area {area.name} cannot be transformed from {crs_name(area.crs)} to {crs_name(crs)},"
+                " the CRS of"
                 " the raster: expected an area in degrees that this CRS covers"
             ) from error
         if not all(math.isfinite(side) for side in geometry.bounds):
             raise invalid_input(
-                f"the area {area.name} reaches beyond what {crs_name(crs)}, the CRS of the raster, covers: use a"
+                f"the area {area.name} reaches beyond what {crs_name(crs)}, the CRS of the raster, covers:"
+                " use a"
                 " smaller area"
             )
         geometry = shapely.make_valid(geometry)
@@ -108,7 +115,9 @@ def _read(value: Any, fetch: Callable[[str], Fetched], layer: str | None) -> Ite
     if isinstance(value, str):
         file = fetch(value)
         with name_in_errors(file.uri):
-            yield from _read_geojson_file(file) if file.format == "GeoJSON" else _read_vector_file(file, layer)
+            yield from (
+                _read_geojson_file(file) if file.format == "GeoJSON" else _read_vector_file(file, layer)
+            )
     elif isinstance(value, dict):
         yield from _read_geojson(value)
     elif isinstance(value, list | tuple):
@@ -118,7 +127,9 @@ def _read(value: Any, fetch: Callable[[str], Fetched], layer: str | None) -> Ite
             for element in value:
                 yield from _read(element, fetch, layer)
     else:
-        raise invalid_input(f"an area is a bbox, GeoJSON or the href of a vector file, not {type(value).__name__}")
+        raise invalid_input(
+            f"an area is a bbox, GeoJSON or the href of a vector file, not {type(value).__name__}"
+        )
 
 
 def _read_geojson(document: dict[str, Any]) -> Iterator[Area]:
@@ -153,7 +164,9 @@ def _read_geojson_file(file: Fetched) -> Iterator[Area]:
     """Read GeoJSON without OGR, so that the extra `vector` is not needed."""
     size = file.path.stat().st_size
     if size > MAX_GEOJSON_BYTES:
-        raise invalid_input(f"{file.uri} has {size:,} bytes: at most {MAX_GEOJSON_BYTES:,} are allowed; use GeoPackage")
+        raise invalid_input(
+            f"{file.uri} has {size:,} bytes: at most {MAX_GEOJSON_BYTES:,} are allowed; use GeoPackage"
+        )
     try:
         document = json.loads(file.path.read_bytes())
     except (ValueError, RecursionError) as error:
@@ -179,7 +192,8 @@ def _read_vector_file(file: Fetched, layer: str | None) -> Iterator[Area]:
             for number, encoded in enumerate(batch.geometries):
                 if encoded is not None:
                     row = {
-                        name: _json_value(column[number]) for name, column in zip(features.names, columns, strict=True)
+                        name: _json_value(column[number])
+                        for name, column in zip(features.names, columns, strict=True)
                     }
                     yield Area(name="", geometry=_decode_geometry(encoded), crs=crs, properties=row)
 
@@ -205,7 +219,9 @@ def _extract_polygons(geometry: Any, index: int) -> Any:
         raise invalid_input(f"area {index} is empty: expected a Polygon or MultiPolygon")
     valid = geometry if geometry.is_valid else shapely.make_valid(geometry)
     parts = [
-        part for part in shapely.get_parts(shapely.get_parts(valid)) if part.geom_type == "Polygon" and part.area > 0
+        part
+        for part in shapely.get_parts(shapely.get_parts(valid))
+        if part.geom_type == "Polygon" and part.area > 0
     ]
     if not parts:
         raise invalid_input(
@@ -219,11 +235,13 @@ def _bbox_polygon(west: float, south: float, east: float, north: float) -> Any:
     if not (-90 <= south < north <= 90 and is_longitude and west != east):  # noqa: PLR2004 - degrees
         if max(map(abs, (west, south, east, north))) > _FULL_CIRCLE:
             raise invalid_input(
-                f"{[west, south, east, north]} is not a bbox in degrees: these look like metres. Expected west, south,"
+                f"{[west, south, east, north]} is not a bbox in degrees: these look like metres. Expected"
+                " west, south,"
                 " east, north in longitude and latitude, or GeoJSON with a crs"
             )
         raise invalid_input(
-            f"{[west, south, east, north]} is not a bbox: expected west, south, east, north in degrees, south below"
+            f"{[west, south, east, north]} is not a bbox: expected west, south, east, north in degrees, south"
+            " below"
             " north"
         )
     return shapely.box(west, south, east + (_FULL_CIRCLE if east < west else 0), north)
@@ -242,7 +260,9 @@ def _unwrap_polygons(geometry: Any, name: str) -> Any:
         if any(abs(ring[-1][0] - ring[0][0]) > 1 for ring in rings):
             raise invalid_input(f"the area {name} goes around a pole: state it in degrees, from -180 to 180")
         middle = _middle(rings[0])
-        holes = [_shift(ring, _FULL_CIRCLE * round((middle - _middle(ring)) / _FULL_CIRCLE)) for ring in rings[1:]]
+        holes = [
+            _shift(ring, _FULL_CIRCLE * round((middle - _middle(ring)) / _FULL_CIRCLE)) for ring in rings[1:]
+        ]
         polygons.append(shapely.Polygon(rings[0], holes))
     return polygons[0] if len(polygons) == 1 else shapely.MultiPolygon(polygons)
 

@@ -1,7 +1,8 @@
 """What a raster says beside its pixels, and which of it a COG made from it does not say.
 
-GDAL's COG driver keeps most metadata in the file. It writes some into files beside it, which are not published: names
-of categories, raster attribute tables, other domains. What a result lacks is named in the output of the handler.
+GDAL's COG driver keeps most metadata in the file. It writes some into files beside it, which are not
+published: names of categories, raster attribute tables, other domains. What a result lacks is named in the
+output of the handler.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ _BAND_ELEMENTS: Final = {
 """Elements of GDAL's VRT of a raster that no TIFF tag holds."""
 
 
-def find_lost_metadata(ctx: HandlerContext, source: RasterSource, cog_path: Path | str) -> tuple[list[str], list[str]]:
+def find_lost_metadata(
+    ctx: HandlerContext, source: RasterSource, cog_path: Path | str
+) -> tuple[list[str], list[str]]:
     """Return the names of the sidecars that GDAL uses with a raster, and what its COG does not carry."""
     with gdal_env(ctx.share, **source.options), open_raster(source.path, ctx.share, whole=False) as raster:
         files = {str(file).rpartition("/")[2] for file in raster.files}
@@ -63,7 +66,9 @@ def _facts(raster: DatasetReader) -> Iterator[tuple[str, Any]]:
     rpcs = read_rpcs(raster)
     if rpcs is not None:
         # A file may write a coefficient with fewer digits, or as 1.0 instead of 1.
-        numbers = " ".join(value for key, value in sorted(rpcs.to_gdal().items()) if not key.startswith("ERR_"))
+        numbers = " ".join(
+            value for key, value in sorted(rpcs.to_gdal().items()) if not key.startswith("ERR_")
+        )
         yield "RPCs", [f"{float(number):.6g}" for number in numbers.split()]
     for band in raster.indexes:
         index, label = band - 1, f" of band {band}"

@@ -47,8 +47,8 @@ def clip_raster(
 ) -> int:
     """Write the part of a raster that lies in the areas; return the number of pixels inside.
 
-    A pixel is inside if its centre is, or with `all_touched` if any of it is. Pixels outside are nodata; if the raster
-    has no nodata value, floats get NaN and integers a mask.
+    A pixel is inside if its centre is, or with `all_touched` if any of it is. Pixels outside are nodata; if
+    the raster has no nodata value, floats get NaN and integers a mask.
     """
     with open_raster(path, share) as raster:
         require_georeferenced(raster)
@@ -64,7 +64,9 @@ def clip_raster(
             a, _, _, _, e, *_ = tuple(grid.affine)
             is_small = geometry.area < abs(a * e)
             reason = "it is smaller than a pixel" if is_small else "it only touches the edge of the raster"
-            raise invalid_input(f"no pixel has its centre in the area: {reason}. Set all_touched, or use another area")
+            raise invalid_input(
+                f"no pixel has its centre in the area: {reason}. Set all_touched, or use another area"
+            )
         with explain_io_errors(path, target=target), rasterio.open(intermediate) as source:
             write_cog(source, target, options, share, template=raster)
     intermediate.unlink()
@@ -82,7 +84,8 @@ def _covering_window(grid: Grid, geometry: Any) -> PixelWindow:
             else f"bbox is {footprint.bbox} (west, south, east, north)"
         )
         raise invalid_input(
-            f"the area does not intersect the raster, whose {place}. Expected an area that overlaps it, in degrees"
+            f"the area does not intersect the raster, whose {place}. Expected an area that overlaps it, in"
+            " degrees"
         )
     left, bottom, right, top = overlap.bounds
     a, _, c, _, e, f = tuple(grid.affine)[:6]

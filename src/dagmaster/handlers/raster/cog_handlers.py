@@ -59,14 +59,22 @@ class CreateCogParams(RasterParams, TileOptions):
     version="5",
     queue=HEAVY,
     timeout_seconds=7200,
-    aliases=["create_cog", "raster_create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
+    aliases=[
+        "create_cog",
+        "raster_create_cog",
+        "raster_cog_docker",
+        "raster_cog_functionapp",
+        "raster_cog_translate",
+    ],
 )
 def create_cog(ctx: HandlerContext, params: CreateCogParams) -> CogResult:
     """Convert a raster, or one tile of it, to a Cloud-Optimized GeoTIFF, in its own or another CRS."""
     if params.tile_spec is not None:
         return tile_cog(ctx, params.tile_spec, params, str(params.uri(ctx)), use_mount=params.use_mount)
     return _publish_warped(
-        ctx, fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset, use_mount=params.use_mount), params
+        ctx,
+        fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset, use_mount=params.use_mount),
+        params,
     )
 
 
@@ -74,7 +82,9 @@ class ReprojectParams(RasterParams, CogParams):
     """The raster, and the target CRS."""
 
     target_crs: CrsName = Field(description="A code such as EPSG:3857, or WKT.")
-    resolution: float | None = Field(default=None, gt=0, description="The pixel size, in units of target_crs.")
+    resolution: float | None = Field(
+        default=None, gt=0, description="The pixel size, in units of target_crs."
+    )
     resampling: Resampling = Field(
         default="nearest", description="nearest keeps values; bilinear suits continuous data."
     )
@@ -87,7 +97,9 @@ class ReprojectParams(RasterParams, CogParams):
     dem: str | None = Field(
         default=None, description="The href of a raster of heights above the ellipsoid, in metres, for RPCs."
     )
-    ground_height: float = Field(default=0.0, description="The height of the ground for RPCs, if there is no dem.")
+    ground_height: float = Field(
+        default=0.0, description="The height of the ground for RPCs, if there is no dem."
+    )
 
 
 class Reprojected(CogResult):
@@ -100,7 +112,9 @@ class Reprojected(CogResult):
 def reproject(ctx: HandlerContext, params: ReprojectParams) -> Reprojected:
     """Warp a raster to another CRS and write it as a COG, in one pass."""
     dem = None if params.dem is None else _fetch_dem(ctx, params.dem)
-    cog = _publish_warped(ctx, fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset), params, dem=dem)
+    cog = _publish_warped(
+        ctx, fetch_raster(ctx, params.uri(ctx), subdataset=params.subdataset), params, dem=dem
+    )
     return Reprojected(**cog.model_dump(), reprojected_path=cog.cog_path)
 
 
@@ -147,7 +161,9 @@ class MosaicParams(CogParams):
     tiles: list[Any] | None = Field(default=None, description="Alias of sources.")
     tile_results: list[Any] | None = Field(default=None, description="Alias of sources.")
     nodata: float | None = Field(default=None, description="For gaps, if the sources have no nodata value.")
-    overlap: Literal["first", "last"] = Field(default="first", description="Which source wins where two overlap.")
+    overlap: Literal["first", "last"] = Field(
+        default="first", description="Which source wins where two overlap."
+    )
     name: str = Field(default="mosaic", min_length=1, max_length=100, description="The name of the result.")
 
     @model_validator(mode="after")
@@ -198,7 +214,9 @@ def mosaic(ctx: HandlerContext, params: MosaicParams) -> Mosaicked:
 
     pixel_params = {"nodata": params.nodata, "overlap": params.overlap}
     uri = cog_uri(ctx, params.name, params, origin, pixel_params, folder="mosaics")
-    cog = publish_cog(ctx, uri, params, origin, write, name=params.name, pixel_params=pixel_params, source=sources[0])
+    cog = publish_cog(
+        ctx, uri, params, origin, write, name=params.name, pixel_params=pixel_params, source=sources[0]
+    )
     return Mosaicked(**cog.model_dump(), mosaic_path=cog.cog_path, source_count=len(sources))
 
 
@@ -222,13 +240,17 @@ def _entry_hrefs(entry: Any) -> list[str]:
 class ClipParams(RasterParams, CogParams):
     """The raster, and the area to clip it to."""
 
-    boundary: Any = Field(default=None, description="A bbox in degrees, GeoJSON, or the href of a vector file.")
+    boundary: Any = Field(
+        default=None, description="A bbox in degrees, GeoJSON, or the href of a vector file."
+    )
     bbox: list[float] | None = Field(
         default=None, min_length=4, max_length=4, description="West, south, east, north, in degrees."
     )
     geometry: dict[str, Any] | None = Field(default=None, description="Alias of boundary, for GeoJSON.")
     layer: str | None = Field(default=None, description="The layer of the vector file, if it has several.")
-    member: str | None = Field(default=None, description="The vector file in a zip archive, if it has several.")
+    member: str | None = Field(
+        default=None, description="The vector file in a zip archive, if it has several."
+    )
     all_touched: bool = Field(default=False, description="Also keep pixels that the area only touches.")
 
     @model_validator(mode="after")
@@ -274,7 +296,9 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
         ctx.progress(done, count, f"block {done + 1} of {count}")
 
     def write(target: Path) -> None:
-        clip_raster(source.path, target, options, ctx.share, areas, all_touched=params.all_touched, on_block=on_block)
+        clip_raster(
+            source.path, target, options, ctx.share, areas, all_touched=params.all_touched, on_block=on_block
+        )
 
     name = f"{result_name(source.uri, source.subdataset)}_clip"
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder="clips")
@@ -285,9 +309,13 @@ def clip(ctx: HandlerContext, params: ClipParams) -> Clipped:
 class CompleteParams(RasterParams, CogParams):
     """The raster, and how its COG is written."""
 
-    collection_id: str | None = Field(default="rasters", description="The collection; created if it does not exist.")
+    collection_id: str | None = Field(
+        default="rasters", description="The collection; created if it does not exist."
+    )
     target_crs: CrsName | None = Field(default=None, description="Warp to this CRS, such as EPSG:4326.")
-    resampling: Resampling = Field(default="nearest", description="The resampling of the warp, if there is one.")
+    resampling: Resampling = Field(
+        default="nearest", description="The resampling of the warp, if there is one."
+    )
     nodata: float | None = Field(default=None, description="The nodata value for a source without one.")
     use_mount: bool = Field(
         default=False, description="Copy the source to the mount first, so that a retry finds it there."
@@ -303,7 +331,11 @@ class Completed(CogResult):
 
 
 @handler(
-    "raster.process_complete", version="5", queue=HEAVY, timeout_seconds=14_400, aliases=["raster_process_complete"]
+    "raster.process_complete",
+    version="5",
+    queue=HEAVY,
+    timeout_seconds=14_400,
+    aliases=["raster_process_complete"],
 )
 def process_complete(ctx: HandlerContext, params: CompleteParams) -> Completed:
     """Validate a raster, write its COG and register it in the catalog, in one task with checkpoints."""

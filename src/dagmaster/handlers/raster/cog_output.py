@@ -1,6 +1,7 @@
 """COG outputs: the params they share, their names, and publishing them with facts and a STAC item.
 
-An existing result is not produced again: its name has a fingerprint of its sources, its params and the handler version.
+An existing result is not produced again: its name has a fingerprint of its sources, its params and the
+handler version.
 """
 
 from __future__ import annotations
@@ -41,10 +42,24 @@ _TILE_NAME = re.compile(r"[ns]\d\d[ew]\d{3}\.(?!tiff?$)", re.IGNORECASE)
 """A file name that states the place of its raster, as N00E006.hgt."""
 
 Compression = Literal["DEFLATE", "ZSTD", "LZW", "LERC", "NONE"]
-Overviews = Literal["auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"]
+Overviews = Literal[
+    "auto", "nearest", "mode", "average", "bilinear", "cubic", "cubicspline", "lanczos", "rms"
+]
 Georeferences = Literal["auto", "grid", "gcps", "rpcs"]
 Resampling = Literal[
-    "nearest", "bilinear", "cubic", "cubic_spline", "lanczos", "average", "mode", "max", "min", "med", "q1", "q3", "sum"
+    "nearest",
+    "bilinear",
+    "cubic",
+    "cubic_spline",
+    "lanczos",
+    "average",
+    "mode",
+    "max",
+    "min",
+    "med",
+    "q1",
+    "q3",
+    "sum",
 ]
 
 
@@ -58,7 +73,9 @@ class CogFormat(BaseModel):
         description="Lossless. ZSTD is smaller and faster.",
         json_schema_extra={"setting": "raster_compression"},
     )
-    compression_level: int | None = Field(default=None, ge=1, le=22, description="For DEFLATE (1-12) or ZSTD (1-22).")
+    compression_level: int | None = Field(
+        default=None, ge=1, le=22, description="For DEFLATE (1-12) or ZSTD (1-22)."
+    )
     tile_size: int = Field(
         default=512,
         ge=64,
@@ -115,7 +132,9 @@ class CogParams(CogFormat):
 
     def format_params(self) -> dict[str, Any]:
         """Return the params that change the file."""
-        return self.model_dump(include={"compression", "compression_level", "tile_size", "overview_resampling"})
+        return self.model_dump(
+            include={"compression", "compression_level", "tile_size", "overview_resampling"}
+        )
 
 
 class CogResult(BaseModel):
@@ -134,7 +153,8 @@ class CogResult(BaseModel):
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution.")
     item: dict[str, Any] = Field(description="The STAC item, ready to register.")
     sidecars: list[str] = Field(
-        default=[], description="The files beside the source that were used with it, such as a mask or metadata."
+        default=[],
+        description="The files beside the source that were used with it, such as a mask or metadata.",
     )
     not_carried: list[str] = Field(
         default=[], description="What the source or the files beside it say and the COG does not."
@@ -163,7 +183,10 @@ class Origin:
 
     @classmethod
     def of_files(cls, ctx: HandlerContext, *files: LocalFile | RasterSource) -> Origin:
-        """Return the origin of a result made from files. Tags of COGs that dagmaster wrote lead to their roots."""
+        """Return the origin of a result made from files.
+
+        Tags of COGs that dagmaster wrote lead to their roots.
+        """
         with require_extra("raster"):
             from dagmaster.handlers.raster.provenance_tags import trace_sources
         sources = [file if isinstance(file, RasterSource) else _plain_source(ctx, file) for file in files]
@@ -179,7 +202,9 @@ class Origin:
 def _plain_source(ctx: HandlerContext, file: LocalFile) -> RasterSource:
     info = ctx.blobs.find(file.uri)
     modified = None if info is None else info.modified
-    return RasterSource(uri=file.uri, path=str(file.path), version=file.sha256, size=file.size, modified=modified)
+    return RasterSource(
+        uri=file.uri, path=str(file.path), version=file.sha256, size=file.size, modified=modified
+    )
 
 
 def result_name(uri: BlobUri, subdataset: str | None = None) -> str:
@@ -208,7 +233,10 @@ def cog_uri(
         ctx,
         name,
         ".tif",
-        sources=[*(_source_key(*source) for source in origin.sources), *(version for _, version in origin.sidecars)],
+        sources=[
+            *(_source_key(*source) for source in origin.sources),
+            *(version for _, version in origin.sidecars),
+        ],
         params={**params.format_params(), **pixel_params},
         folder=folder,
     )
@@ -226,8 +254,9 @@ def publish_computed_cog(
 ) -> CogResult:
     """Convert the GeoTIFF that `write` computes from its sources to a COG; check, publish and describe it.
 
-    For handlers that compute. `write` writes any GeoTIFF to the path it receives; it is not called if the result
-    already exists. `pixel_params` are the params that change the pixels: they are part of the result's fingerprint.
+    For handlers that compute. `write` writes any GeoTIFF to the path it receives; it is not called if the
+    result already exists. `pixel_params` are the params that change the pixels: they are part of the result's
+    fingerprint.
     """
     origin = Origin.of_files(ctx, *([sources] if isinstance(sources, LocalFile | RasterSource) else sources))
 
@@ -294,8 +323,8 @@ def describe_cog(
 ) -> CogResult:
     """Return the facts of a COG, if they are not known yet, and its item, with this id unless the params set one.
 
-    A source with a plain name keeps its id, whatever its datetime. A source named by its content may be of many days,
-    so the datetime is part of the id; as long as it is unknown, the item is marked as undated.
+    A source with a plain name keeps its id, whatever its datetime. A source named by its content may be of
+    many days, so the datetime is part of the id; as long as it is unknown, the item is marked as undated.
     """
     with require_extra("raster"):
         from dagmaster.handlers.gdal import gdal_env

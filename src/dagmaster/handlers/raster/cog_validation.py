@@ -1,7 +1,8 @@
 """Check that a GeoTIFF is cloud-optimized, by the rules of GDAL's own validator (validate_cloud_optimized_geotiff).
 
-rio-cogeo's check is stricter than GDAL's: it takes a level as wide as its blocks for untiled, and an overview of one
-pixel's width for an invalid one. Portrait rasters and single rows are valid COGs here, as they are for GDAL.
+rio-cogeo's check is stricter than GDAL's: it takes a level as wide as its blocks for untiled, and an overview
+of one pixel's width for an invalid one. Portrait rasters and single rows are valid COGs here, as they are for
+GDAL.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def _check_header(image: DatasetReader) -> Iterator[str]:
     # GDAL's structural metadata may stand between the header and the first directory.
     offset, length = _directory_offset(image), len(metadata or "")
     if not any(
-        0 <= offset - header - skipped < _ALIGNMENT_BYTES for header in _HEADER_BYTES for skipped in (0, length)
+        0 <= offset - header - skipped < _ALIGNMENT_BYTES
+        for header in _HEADER_BYTES
+        for skipped in (0, length)
     ):
         yield f"its first directory is at byte {offset:,}, not at the start of the file"
 

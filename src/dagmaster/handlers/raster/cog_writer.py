@@ -45,13 +45,16 @@ _WITH_PREDICTOR: Final = ("DEFLATE", "ZSTD", "LZW")
 _PREDICTOR_BITS: Final = ("8", "16", "32", "64")
 _WITH_LEVEL: Final = ("DEFLATE", "ZSTD")
 _TEMPORARY_OVERVIEWS: Final = {"ZSTD_LEVEL_OVERVIEW": 1}
-"""GDAL compresses overviews into a temporary file first, at level 9 by default: a fifth of all CPU time (2026-11, bench
-raster). The COG is the same, byte for byte, unless it is ZSTD itself: then this would be the level of its overviews."""
+"""GDAL compresses overviews into a temporary file first, at level 9 by default: a fifth of all CPU time
+(2026-11, bench raster). The COG is the same, byte for byte, unless it is ZSTD itself: then this would be the
+level of its overviews."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogOptions:
-    """How a COG is written. `resampling` is for overviews: average for continuous data, nearest or mode for classes.
+    """How a COG is written.
+
+    `resampling` is for overviews: average for continuous data, nearest or mode for classes.
 
     `auto`: mode for palettes and single bits, nearest for complex numbers, else average.
     """
@@ -71,7 +74,8 @@ class CogOptions:
             "COMPRESS": self.compression,
             "BLOCKSIZE": self.tile_size,
             "BIGTIFF": "IF_SAFER",
-            # Those of the source may be resampled otherwise, unsorted, or in SubIFDs: they are made from the pixels.
+            # Those of the source may be resampled otherwise, unsorted, or in SubIFDs: they are made from the
+            # pixels.
             "OVERVIEWS": "IGNORE_EXISTING",
             "OVERVIEW_RESAMPLING": resampling.upper(),
             "NUM_THREADS": share.threads,
@@ -97,8 +101,9 @@ def convert_to_cog(
 ) -> None:
     """Convert a raster file, or only a window of it, to a north-up COG.
 
-    With a window and another CRS, the result is the part of the whole raster's target grid that the window touches, so
-    that tiles warped separately share one grid. `size` is the file size in bytes of a remote raster.
+    With a window and another CRS, the result is the part of the whole raster's target grid that the window
+    touches, so that tiles warped separately share one grid. `size` is the file size in bytes of a remote
+    raster.
     """
     with open_raster(path, share, whole=window is None, size=size) as raster:
         if warp.crs is None or window is not None:
@@ -120,7 +125,8 @@ def write_cog(
 ) -> None:
     """Write an open raster as a COG, block by block.
 
-    Metadata domains that a COG keeps are those of `template`, for a source that rasterio wrote: it cannot write them.
+    Metadata domains that a COG keeps are those of `template`, for a source that rasterio wrote: it cannot
+    write them.
     """
     unsupported = [dtype for dtype in source.dtypes if "complex" in dtype or dtype in ("int64", "uint64")]
     if options.compression == "LERC" and unsupported:
@@ -135,7 +141,8 @@ def write_cog(
     with gdal_env(share), open_raster(target, share, whole=False) as written:
         if written.crs is None:
             raise invalid_input(
-                f"GeoTIFF cannot store the CRS {crs_name(source.crs)} of the raster: warp it to another one, with"
+                f"GeoTIFF cannot store the CRS {crs_name(source.crs)} of the raster: warp it to another one,"
+                " with"
                 " target_crs"
             )
 
@@ -157,26 +164,37 @@ def _open_part(
         return
     require_north_up(raster)
     column, row, width, height = window
-    if min(column, row) < 0 or min(width, height) < 1 or column + width > raster.width or row + height > raster.height:
+    if (
+        min(column, row) < 0
+        or min(width, height) < 1
+        or column + width > raster.width
+        or row + height > raster.height
+    ):
         raise invalid_input(
-            f"the window {list(window)} is not inside the raster of {raster.width:,} x {raster.height:,} pixels:"
+            f"the window {list(window)} is not inside the raster of {raster.width:,} x {raster.height:,}"
+            " pixels:"
             " expected column, row, width, height"
         )
     if width * height * raster.count > share.max_pixels:
-        raise invalid_input(f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles")
+        raise invalid_input(
+            f"the window {list(window)} has more than {share.max_pixels:,} pixels: plan smaller tiles"
+        )
     grid = target_grid(raster, warp, share, whole=False)
     if grid != raster_grid(raster):
         part = grid_part(raster, grid, window)
         if part.width * part.height * raster.count > share.max_pixels:
             raise invalid_input(
-                f"the window {list(window)} has more than {share.max_pixels:,} pixels in the target CRS: plan smaller"
+                f"the window {list(window)} has more than {share.max_pixels:,} pixels in the target CRS: plan"
+                " smaller"
                 " tiles"
             )
         # Exact, so that tiles warped separately agree where they meet.
         with open_warped(raster, part, replace(warp, tolerance=EXACT_TOLERANCE)) as source:
             yield source
         return
-    vrt_source = VrtSource(path=str(path), size=(raster.width, raster.height), window=window, mask=mask_band(raster))
+    vrt_source = VrtSource(
+        path=str(path), size=(raster.width, raster.height), window=window, mask=mask_band(raster)
+    )
     nodata = choose_nodata(raster.nodata, warp.nodata, raster.dtypes)
     with open_vrt(raster, grid.window(*window), [vrt_source], nodata=nodata) as source:
         yield source
@@ -196,7 +214,8 @@ def grid_part(raster: DatasetReader, grid: Grid, window: PixelWindow) -> Grid:
     row, height = _pixel_range((top - f) / e, (bottom - f) / e, grid.height)
     if width < 1 or height < 1:
         raise invalid_input(
-            f"the window {list(window)} lies outside what the raster covers in the target CRS: choose a CRS that covers"
+            f"the window {list(window)} lies outside what the raster covers in the target CRS: choose a CRS"
+            " that covers"
             " the whole raster"
         )
     return grid.window(column, row, width, height)

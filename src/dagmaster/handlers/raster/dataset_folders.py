@@ -12,7 +12,13 @@ from dagmaster.handlers.formats.directories import fetch_directory, is_directory
 from dagmaster.handlers.formats.raster_files import FILE_TYPES, ZIP_SUFFIX
 from dagmaster.handlers.gdal import SIDECAR_OPTIONS
 from dagmaster.handlers.raster.raster_sources import RasterSource
-from dagmaster.handlers.raster.sidecars import RasterPart, StagedRaster, check_text_size, sidecar_names, stage_raster
+from dagmaster.handlers.raster.sidecars import (
+    RasterPart,
+    StagedRaster,
+    check_text_size,
+    sidecar_names,
+    stage_raster,
+)
 from dagmaster.handlers.source_files import local_file, name_in_errors
 
 if TYPE_CHECKING:

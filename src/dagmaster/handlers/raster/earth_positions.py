@@ -1,7 +1,8 @@
 """Where the points of a CRS lie on the Earth, and whether they do.
 
-Projections end: the corners of a full disk seen from a geostationary satellite show space, and those of a world map in
-an ellipse are outside of it. PROJ answers with infinity there, or with the position of another point.
+Projections end: the corners of a full disk seen from a geostationary satellite show space, and those of a
+world map in an ellipse are outside of it. PROJ answers with infinity there, or with the position of another
+point.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _BODY_METRES: Final = {
 """Equatorial radii of the IAU report of 2015."""
 _RADIUS_TOLERANCE: Final = 0.005
 _ROUND_TRIP_METRES: Final = 1_000.0
-"""A point that comes back farther away than this is outside of the projection: PROJ answered for another point."""
+"""A point that comes back farther away than this is outside of the projection: PROJ answered for another
+point."""
 _PERIODIC: Final = ("longlat", "merc", "webmerc", "eqc", "cea", "mill")
 """Projections that continue beyond 180 degrees: a point there is valid, and comes back one period away."""
 _VERTICAL_CRS: Final = re.compile(r'VERTCRS\["([^"]*)"')
@@ -62,7 +64,9 @@ class EarthTransform:
         longitudes, latitudes = self.transformer.transform(xs, ys)
         is_valid = np.isfinite(longitudes) & np.isfinite(latitudes)
         if np.isfinite(self.tolerance) and is_valid.any():
-            back_xs, back_ys = self.invert(np.where(is_valid, longitudes, 0), np.where(is_valid, latitudes, 0))
+            back_xs, back_ys = self.invert(
+                np.where(is_valid, longitudes, 0), np.where(is_valid, latitudes, 0)
+            )
             is_valid &= np.hypot(back_xs - xs, back_ys - ys) <= self.tolerance
         return longitudes, latitudes, is_valid
 
@@ -106,8 +110,10 @@ def mean_radius_metres(crs: CRS) -> float:
 def unlocatable(crs: CRS) -> Exception:
     """Build the error for a CRS without a relation to the Earth, such as a local engineering CRS."""
     return invalid_input(
-        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the raster is"
-        " unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:… first"
+        f"the CRS {crs_name(crs)} cannot be transformed to longitude and latitude, so the place of the raster"
+        " is"
+        " unknown. Expected a CRS with an EPSG code or a full WKT; set it with gdal_edit.py -a_srs EPSG:…"
+        " first"
     )
 
 
@@ -153,7 +159,9 @@ def _cached_transform(wkt: str) -> EarthTransform:
     transformer = pyproj.Transformer.from_crs(crs, "OGC:CRS84", always_xy=True)
     is_periodic = crs.is_geographic or CRS.from_wkt(wkt).to_dict().get("proj") in _PERIODIC
     metres_per_unit = crs.axis_info[0].unit_conversion_factor if crs.axis_info else 1.0
-    return EarthTransform(transformer, np.inf if is_periodic else _ROUND_TRIP_METRES / (metres_per_unit or 1.0))
+    return EarthTransform(
+        transformer, np.inf if is_periodic else _ROUND_TRIP_METRES / (metres_per_unit or 1.0)
+    )
 
 
 def _semi_major_metres(crs: CRS) -> float | None:

@@ -43,7 +43,9 @@ class ListParams(BaseModel):
     @model_validator(mode="after")
     def _limit_covers_min_count(self) -> Self:
         if self.min_count > self.limit:
-            raise ValueError(f"min_count is {self.min_count}, but at most {self.limit} files are listed: raise limit")
+            raise ValueError(
+                f"min_count is {self.min_count}, but at most {self.limit} files are listed: raise limit"
+            )
         return self
 
 
@@ -93,7 +95,8 @@ def list_files(ctx: HandlerContext, params: ListParams) -> Listed:
         )
     if len(files) < params.min_count:
         raise invalid_input(
-            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below {root}/{params.prefix}, expected"
+            f"{len(files):,} files with suffix {', '.join(params.suffixes)} are below {root}/{params.prefix},"
+            " expected"
             f" at least {params.min_count:,} (min_count)"
         )
     return Listed(files=files, hrefs=[file["href"] for file in files], count=len(files), truncated=truncated)
@@ -114,7 +117,8 @@ def _resolve_root(ctx: HandlerContext, container: str) -> BlobUri:
     if path.is_file():
         raise invalid_input(f"{root} is a file, expected a folder or container")
     raise invalid_input(
-        f"there is no container or folder {container!r} at {root}. Expected a zone ({', '.join(ZONES)}), a folder in"
+        f"there is no container or folder {container!r} at {root}. Expected a zone ({', '.join(ZONES)}), a"
+        " folder in"
         " bronze, or one below a readable directory (DAGMASTER_FILE_ROOTS)"
     )
 
@@ -140,7 +144,9 @@ class MountParams(SourceParams):
 class Mounted(BaseModel):
     """A copy in the mount."""
 
-    mount_path: str = Field(description="The copy; pass it on as source_path to a worker with the same mount.")
+    mount_path: str = Field(
+        description="The copy; pass it on as source_path to a worker with the same mount."
+    )
     blob_url: str = Field(description="The URI of the original.")
     size_mb: float
     sha256: str

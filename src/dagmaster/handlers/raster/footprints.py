@@ -1,7 +1,8 @@
 """The footprint of a raster: its outline and bounding box in longitude and latitude.
 
-As GeoJSON asks, an outline across the antimeridian is cut there into two polygons, and its bbox has west greater than
-east. A footprint that contains a pole reaches from -180 to 180. A raster of another celestial body has none.
+As GeoJSON asks, an outline across the antimeridian is cut there into two polygons, and its bbox has west
+greater than east. A footprint that contains a pole reaches from -180 to 180. A raster of another celestial
+body has none.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def raster_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footp
 def _cached_footprint(crs: CRS, affine: Affine, width: int, height: int) -> Footprint | None:
     """Return the footprint of a pixel grid: a COG is described three times, before and after it is published."""
     a, b, c, d, e, f = tuple(affine)[:6]
-    return _footprint(crs, lambda u, v: (a * u * width + b * v * height + c, d * u * width + e * v * height + f))
+    return _footprint(
+        crs, lambda u, v: (a * u * width + b * v * height + c, d * u * width + e * v * height + f)
+    )
 
 
 def bounds_footprint(crs: CRS, bounds: Sequence[float]) -> Footprint | None:
@@ -109,7 +112,9 @@ def _surrounds_interior(earth: EarthTransform, place: Place, outer: Any, latitud
     return bool(
         is_valid.all()
         and ((nearest >= west - slack) & (nearest <= east + slack)).all()
-        and ((inner_latitudes >= latitudes.min() - slack) & (inner_latitudes <= latitudes.max() + slack)).all()
+        and (
+            (inner_latitudes >= latitudes.min() - slack) & (inner_latitudes <= latitudes.max() + slack)
+        ).all()
     )
 
 
@@ -123,7 +128,8 @@ def _outline_footprint(longitudes: Any, latitudes: Any) -> Footprint:
         ring[lowest, axis], ring[highest, axis] = low, high
         corners |= {lowest, highest}
     ring = np.clip(ring, (-np.inf, -90), (np.inf, 90))
-    # Deviate by at most 1/10,000 of the extent: enough for a map or a search. The extremes, and so the bbox, stay.
+    # Deviate by at most 1/10,000 of the extent: enough for a map or a search. The extremes, and so the bbox,
+    # stay.
     tolerance = float(np.ptp(ring, axis=0).max()) * 1e-4
     pieces = [
         shapely.LineString(ring[first : last + 1]).simplify(tolerance).coords[:-1]
@@ -179,7 +185,8 @@ def _sampled_footprint(crs: CRS, earth: EarthTransform, place: Place) -> Footpri
 def _rim_outline(longitudes: Any, latitudes: Any, box: Any, margin: float) -> Any:
     """Return the rim as a polygon with a margin; None if it does not fill the box.
 
-    A region that is not seen from its middle, such as the lobes of an interrupted map, is described by its box.
+    A region that is not seen from its middle, such as the lobes of an interrupted map, is described by its
+    box.
     """
     rim = shapely.Polygon(np.column_stack([_unwrap(longitudes), latitudes]))
     if not rim.is_valid or rim.is_empty:
@@ -221,7 +228,9 @@ def _corners(earth: EarthTransform, place: Place) -> tuple[Any, Any]:
     return np.append([0, 0, 1, 1], rim[0]), np.append([0, 1, 0, 1], rim[1])
 
 
-def _last_valid(earth: EarthTransform, place: Place, starts: tuple[Any, Any], ends: tuple[Any, Any]) -> tuple[Any, Any]:
+def _last_valid(
+    earth: EarthTransform, place: Place, starts: tuple[Any, Any], ends: tuple[Any, Any]
+) -> tuple[Any, Any]:
     """Return the last valid points between valid starts and ends: an end itself if that is valid."""
 
     def between(parts: Any) -> tuple[Any, Any]:
@@ -243,7 +252,9 @@ def _contains_pole(earth: EarthTransform, place: Place, pole: float) -> bool:
         return False
     (x0, y0), (x1, y1), (x2, y2) = (place(u, v) for u, v in ((0, 0), (1, 0), (0, 1)))
     try:
-        u, v = np.linalg.solve([[x1 - x0, x2 - x0], [y1 - y0, y2 - y0]], [float(xs[0]) - x0, float(ys[0]) - y0])
+        u, v = np.linalg.solve(
+            [[x1 - x0, x2 - x0], [y1 - y0, y2 - y0]], [float(xs[0]) - x0, float(ys[0]) - y0]
+        )
     except np.linalg.LinAlgError:
         return False
     return bool(max(abs(u - 0.5), abs(v - 0.5)) <= 0.5 + _ROUNDING)
@@ -276,7 +287,9 @@ def _cut_footprint(outline: Any) -> Footprint:
         translate(cut, xoff=-_FULL_CIRCLE * turn)
         for turn in (-1, 0, 1)
         if (
-            cut := outline.intersection(shapely.box(_FULL_CIRCLE * turn - 180, -90, _FULL_CIRCLE * turn + 180, 90))
+            cut := outline.intersection(
+                shapely.box(_FULL_CIRCLE * turn - 180, -90, _FULL_CIRCLE * turn + 180, 90)
+            )
         ).area
         > 0
     ]
@@ -307,9 +320,16 @@ def _round_bbox(bbox: list[float]) -> list[float]:
 
 
 def _to_geojson(parts: Sequence[Any]) -> dict[str, Any]:
-    polygons = [piece for part in parts for piece in getattr(part, "geoms", [part]) if piece.geom_type == "Polygon"]
+    polygons = [
+        piece for part in parts for piece in getattr(part, "geoms", [part]) if piece.geom_type == "Polygon"
+    ]
     rings = [
-        [[[round(x, _DIGITS), round(y, _DIGITS)] for x, y in shapely.normalize(polygon).reverse().exterior.coords]]
+        [
+            [
+                [round(x, _DIGITS), round(y, _DIGITS)]
+                for x, y in shapely.normalize(polygon).reverse().exterior.coords
+            ]
+        ]
         for polygon in polygons
     ]
     if len(rings) == 1:

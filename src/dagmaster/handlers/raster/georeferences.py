@@ -52,7 +52,9 @@ class Georeference:
         """Return what the georeference consists of."""
         return _KIND_NAMES[self.kind]
 
-    def suggest_grid(self, crs: CRS, width: int, height: int, resolution: float | None) -> tuple[Affine, int, int]:
+    def suggest_grid(
+        self, crs: CRS, width: int, height: int, resolution: float | None
+    ) -> tuple[Affine, int, int]:
         """Return the grid that GDAL suggests for the raster in a CRS: about as many pixels as it has."""
         if self.kind == "gcps":
             return _suggest(self.crs, crs, width, height, resolution=resolution, gcps=list(self.gcps))
@@ -79,7 +81,9 @@ def find_georeference(
     if chosen is None:
         present = " and ".join(georeference.name for georeference in known) or "no georeference"
         asked_by = "dem" if choice == "auto" else f"georeference={choice}"
-        raise invalid_input(f"the raster has no {_KIND_NAMES[kind]}, which {asked_by} asks for: it has {present}")
+        raise invalid_input(
+            f"the raster has no {_KIND_NAMES[kind]}, which {asked_by} asks for: it has {present}"
+        )
     return chosen
 
 
@@ -121,14 +125,19 @@ def read_rpcs(raster: DatasetReader) -> RPC | None:
 def require_heights(dem: str, bounds: tuple[float, float, float, float]) -> None:
     """Reject a DEM without a height in these bounds, in degrees: all pixels would be nodata."""
     left, bottom, right, top = bounds
-    longitudes, latitudes = np.meshgrid(np.linspace(left, right, _SAMPLES), np.linspace(bottom, top, _SAMPLES))
+    longitudes, latitudes = np.meshgrid(
+        np.linspace(left, right, _SAMPLES), np.linspace(bottom, top, _SAMPLES)
+    )
     with open_container(dem) as heights:
         xs, ys = transform(_RPC_CRS, heights.crs, longitudes.ravel(), latitudes.ravel())
         points = [point for point in zip(xs, ys, strict=True) if np.isfinite(point).all()]
-        is_empty = all(np.ma.getmaskarray(sample).all() for sample in heights.sample(points, indexes=1, masked=True))
+        is_empty = all(
+            np.ma.getmaskarray(sample).all() for sample in heights.sample(points, indexes=1, masked=True)
+        )
     if is_empty:
         raise invalid_input(
-            f"the dem has no height where the raster lies (longitudes {left:.4f} to {right:.4f}, latitudes {bottom:.4f}"
+            f"the dem has no height where the raster lies (longitudes {left:.4f} to {right:.4f}, latitudes"
+            f" {bottom:.4f}"
             f" to {top:.4f}): name one that covers it with some margin"
         )
 
@@ -137,17 +146,20 @@ def _reject_unlocated(raster: DatasetReader) -> Georeference:
     points, _ = raster.gcps
     if raster.crs is None and points:
         raise invalid_input(
-            f"the raster has {len(points)} ground control points, but they have no CRS, so its place is unknown. Set it"
+            f"the raster has {len(points)} ground control points, but they have no CRS, so its place is"
+            " unknown. Set it"
             " with gdal_edit.py -a_srs EPSG:… first"
         )
     if raster.crs is None:
         raise invalid_input(
-            "the raster has no CRS, so its place is unknown: put a .prj file with its WKT beside it, or set it with"
+            "the raster has no CRS, so its place is unknown: put a .prj file with its WKT beside it, or set"
+            " it with"
             " gdal_edit.py -a_srs EPSG:…"
         )
     if raster.transform == Affine.identity():
         raise invalid_input(
-            f"the raster has a CRS ({crs_name(raster.crs)}) but no geotransform, so the place of its pixels is"
+            f"the raster has a CRS ({crs_name(raster.crs)}) but no geotransform, so the place of its pixels"
+            " is"
             " unknown. Set it with gdal_edit.py -a_ullr … first"
         )
     raise invalid_input(

@@ -1,7 +1,8 @@
 """Pixel grids: the orientation of a raster, and warping it to north-up or to another CRS.
 
-Later steps rely on north-up: rows from north to south, columns from west to east. A mirrored raster (such as south-up)
-is flipped without changing a pixel; a rotated one is resampled. Both happen while the raster is read.
+Later steps rely on north-up: rows from north to south, columns from west to east. A mirrored raster (such as
+south-up) is flipped without changing a pixel; a rotated one is resampled. Both happen while the raster is
+read.
 """
 
 from __future__ import annotations
@@ -119,8 +120,10 @@ def require_north_up(raster: DatasetReader) -> None:
     if actual != "north-up":
         text = "rotated" if actual == "rotated" else "south-up or mirrored"
         raise invalid_input(
-            f"the raster is {text} (geotransform {[round(number, 6) for number in tuple(raster.transform)[:6]]}):"
-            " expected rows from north to south. raster.reproject and raster.create_cog make it north-up; run one first"
+            f"the raster is {text} (geotransform"
+            f" {[round(number, 6) for number in tuple(raster.transform)[:6]]}):"
+            " expected rows from north to south. raster.reproject and raster.create_cog make it north-up; run"
+            " one first"
         )
 
 
@@ -132,7 +135,9 @@ def north_up_grid(raster: DatasetReader) -> Grid:
     bottom, top = min(y for _, y in corners), max(y for _, y in corners)
     if orientation(raster) != "rotated":
         size = (raster.width, raster.height)
-        return Grid(crs=raster.crs, affine=Affine(abs(a), 0, left, 0, -abs(e), top), width=size[0], height=size[1])
+        return Grid(
+            crs=raster.crs, affine=Affine(abs(a), 0, left, 0, -abs(e), top), width=size[0], height=size[1]
+        )
     pixel_width, pixel_height = math.hypot(a, d), math.hypot(b, e)
     size = (math.ceil((right - left) / pixel_width - 1e-9), math.ceil((top - bottom) / pixel_height - 1e-9))
     affine = Affine(pixel_width, 0, left, 0, -pixel_height, top)
@@ -165,18 +170,21 @@ def target_grid(raster: DatasetReader, warp: Warp, share: Share, *, whole: bool 
     grid = Grid(crs=crs, affine=affine, width=width, height=height)
     if crs.is_projected and max(map(abs, grid.bounds)) > _FARTHEST_METRES:
         raise invalid_input(
-            f"in {crs_name(crs)} a part of the raster would be infinitely far away, as one pole is in maps of the"
+            f"in {crs_name(crs)} a part of the raster would be infinitely far away, as one pole is in maps of"
+            " the"
             " other: clip it first with raster.clip to where that CRS is used, or choose another target_crs"
         )
     if not width or not height:
         raise invalid_input(
-            f"in {crs_name(crs)} the raster would be {width:,} x {height:,} pixels, less than one high or wide: choose"
+            f"in {crs_name(crs)} the raster would be {width:,} x {height:,} pixels, less than one high or"
+            " wide: choose"
             " a finer resolution, or another target_crs"
         )
     if whole and width * height * raster.count > share.max_pixels:
         raise invalid_input(
             f"in {crs_name(crs)} the raster would have {width:,} x {height:,} pixels: at most"
-            f" {share.max_pixels:,} are allowed (DAGMASTER_RASTER_MAX_PIXELS). Choose a coarser resolution, or tile it"
+            f" {share.max_pixels:,} are allowed (DAGMASTER_RASTER_MAX_PIXELS). Choose a coarser resolution,"
+            " or tile it"
         )
     return grid
 
@@ -185,7 +193,8 @@ def _parse_target(text: str) -> CRS:
     crs = parse_crs(text)
     if crs.to_wkt().startswith(_WITHOUT_PLANE):
         raise invalid_input(
-            f"{text[:100]} has no plane or longitudes and latitudes on which pixels could lie: expected a projected or"
+            f"{text[:100]} has no plane or longitudes and latitudes on which pixels could lie: expected a"
+            " projected or"
             " geographic CRS, such as EPSG:4326"
         )
     return crs
@@ -196,7 +205,8 @@ def _require_same_body(source: CRS, target: CRS) -> None:
     if bodies[0] != bodies[1]:
         names = ["the Earth" if on_earth else body or "another body" for on_earth, body in bodies]
         raise invalid_input(
-            f"{crs_name(source)}, the CRS of the raster, is of {names[0]}, and {crs_name(target)} is of {names[1]}:"
+            f"{crs_name(source)}, the CRS of the raster, is of {names[0]}, and {crs_name(target)} is of"
+            f" {names[1]}:"
             f" choose a target_crs of {names[0]}"
         )
 
@@ -206,7 +216,8 @@ def _require_same_heights(source: CRS, target: CRS) -> None:
     heights = height_reference(source), height_reference(target)
     if None not in heights and heights[0] != heights[1]:
         raise invalid_input(
-            f"the heights of the raster refer to {heights[0]}, and {crs_name(target)} to {heights[1]}: heights are not"
+            f"the heights of the raster refer to {heights[0]}, and {crs_name(target)} to {heights[1]}:"
+            " heights are not"
             " transformed. Choose a target_crs without heights, or transform them first, as with gdalwarp"
         )
 
@@ -220,7 +231,8 @@ def located_grid(raster: DatasetReader, georeference: Georeference) -> Grid:
     except (*GDAL_ERRORS, ValueError) as error:
         advice = "" if georeference.dem is None else ", and a dem that covers it with some margin"
         raise invalid_input(
-            f"the {georeference.name} of the raster lead to no place: expected ones that describe its whole extent"
+            f"the {georeference.name} of the raster lead to no place: expected ones that describe its whole"
+            " extent"
             f"{advice}"
         ) from error
     grid = Grid(crs=georeference.crs, affine=affine, width=width, height=height)
@@ -240,7 +252,12 @@ def _suggest_grid(
     # Longitudes beyond 180 may continue in another geographic CRS, but no projection represents them.
     normalized = source if crs.is_geographic else normalize_longitudes(source)
     affine, width, height = calculate_default_transform(
-        normalized.crs, crs, normalized.width, normalized.height, *normalized.bounds, resolution=warp.resolution
+        normalized.crs,
+        crs,
+        normalized.width,
+        normalized.height,
+        *normalized.bounds,
+        resolution=warp.resolution,
     )
     grid = Grid(crs=crs, affine=affine, width=int(width or 0), height=int(height or 0))
     if grid.width and grid.height:
@@ -251,14 +268,16 @@ def _suggest_grid(
 def _fit_to_rim(source: Grid, grid: Grid, warp: Warp) -> Grid:
     """Return a grid for all of a raster that is partly outside of its projection, and for nothing else.
 
-    GDAL looks at 21 points per side: of a geostationary full disk it leaves out a fifth of the latitudes, and a corner
-    of a sinusoidal tile that is not on the Earth takes it around the whole of it.
+    GDAL looks at 21 points per side: of a geostationary full disk it leaves out a fifth of the latitudes, and
+    a corner of a sinusoidal tile that is not on the Earth takes it around the whole of it.
     """
     footprint = raster_footprint(source.crs, source.affine, source.width, source.height)
     if footprint is None or not footprint.is_partial or footprint.bbox[0] > footprint.bbox[2]:
         return grid
     try:
-        left, bottom, right, top = transform_bounds(WGS84, grid.crs, *footprint.bbox, densify_pts=_POINTS_PER_SIDE)
+        left, bottom, right, top = transform_bounds(
+            WGS84, grid.crs, *footprint.bbox, densify_pts=_POINTS_PER_SIDE
+        )
     except GDAL_ERRORS:
         return grid
     width, height = right - left, top - bottom
@@ -291,8 +310,8 @@ def _grid_across_antimeridian(source: Grid, crs: CRS, warp: Warp) -> tuple[Affin
 def open_warped(raster: DatasetReader, grid: Grid, warp: Warp) -> Iterator[Any]:
     """Open the raster on this grid, warped block by block as it is read; unchanged if it already has that grid.
 
-    Names, units and colours of its bands are kept. Pixels without a source pixel are nodata; where an integer type has
-    no nodata value, they are masked. Pixels that the source masks stay masked.
+    Names, units and colours of its bands are kept. Pixels without a source pixel are nodata; where an integer
+    type has no nodata value, they are masked. Pixels that the source masks stay masked.
     """
     georeference = warp.find_georeference(raster)
     is_grid = georeference.kind == "grid"

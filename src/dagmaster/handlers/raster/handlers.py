@@ -54,11 +54,14 @@ class Validated(BaseModel):
         description="West, south, east, north, in degrees; west is greater than east across the antimeridian. None off"
         " the Earth."
     )
-    sha256: str | None = Field(description="The checksum; None if the raster was inspected in an object store.")
+    sha256: str | None = Field(
+        description="The checksum; None if the raster was inspected in an object store."
+    )
     metadata: dict[str, Any] = Field(description="Size, bands, data types, nodata, resolution, orientation.")
     subdataset: str | None = Field(default=None, description="The raster that was named.")
     subdatasets: list[dict[str, str]] = Field(
-        default=[], description="The rasters in a file that contains several: name (for subdataset) and description."
+        default=[],
+        description="The rasters in a file that contains several: name (for subdataset) and description.",
     )
 
 
@@ -73,7 +76,9 @@ def validate(ctx: HandlerContext, params: ValidateParams) -> Validated:
     source = locate_raster(ctx, params.uri(ctx), subdataset=params.subdataset)
     with gdal_env(ctx.share, **source.options):
         subdatasets, has_pixels = describe_container(source.path)
-        facts = describe_raster(source.path, ctx.share, size=source.size) if has_pixels or not subdatasets else {}
+        facts = (
+            describe_raster(source.path, ctx.share, size=source.size) if has_pixels or not subdatasets else {}
+        )
     size_mb = round(source.size / 1e6, 6)
     return Validated(
         blob_url=str(source.uri),

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from dagmaster.ports.handler_services import Share
 
 
-def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size: int | None = None) -> dict[str, Any]:
+def describe_raster(
+    path: Path | str, share: Share, *, sample: bool = True, size: int | None = None
+) -> dict[str, Any]:
     """Return the facts that later steps need, as JSON. A raster that cannot be processed is `invalid_input`.
 
     `sample`: also read its first, middle and last block, which reveals a truncated file.
@@ -50,7 +52,9 @@ def describe_raster(path: Path | str, share: Share, *, sample: bool = True, size
             "nodata": json_number(raster.nodata),
             "mask": has_mask(raster),
             "palette": any(color.name == "palette" for color in raster.colorinterp),
-            "resolution": [float(side) for side in (raster.res if is_grid else (grid.affine.a, -grid.affine.e))],
+            "resolution": [
+                float(side) for side in (raster.res if is_grid else (grid.affine.a, -grid.affine.e))
+            ],
             "standing": orientation(raster) if is_grid else None,
             "driver": raster.driver,
             "block_shapes": [list(block) for block in raster.block_shapes],

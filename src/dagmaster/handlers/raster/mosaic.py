@@ -81,7 +81,8 @@ def write_mosaic(
     has_gaps, has_overlaps = _coverage(parts)
     if has_gaps and nodata is None and not sources[0].mask:
         raise invalid_input(
-            "the sources leave gaps between them and have no nodata value: zeros there would look like measurements."
+            "the sources leave gaps between them and have no nodata value: zeros there would look like"
+            " measurements."
             " Set nodata"
         )
     if first_wins:
@@ -92,7 +93,12 @@ def write_mosaic(
         explain_io_errors(*paths, target=target),
         # Only overlapping sources need a test of each pixel.
         open_vrt(
-            template, grid, parts, nodata=nodata, skip_nodata=has_overlaps, vrt_path=target.with_suffix(".vrt")
+            template,
+            grid,
+            parts,
+            nodata=nodata,
+            skip_nodata=has_overlaps,
+            vrt_path=target.with_suffix(".vrt"),
         ) as source,
     ):
         write_cog(source, target, options, share)
@@ -144,15 +150,20 @@ def _require_compatible(sources: list[_SourceRaster], names: list[str]) -> None:
             if expected != actual:
                 tool = "raster.reproject" if label == "CRS" else "gdal_translate"
                 raise invalid_input(
-                    f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}. Expected rasters"
+                    f"the sources differ in {label}: {names[0]} has {expected}, {name} has {actual}. Expected"
+                    " rasters"
                     f" that agree; convert them first, as with {tool}"
                 )
-        for expected_size, actual_size in ((first.affine.a, other.affine.a), (first.affine.e, other.affine.e)):
+        for expected_size, actual_size in (
+            (first.affine.a, other.affine.a),
+            (first.affine.e, other.affine.e),
+        ):
             # The grids must not drift apart over the whole width.
             drift = abs(expected_size - actual_size) * max(other.width, other.height)
             if drift > abs(expected_size) * _MAX_OFFSET_PIXELS:
                 raise invalid_input(
-                    f"the sources differ in pixel size: {names[0]} has {expected_size}, {name} has {actual_size}."
+                    f"the sources differ in pixel size: {names[0]} has {expected_size}, {name} has"
+                    f" {actual_size}."
                     " Convert them to one resolution with raster.reproject first"
                 )
 
@@ -166,7 +177,8 @@ def _lay_out(sources: list[_SourceRaster], names: list[str]) -> tuple[Grid, list
         offset = max(abs(column - round(column)), abs(row - round(row)))
         if offset > _MAX_OFFSET_PIXELS:
             raise invalid_input(
-                f"{name} lies {offset:.2f} pixels off the grid of the other sources: expected rasters on one pixel"
+                f"{name} lies {offset:.2f} pixels off the grid of the other sources: expected rasters on one"
+                " pixel"
                 " grid; warp them to one first"
             )
         size = (source.width, source.height)

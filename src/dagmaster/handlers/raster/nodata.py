@@ -23,13 +23,15 @@ def choose_nodata(own: float | None, requested: float | None, dtypes: Sequence[s
         return own
     if own is not None and own != requested and not (math.isnan(own) and math.isnan(requested)):
         raise invalid_input(
-            f"the raster has the nodata value {own:.17g}, and {requested:.17g} is requested: pixels would change their"
+            f"the raster has the nodata value {own:.17g}, and {requested:.17g} is requested: pixels would"
+            " change their"
             " meaning. Omit nodata, or change the values first, as with gdalwarp -dstnodata"
         )
     unsupported = next((dtype for dtype in dtypes if not _can_represent(dtype, requested)), None)
     if unsupported is not None:
         raise invalid_input(
-            f"{unsupported} cannot represent the nodata value {requested:.17g}: choose a value that its pixels can have"
+            f"{unsupported} cannot represent the nodata value {requested:.17g}: choose a value that its"
+            " pixels can have"
         )
     return requested
 

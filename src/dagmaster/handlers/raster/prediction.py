@@ -33,7 +33,10 @@ _NO_CLASS: Final = 255
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionOptions:
-    """How a model is applied. It receives `pixel * scale + offset` as floats, and zeros where there is no data."""
+    """How a model is applied.
+
+    It receives `pixel * scale + offset` as floats, and zeros where there is no data.
+    """
 
     window: int = 256
     """Window width and height in pixels; a model with a fixed input size overrides it."""
@@ -86,7 +89,8 @@ def _open_session(model: bytes, share: Share) -> Any:
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base class
         raise invalid_input(
-            "the model cannot be loaded: expected one ONNX file that contains its weights, of an opset that the"
+            "the model cannot be loaded: expected one ONNX file that contains its weights, of an opset that"
+            " the"
             f" installed onnxruntime knows{library_words('ONNX', error)}"
         ) from error
 
@@ -101,14 +105,19 @@ def _window_side(session: Any, band_count: int, prediction: PredictionOptions) -
             f"the input of the model is {actual}: expected one tensor(float) of batch, bands, rows, columns"
         )
     if isinstance(shape[1], int) and shape[1] != band_count:
-        raise invalid_input(f"the model expects {shape[1]} bands, and the input has {band_count}: select them by bands")
+        raise invalid_input(
+            f"the model expects {shape[1]} bands, and the input has {band_count}: select them by bands"
+        )
     fixed = {length for length in shape[2:] if isinstance(length, int)}
     if len(fixed) > 1:
-        raise invalid_input(f"the model expects windows of {shape[2]} x {shape[3]} pixels: expected square ones")
+        raise invalid_input(
+            f"the model expects windows of {shape[2]} x {shape[3]} pixels: expected square ones"
+        )
     side = fixed.pop() if fixed else prediction.window
     if side <= 2 * prediction.overlap:
         raise invalid_input(
-            f"an overlap of {prediction.overlap} pixels leaves nothing of a window of {side}: decrease overlap"
+            f"an overlap of {prediction.overlap} pixels leaves nothing of a window of {side}: decrease"
+            " overlap"
         )
     return side
 
@@ -133,7 +142,8 @@ def _predict_windows(
             if prediction.classes:
                 if channels.shape[0] > _NO_CLASS:
                     raise invalid_input(
-                        f"the model returns {channels.shape[0]} channels: a byte holds at most {_NO_CLASS} classes"
+                        f"the model returns {channels.shape[0]} channels: a byte holds at most {_NO_CLASS}"
+                        " classes"
                         " beside nodata. Do not set classes"
                     )
                 channels = channels.argmax(axis=0)[None].astype("uint8")
@@ -173,12 +183,14 @@ def _run_model(session: Any, pixels: Any, overlap: int) -> Any:
         channels = np.asarray(session.run(None, {session.get_inputs()[0].name: pixels})[0])
     except Exception as error:  # its exceptions have no common base class
         raise invalid_input(
-            f"the model fails on a window of {pixels.shape[2]} x {pixels.shape[3]} pixels in {pixels.shape[1]} bands:"
+            f"the model fails on a window of {pixels.shape[2]} x {pixels.shape[3]} pixels in"
+            f" {pixels.shape[1]} bands:"
             f" select its bands by bands, or its window size by window{library_words('ONNX', error)}"
         ) from error
     if channels.ndim != _TENSOR_RANK or channels.shape[2:] != pixels.shape[2:]:
         raise invalid_input(
-            f"the model returns {channels.shape} for {pixels.shape}: expected a value or channels for each pixel"
+            f"the model returns {channels.shape} for {pixels.shape}: expected a value or channels for each"
+            " pixel"
         )
     end = pixels.shape[2] - overlap
     return channels[0, :, overlap:end, overlap:end].astype("float32")

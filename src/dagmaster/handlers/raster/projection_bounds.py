@@ -1,7 +1,7 @@
 """Where projections end: at a meridian, usually 180 degrees, and those of Mercator before the poles.
 
-A raster that a projection cannot represent is rejected before any pixel is written: GDAL would stretch it around the
-whole Earth, or beyond.
+A raster that a projection cannot represent is rejected before any pixel is written: GDAL would stretch it
+around the whole Earth, or beyond.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def require_representable(source: Grid, crs: CRS) -> None:
     slack = min((north - south) / source.height, 1.0)
     if proj.get("proj") in _MERCATOR and max(north, -south) > _MERCATOR_LIMIT + slack:
         raise invalid_input(
-            f"the raster reaches from latitude {south:g} to {north:g}, beyond what {crs_name(crs)} can represent:"
+            f"the raster reaches from latitude {south:g} to {north:g}, beyond what {crs_name(crs)} can"
+            " represent:"
             f" Mercator ends at {_MERCATOR_LIMIT} degrees, the poles are infinitely far away."
             f" {_clip_advice(source, [west, south, east, north])}, or choose another target_crs"
         )
@@ -59,20 +60,25 @@ def require_representable(source: Grid, crs: CRS) -> None:
     if is_across and span < _HALF_CIRCLE and _is_torn(crs, edge, (south + north) / 2):
         raise invalid_input(
             f"the raster lies on both sides of {abs(edge):g} degrees{_side(edge)}, where the projection of"
-            f" {crs_name(crs)} ends: its halves would be at opposite ends of the map. Choose a target_crs that is"
-            f" continuous there, such as {_split_advice(source) if abs(edge) == _HALF_CIRCLE else 'a UTM zone'}"
+            f" {crs_name(crs)} ends: its halves would be at opposite ends of the map. Choose a target_crs"
+            " that is"
+            " continuous there, such as"
+            f" {_split_advice(source) if abs(edge) == _HALF_CIRCLE else 'a UTM zone'}"
         )
 
 
 def normalize_longitudes(source: Grid) -> Grid:
     """Return a grid in degrees that continues beyond 180 with all longitudes from -180 to 180, as PROJ expects.
 
-    A grid entirely beyond 180 is shifted by 360 degrees; one on both sides gets a prime meridian in its middle.
+    A grid entirely beyond 180 is shifted by 360 degrees; one on both sides gets a prime meridian in its
+    middle.
     """
     a, b, c, *_ = tuple(source.affine)
     corners = [c + a * x + b * y for x in (0, source.width) for y in (0, source.height)]
     left, right = min(corners), max(corners)
-    if not source.crs.is_geographic or (left >= -_HALF_CIRCLE - _ROUNDING and right <= _HALF_CIRCLE + _ROUNDING):
+    if not source.crs.is_geographic or (
+        left >= -_HALF_CIRCLE - _ROUNDING and right <= _HALF_CIRCLE + _ROUNDING
+    ):
         return source
     middle = (left + right) / 2
     turns = _FULL_CIRCLE * math.floor((middle + _HALF_CIRCLE) / _FULL_CIRCLE)
@@ -118,7 +124,10 @@ def _clip_advice(source: Grid, bbox: list[float]) -> str:
 
 
 def _split_advice(source: Grid) -> str:
-    """Suggest two bboxes of whole pixels, one on each side of 180. A pixel column across 180 is in neither."""
+    """Suggest two bboxes of whole pixels, one on each side of 180.
+
+    A pixel column across 180 is in neither.
+    """
     if not source.crs.is_geographic:
         return "EPSG:3832 or a UTM zone; or reproject it to EPSG:4326 first, and split that at 180 with raster.clip"
     left, south, right, north = source.bounds

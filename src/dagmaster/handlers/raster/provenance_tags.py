@@ -74,8 +74,8 @@ def open_with_tag(
 ) -> Iterator[DatasetReader]:
     """Open the raster with the tag added unless it is empty, through a temporary VRT: a COG cannot be changed later.
 
-    The VRT has the metadata domains of `template`, and no overviews: those of a source would be copied, however they
-    were made.
+    The VRT has the metadata domains of `template`, and no overviews: those of a source would be copied,
+    however they were made.
     """
     rasterio.shutil.copy(source, str(vrt_path), driver="VRT")
     root = fromstring(vrt_path.read_bytes())  # noqa: S314 - GDAL has just written it here

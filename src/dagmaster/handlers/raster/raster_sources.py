@@ -29,7 +29,8 @@ class RasterParams(SourceParams):
     """One raster file, and which of its rasters."""
 
     subdataset: str | None = Field(
-        default=None, description="The raster in a file that contains several, by a name that raster.validate lists."
+        default=None,
+        description="The raster in a file that contains several, by a name that raster.validate lists.",
     )
 
 
@@ -140,7 +141,9 @@ def _locate(ctx: HandlerContext, uri: BlobUri) -> RasterSource:
         raise file_not_found(ctx, uri)
     check_file_size(ctx, info)
     is_remote = (
-        uri.scheme in ("az", "s3", "gs") and can_read_in_place(uri.suffix) and not _is_described_beside(ctx, uri)
+        uri.scheme in ("az", "s3", "gs")
+        and can_read_in_place(uri.suffix)
+        and not _is_described_beside(ctx, uri)
     )
     return _remote_source(ctx, info) if is_remote else _local_source(ctx, info)
 
@@ -152,7 +155,9 @@ def _is_described_beside(ctx: HandlerContext, uri: BlobUri) -> bool:
     if uri.suffix:
         return False
     name = uri.name.rpartition("/")[2]
-    names = {sibling.uri.name.rpartition("/")[2].lower() for sibling in ctx.blobs.list_beside(uri, f"{name}.")}
+    names = {
+        sibling.uri.name.rpartition("/")[2].lower() for sibling in ctx.blobs.list_beside(uri, f"{name}.")
+    }
     return not names.isdisjoint(names_of_parts(name))
 
 
@@ -220,7 +225,13 @@ def _local_part(ctx: HandlerContext, info: BlobInfo) -> RasterPart:
 def _remote_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:
     """Return a raster in an object store: in place, with those of its sidecars that hold pixels."""
     with require_extra("raster"):
-        from dagmaster.handlers.raster.sidecars import RasterPart, StagedRaster, find_sidecars, is_binary, stage_raster
+        from dagmaster.handlers.raster.sidecars import (
+            RasterPart,
+            StagedRaster,
+            find_sidecars,
+            is_binary,
+            stage_raster,
+        )
 
     def locate(part: BlobInfo) -> RasterPart:
         if is_binary(part.uri) or part is info:
@@ -249,5 +260,6 @@ def _remote_source(ctx: HandlerContext, info: BlobInfo) -> RasterSource:
 
 def _changed(uri: BlobUri, difference: str) -> PermanentError:
     return invalid_input(
-        f"{uri} is not the raster whose tiles were planned: {difference}. It changed, or is another raster: plan again"
+        f"{uri} is not the raster whose tiles were planned: {difference}. It changed, or is another raster:"
+        " plan again"
     )

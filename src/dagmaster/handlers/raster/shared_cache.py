@@ -1,7 +1,7 @@
 """The mount: a folder that outlives a task, for sources that several tasks or attempts read.
 
-It is `mount/` in the worker's scratch directory; if that is a share, workers on other machines use the copies too. The
-folder of a copy is named by the version of its blob. Copies expire some time after their last use.
+It is `mount/` in the worker's scratch directory; if that is a share, workers on other machines use the copies
+too. The folder of a copy is named by the version of its blob. Copies expire some time after their last use.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ MIN_KEEP_HOURS = 24.0
 def copy_to_mount(ctx: HandlerContext, *uris: BlobUri, keep_hours: float = KEEP_HOURS) -> list[LocalFile]:
     """Return copies of blobs in one folder of the mount: the existing ones, or new ones, complete or not at all.
 
-    The first is a file, the others belong to it. `keep_hours` may extend the lifetime of existing copies, never shorten
-    it.
+    The first is a file, the others belong to it. `keep_hours` may extend the lifetime of existing copies,
+    never shorten it.
     """
     infos = [_find(ctx, uri) for uri in uris]
     root = ctx.share.scratch / FOLDER
@@ -83,9 +83,13 @@ def _copy(ctx: HandlerContext, uri: BlobUri, size: int, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        fetched = ctx.blobs.fetch(uri, temporary, lambda done: ctx.progress(done, max(size, 1), f"fetching {uri}"))
+        fetched = ctx.blobs.fetch(
+            uri, temporary, lambda done: ctx.progress(done, max(size, 1), f"fetching {uri}")
+        )
         if fetched.size != size:
-            raise BlobsUnavailable(f"{uri} changed while it was copied: it is copied again at the next attempt")
+            raise BlobsUnavailable(
+                f"{uri} changed while it was copied: it is copied again at the next attempt"
+            )
         with contextlib.suppress(FileExistsError):
             os.link(temporary, path)
     except BlobNotFound as error:

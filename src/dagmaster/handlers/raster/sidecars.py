@@ -1,7 +1,8 @@
 """Sidecars: the files beside a raster that GDAL reads with it, such as masks, metadata and georeferences.
 
-They are listed by the storage, checked, and put with the raster into a folder of their own. GDAL looks for sidecars
-there, and sees these and nothing else: no other file of the user's folder, and none that a link leads to.
+They are listed by the storage, checked, and put with the raster into a folder of their own. GDAL looks for
+sidecars there, and sees these and nothing else: no other file of the user's folder, and none that a link
+leads to.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ _AFTER_STEM: Final = (
     *(".aux", ".rrd", ".prj", ".tab", ".wld", ".xml", ".txt"),
     *(".rpb", ".rpc", ".imd", ".pvl", ".eph", ".pass", "_rpc.txt", "_metadata.xml"),
 )
-"""In place of the suffix of a raster, as in a.prj and a_rpc.txt. World files are added by the suffix of the raster."""
+"""In place of the suffix of a raster, as in a.prj and a_rpc.txt. World files are added by the suffix of the
+raster."""
 _LANDSAT_BAND: Final = re.compile(r"(.+?)_B", re.IGNORECASE)
 _PLEIADES_TILE: Final = re.compile(r"IMG_(.+?)(?:_(?:P|RGB|NED))?_R\d+C\d+", re.IGNORECASE)
 _TIFF_SUFFIXES: Final = (".msk", ".ovr")
@@ -154,7 +156,10 @@ def is_binary(uri: BlobUri) -> bool:
 
 
 def stage_raster(
-    ctx: HandlerContext, raster: RasterPart, sidecars: Sequence[RasterPart], options: Mapping[str, Any] | None = None
+    ctx: HandlerContext,
+    raster: RasterPart,
+    sidecars: Sequence[RasterPart],
+    options: Mapping[str, Any] | None = None,
 ) -> StagedRaster:
     """Put a raster and its sidecars into a folder of their own.
 
@@ -173,7 +178,9 @@ def stage_raster(
             else:
                 after_name = sidecar.name.removeprefix(raster.name)
                 folder.add(
-                    sidecar.name if after_name == sidecar.name else f"{name}{after_name}", sidecar.path, sidecar.size
+                    sidecar.name if after_name == sidecar.name else f"{name}{after_name}",
+                    sidecar.path,
+                    sidecar.size,
                 )
                 used.append(sidecar)
     all_options = {**(options or {}), **SIDECAR_OPTIONS}
@@ -231,10 +238,15 @@ def write_beside(ctx: HandlerContext, path: str, content: bytes) -> None:
 
 
 def _reason_to_ignore(sidecar: RasterPart) -> str:
-    """Return why a sidecar is not used; empty if it is. GDAL would open a mask in any format that it knows."""
+    """Return why a sidecar is not used; empty if it is.
+
+    GDAL would open a mask in any format that it knows.
+    """
     name = sidecar.name.lower()
     if name.endswith(".aux.xml"):
-        return "" if _PAM.search(Path(sidecar.path).read_bytes()) else "it is not metadata of GDAL, or truncated"
+        return (
+            "" if _PAM.search(Path(sidecar.path).read_bytes()) else "it is not metadata of GDAL, or truncated"
+        )
     if not name.endswith(_TIFF_SUFFIXES):
         return ""
     try:

@@ -36,7 +36,9 @@ def list_subdatasets(raster: DatasetReader, path: str) -> list[Subdataset]:
         # GDAL would read a quotation mark in a name as the end of it.
         if '"' not in name:
             description = tags.get(f"SUBDATASET_{number}_DESC", "").replace(path, "")
-            subdatasets.append(Subdataset(name=name, description=description, path=SubdatasetPath(gdal_name, path)))
+            subdatasets.append(
+                Subdataset(name=name, description=description, path=SubdatasetPath(gdal_name, path))
+            )
     return subdatasets
 
 

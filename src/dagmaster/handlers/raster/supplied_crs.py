@@ -1,8 +1,8 @@
 """The CRS of a raster whose file states none: that of a .prj file beside it, or WGS 84 for coordinates in degrees.
 
-GDAL reads a .prj file only for some formats, and takes netCDF's longitudes and latitudes for numbers unless they have
-a grid mapping, which most files of weather and climate data have not. The CRS is written into the .aux.xml file in the
-folder that dagmaster made for the raster, where GDAL looks for it.
+GDAL reads a .prj file only for some formats, and takes netCDF's longitudes and latitudes for numbers unless
+they have a grid mapping, which most files of weather and climate data have not. The CRS is written into the
+.aux.xml file in the folder that dagmaster made for the raster, where GDAL looks for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
 _PAM_ROOT: Final = re.compile(rb"<PAMDataset[^>]*(?<!/)>")
 _DEGREES: Final = {
-    axis: tuple(f"{degree}{letter}" for degree in ("degrees", "degree") for letter in (f"_{axis}", f"_{short}", short))
+    axis: tuple(
+        f"{degree}{letter}" for degree in ("degrees", "degree") for letter in (f"_{axis}", f"_{short}", short)
+    )
     for axis, short in (("east", "E"), ("north", "N"))
 }
 """The units of longitudes and latitudes, as the CF conventions spell them."""
@@ -56,7 +58,9 @@ def supply_crs(
     try:
         with open_raster(path, share, whole=False) as raster:
             if raster.crs is not None or raster.gcps[1] is not None:
-                is_unused = projection is not None and projection.name not in (Path(file).name for file in raster.files)
+                is_unused = projection is not None and projection.name not in (
+                    Path(file).name for file in raster.files
+                )
                 return [f"{projection.name}: the raster has a CRS itself"] if projection and is_unused else []
             crs = CRS.from_epsg(4326) if projection is None and _is_in_degrees(raster) else None
     except PermanentError:
@@ -85,14 +89,17 @@ def _is_in_degrees(raster: DatasetReader) -> bool:
         and all(not units.isdisjoint(spellings) for spellings in _DEGREES.values())
         and names.isdisjoint(_OTHER_COORDINATES)
         and not any(key.endswith("#grid_mapping") for key in tags)
-        # Cells around the poles may reach beyond them. Rows and columns without coordinates have other limits.
+        # Cells around the poles may reach beyond them. Rows and columns without coordinates have other
+        # limits.
         and not raster.transform.is_identity
         and max(abs(top), abs(bottom)) <= _POLE + pixel
         and max(abs(left), abs(right)) <= _FULL_CIRCLE + pixel
     )
 
 
-def _write_crs(path: str, crs: CRS, sidecars: Sequence[RasterPart], write: Callable[[str, bytes], object]) -> None:
+def _write_crs(
+    path: str, crs: CRS, sidecars: Sequence[RasterPart], write: Callable[[str, bytes], object]
+) -> None:
     container = _container(path)
     metadata = next((part for part in sidecars if part.name.lower().endswith(".aux.xml")), None)
     own = b"<PAMDataset></PAMDataset>" if metadata is None else Path(metadata.path).read_bytes()

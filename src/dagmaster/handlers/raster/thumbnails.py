@@ -33,10 +33,13 @@ def write_thumbnail(
     bands: Sequence[int] | None = None,
     percentiles: tuple[float, float] = (2, 98),
 ) -> tuple[int, int]:
-    """Write a PNG of at most `size` pixels on its longer side; return width and height. Nodata is transparent.
+    """Write a PNG of at most `size` pixels on its longer side; return width and height.
+
+    Nodata is transparent.
 
     Three bands are red, green and blue, found by their names or colours; one band is grey. Values between the
-    percentiles are stretched. A palette keeps its colours, and so does an image (bytes named red, green and blue).
+    percentiles are stretched. A palette keeps its colours, and so does an image (bytes named red, green and
+    blue).
     """
     with open_raster(path, share) as raster:
         require_georeferenced(raster)
@@ -54,7 +57,10 @@ def write_thumbnail(
                 resampling=Resampling.nearest if use_nearest else Resampling.average,
                 masked=True,
             )
-            is_rgb = all(source.colorinterp[band - 1].name in _RGB for band in selected) and pixels.dtype == "uint8"
+            is_rgb = (
+                all(source.colorinterp[band - 1].name in _RGB for band in selected)
+                and pixels.dtype == "uint8"
+            )
     if np.iscomplexobj(pixels):
         pixels = np.ma.abs(pixels)
     pixels = np.ma.masked_invalid(pixels) if pixels.dtype.kind == "f" else pixels
@@ -65,7 +71,9 @@ def write_thumbnail(
             colours[value] = colour
         image = colours[np.clip(pixels[0].filled(0), 0, len(colours) - 1)]
     else:
-        channels = [band.filled(0).astype("uint8") if is_rgb else _stretch(band, percentiles) for band in pixels]
+        channels = [
+            band.filled(0).astype("uint8") if is_rgb else _stretch(band, percentiles) for band in pixels
+        ]
         opaque = np.full((height, width), 255, "uint8")
         image = np.dstack([*(channels * _CHANNELS if len(channels) == 1 else channels), opaque])
     image[..., 3] = np.where(is_visible, image[..., 3], 0)

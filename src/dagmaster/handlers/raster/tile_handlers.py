@@ -32,7 +32,9 @@ class TilingParams(RasterParams):
     """The raster to tile, and how."""
 
     tile_size: int = Field(default=4096, ge=16, le=65_536, description="Tile width and height in pixels.")
-    overlap: int = Field(default=0, ge=0, le=4096, description="Pixels that a tile shares with each neighbour.")
+    overlap: int = Field(
+        default=0, ge=0, le=4096, description="Pixels that a tile shares with each neighbour."
+    )
     max_tiles: int = Field(default=10_000, ge=1, le=100_000, description="Fail if there are more tiles.")
 
 
@@ -93,16 +95,22 @@ class TileSpec(BaseModel):
     row: int | None = None
     href: str | None = Field(default=None, description="The raster of the tile.")
     subdataset: str | None = Field(default=None, description="The raster in a file that contains several.")
-    source_version: str | None = Field(default=None, description="The checksum of the raster when it was planned.")
+    source_version: str | None = Field(
+        default=None, description="The checksum of the raster when it was planned."
+    )
     source_size: int | None = None
-    source_sidecars: str | None = Field(default=None, description="A digest of the files that belong to the raster.")
+    source_sidecars: str | None = Field(
+        default=None, description="A digest of the files that belong to the raster."
+    )
 
 
 class TileOptions(CogParams):
     """How the COG of a tile is written."""
 
     target_crs: CrsName | None = Field(default=None, description="Warp to this CRS, such as EPSG:4326.")
-    resampling: Resampling = Field(default="nearest", description="The resampling of the warp, if there is one.")
+    resampling: Resampling = Field(
+        default="nearest", description="The resampling of the warp, if there is one."
+    )
     nodata: float | None = Field(default=None, description="The nodata value for a source without one.")
 
 
@@ -118,7 +126,9 @@ class TileBatchParams(TileOptions):
 class TileBatch(BaseModel):
     """The results of a batch."""
 
-    tiles: list[dict[str, Any]] = Field(description="For each: index, item_id, cog_url, bbox, sha256, cog_size_mb.")
+    tiles: list[dict[str, Any]] = Field(
+        description="For each: index, item_id, cog_url, bbox, sha256, cog_size_mb."
+    )
     cog_urls: list[str]
     items: list[dict[str, Any]] = Field(description="STAC items, ready to register.")
     count: int
@@ -157,9 +167,17 @@ def process_tile_batch(ctx: HandlerContext, params: TileBatchParams) -> TileBatc
 
 
 def tile_cog(
-    ctx: HandlerContext, spec: TileSpec, params: TileOptions, href: str | None = None, *, use_mount: bool = False
+    ctx: HandlerContext,
+    spec: TileSpec,
+    params: TileOptions,
+    href: str | None = None,
+    *,
+    use_mount: bool = False,
 ) -> CogResult:
-    """Publish the COG of one tile. Only its window of the source is read, from the mount's copy if requested."""
+    """Publish the COG of one tile.
+
+    Only its window of the source is read, from the mount's copy if requested.
+    """
     with require_extra("raster"):
         from dagmaster.handlers.raster.cog_writer import convert_to_cog
         from dagmaster.handlers.raster.grids import Warp
@@ -196,4 +214,6 @@ def tile_cog(
     def write(target: Path) -> None:
         convert_to_cog(read.path, target, options, ctx.share, warp=warp, window=window, size=source.size)
 
-    return publish_cog(ctx, target_uri, params, origin, write, name=name, pixel_params=pixel_params, source=read)
+    return publish_cog(
+        ctx, target_uri, params, origin, write, name=name, pixel_params=pixel_params, source=read
+    )

@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 def plan_tiles(
     path: Path | str, share: Share, *, tile_size: int, overlap: int, max_tiles: int, size: int | None = None
 ) -> dict[str, Any]:
-    """Return the tiles of a raster, row by row from the north-west. With `overlap`, a pixel may be in several."""
+    """Return the tiles of a raster, row by row from the north-west.
+
+    With `overlap`, a pixel may be in several.
+    """
     with open_raster(path, share, whole=False, size=size) as raster:
         require_georeferenced(raster)
         require_north_up(raster)
         columns, rows = -(-raster.width // tile_size), -(-raster.height // tile_size)
         if columns * rows > max_tiles:
             raise invalid_input(
-                f"{raster.width:,} x {raster.height:,} pixels make {columns * rows:,} tiles of {tile_size:,} pixels:"
+                f"{raster.width:,} x {raster.height:,} pixels make {columns * rows:,} tiles of {tile_size:,}"
+                " pixels:"
                 f" at most {max_tiles:,} are allowed. Increase tile_size or max_tiles"
             )
         if tile_size * tile_size * raster.count > share.max_pixels:

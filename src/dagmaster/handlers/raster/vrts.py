@@ -1,6 +1,7 @@
 """VRTs that dagmaster writes: rasters composed of windows or bands of other rasters, read by GDAL block by block.
 
-A user's VRT is never opened, since it may reference any file. These reference only files that were checked before.
+A user's VRT is never opened, since it may reference any file. These reference only files that were checked
+before.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ def open_vrt(
 def open_band_stack(
     grid: Grid, bands: Mapping[str, Path], *, dtype: str, nodata: float, unit: str, tags: dict[str, Any]
 ) -> Iterator[DatasetReader]:
-    """Open the first bands of rasters on one grid as the bands of one raster. The keys of `bands` are their names."""
+    """Open the first bands of rasters on one grid as the bands of one raster.
+
+    The keys of `bands` are their names.
+    """
     root = dataset_element(grid)
     _add_tags(root, tags)
     size = (grid.width, grid.height)
@@ -106,7 +110,11 @@ def mask_band(raster: DatasetReader) -> str | None:
 
 def has_mask(raster: DatasetReader) -> bool:
     """Return whether a raster has a mask beside its bands."""
-    return bool(raster.mask_flag_enums) and MaskFlags.per_dataset in raster.mask_flag_enums[0] and not has_alpha(raster)
+    return (
+        bool(raster.mask_flag_enums)
+        and MaskFlags.per_dataset in raster.mask_flag_enums[0]
+        and not has_alpha(raster)
+    )
 
 
 def has_alpha(raster: DatasetReader) -> bool:
@@ -137,9 +145,13 @@ def dataset_element(grid: Grid, **attributes: str) -> Element:
     return root
 
 
-def add_band(root: Element, number: int, dtype: str, texts: Mapping[str, str | None], **attributes: str) -> Element:
+def add_band(
+    root: Element, number: int, dtype: str, texts: Mapping[str, str | None], **attributes: str
+) -> Element:
     """Add a band, with one element for each text that is not empty."""
-    band = SubElement(root, "VRTRasterBand", {"dataType": _gdal_type(dtype), "band": str(number), **attributes})
+    band = SubElement(
+        root, "VRTRasterBand", {"dataType": _gdal_type(dtype), "band": str(number), **attributes}
+    )
     for element, text in texts.items():
         if text:
             SubElement(band, element).text = text
@@ -147,7 +159,10 @@ def add_band(root: Element, number: int, dtype: str, texts: Mapping[str, str | N
 
 
 def carry_domains(root: Element, source: DatasetReader) -> None:
-    """Set the metadata domains that a COG keeps to those of a raster. GDAL leaves them out of a VRT that it writes."""
+    """Set the metadata domains that a COG keeps to those of a raster.
+
+    GDAL leaves them out of a VRT that it writes.
+    """
     for domain in CARRIED_DOMAINS:
         _set_domain(root, domain, source.tags(ns=domain))
     for band, element in zip(source.indexes, root.iterfind("VRTRasterBand"), strict=False):
@@ -193,27 +208,40 @@ def _add_template_band(
     if table is not None:
         entries = SubElement(band, "ColorTable")
         for entry in table.values():
-            SubElement(entries, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)})
+            SubElement(
+                entries, "Entry", {f"c{channel}": str(value) for channel, value in enumerate(entry, 1)}
+            )
     for source in sources:
         use_mask = skip_nodata and (source.has_alpha or source.mask is not None)
         skipped = None if nodata is None or not skip_nodata or use_mask else format_number(nodata, dtype)
         if skip_nodata and color == "alpha":
-            # An alpha band has no mask but itself: transparent pixels of one source must not hide another one.
+            # An alpha band has no mask but itself: transparent pixels of one source must not hide another
+            # one.
             use_mask, skipped = False, "0"
         _add_source(band, source, str(number), _gdal_type(dtype), skipped, use_mask=use_mask)
 
 
 def _add_source(
-    band: Element, source: VrtSource, source_band: str, data_type: str, nodata: str | None, *, use_mask: bool = False
+    band: Element,
+    source: VrtSource,
+    source_band: str,
+    data_type: str,
+    nodata: str | None,
+    *,
+    use_mask: bool = False,
 ) -> None:
     element = SubElement(band, "SimpleSource" if nodata is None and not use_mask else "ComplexSource")
     SubElement(element, "SourceFilename", relativeToVRT="0").text = source.path
     SubElement(element, "SourceBand").text = source_band
     width, height = source.size
-    SubElement(element, "SourceProperties", RasterXSize=str(width), RasterYSize=str(height), DataType=data_type)
+    SubElement(
+        element, "SourceProperties", RasterXSize=str(width), RasterYSize=str(height), DataType=data_type
+    )
     column, row, *window_size = source.window
     for name, (x, y) in (("SrcRect", (column, row)), ("DstRect", source.target)):
-        SubElement(element, name, xOff=str(x), yOff=str(y), xSize=str(window_size[0]), ySize=str(window_size[1]))
+        SubElement(
+            element, name, xOff=str(x), yOff=str(y), xSize=str(window_size[0]), ySize=str(window_size[1])
+        )
     if nodata is not None:
         SubElement(element, "NODATA").text = nodata
     elif use_mask:

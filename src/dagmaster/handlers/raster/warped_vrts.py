@@ -1,7 +1,7 @@
 """VRTs that warp a raster to a grid: GDAL computes their pixels block by block as they are read.
 
-They say what `gdalwarp` would do. rasterio's WarpedVRT writes the same XML, but warps by a geotransform only when a
-grid is given, takes any alpha band for the mask, and has one nodata value for all bands.
+They say what `gdalwarp` would do. rasterio's WarpedVRT writes the same XML, but warps by a geotransform only
+when a grid is given, takes any alpha band for the mask, and has one nodata value for all bands.
 """
 
 from __future__ import annotations
@@ -90,7 +90,9 @@ def _add_bands(options: Element, raster: DatasetReader, nodata: float | None, *,
         mapping = SubElement(bands, "BandMapping", src=str(band), dst=str(band))
         for prefix, value in (("Src", raster.nodatavals[band - 1]), ("Dst", nodata)):
             if value is not None:
-                SubElement(mapping, f"{prefix}NoDataReal").text = format_number(value, raster.dtypes[band - 1])
+                SubElement(mapping, f"{prefix}NoDataReal").text = format_number(
+                    value, raster.dtypes[band - 1]
+                )
                 SubElement(mapping, f"{prefix}NoDataImag").text = "0"
     if alpha is not None:
         SubElement(options, "SrcAlphaBand").text = str(alpha)

@@ -1,8 +1,11 @@
-"""Compute a COG window by window. Every finished window is kept, so that a later attempt computes only the others.
+"""Compute a COG window by window.
 
-A window is a small GeoTIFF in the storage, beside the result and named like it: by the fingerprint of the sources, the
-params and the handler version. It is published atomically, and found by its name. When all are there, GDAL reads them
-as one raster and writes the COG; then they are deleted. Memory is needed for one window, whatever the raster's size.
+Every finished window is kept, so that a later attempt computes only the others.
+
+A window is a small GeoTIFF in the storage, beside the result and named like it: by the fingerprint of the
+sources, the params and the handler version. It is published atomically, and found by its name. When all are
+there, GDAL reads them as one raster and writes the COG; then they are deleted. Memory is needed for one
+window, whatever the raster's size.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.raster_sources import RasterSource
 
 WINDOW_PIXELS: Final = 2048
-"""Width and height of a window: 16 MB of a float32 band. Smaller ones are more files, larger ones more to repeat."""
+"""Width and height of a window: 16 MB of a float32 band. Smaller ones are more files, larger ones more to
+repeat."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +51,8 @@ class Layout:
 
 
 Compute = Callable[[Window], Any]
-"""Returns the pixels of a window, as rows and columns or as bands, rows and columns. What it masks is without data."""
+"""Returns the pixels of a window, as rows and columns or as bands, rows and columns. What it masks is without
+data."""
 
 
 def publish_windowed_cog(
@@ -63,8 +68,9 @@ def publish_windowed_cog(
 ) -> CogResult:
     """Compute the windows of a raster that no earlier attempt has finished; publish all of them as one COG.
 
-    The COG names every source with its checksum. `compute` is called within `gdal_env`, and not at all if the result
-    exists. It must return the same pixels for the same sources and `pixel_params`, which are part of the fingerprint.
+    The COG names every source with its checksum. `compute` is called within `gdal_env`, and not at all if the
+    result exists. It must return the same pixels for the same sources and `pixel_params`, which are part of
+    the fingerprint.
     """
     origin = Origin.of_files(ctx, *sources)
     uri = cog_uri(ctx, name, params, origin, pixel_params, folder=folder)
@@ -75,7 +81,9 @@ def publish_windowed_cog(
         with (
             open_raster(parts[0].path, ctx.share) as template,
             explain_io_errors(target=target),
-            open_vrt(template, layout.grid, parts, nodata=layout.nodata, vrt_path=target.with_suffix(".vrt")) as raster,
+            open_vrt(
+                template, layout.grid, parts, nodata=layout.nodata, vrt_path=target.with_suffix(".vrt")
+            ) as raster,
         ):
             write_cog(raster, target, params.options(origin), ctx.share)
 
@@ -169,7 +177,8 @@ def _checked_pixels(values: Any, layout: Layout, window: Window) -> Any:
     expected = (len(layout.bands), window.height, window.width)
     if pixels.shape != expected or not np.can_cast(pixels.dtype, layout.dtype, "same_kind"):
         raise PermanentError(
-            f"the pixels of a window are {pixels.dtype} of shape {pixels.shape}: expected {layout.dtype} of shape"
+            f"the pixels of a window are {pixels.dtype} of shape {pixels.shape}: expected {layout.dtype} of"
+            " shape"
             f" {expected} (bands, rows, columns)",
             kind="invalid_output",
         )

@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     from dagmaster.handlers.raster.areas_of_interest import Area
     from dagmaster.ports.handler_services import Share
 
-STATISTICS: Final = {"count": "count", "sum": "sum", "mean": "mean", "min": "min", "max": "max", "std": "stdev"}
+STATISTICS: Final = {
+    "count": "count",
+    "sum": "sum",
+    "mean": "mean",
+    "min": "min",
+    "max": "max",
+    "std": "stdev",
+}
 _MAX_CELLS_IN_MEMORY: Final = 4_000_000
 """A zone may be as large as the raster."""
 _ZONES_PER_BATCH: Final = 100
@@ -50,7 +57,8 @@ def zonal_statistics(
                 raise invalid_input(f"there is no band {band}: the raster has {raster.count}")
             if "complex" in raster.dtypes[band - 1]:
                 raise invalid_input(
-                    f"band {band} contains complex numbers, which have no minimum: convert it to real numbers first"
+                    f"band {band} contains complex numbers, which have no minimum: convert it to real numbers"
+                    " first"
                 )
         grid = north_up_grid(raster)
         rows: list[dict[str, Any]] = []
@@ -63,7 +71,9 @@ def zonal_statistics(
                     rows += _measure_band(source, band, batch, geometries)
     # Sort by zone, so that all bands of a zone are together.
     order = {id(zone): index for index, zone in enumerate(zones)}
-    return [row for _, row in sorted(((order[row.pop("_zone")], row) for row in rows), key=lambda pair: pair[0])]
+    return [
+        row for _, row in sorted(((order[row.pop("_zone")], row) for row in rows), key=lambda pair: pair[0])
+    ]
 
 
 class _NanRasterSource(RasterioRasterSource):  # type: ignore[misc]
@@ -78,10 +88,16 @@ class _NanRasterSource(RasterioRasterSource):  # type: ignore[misc]
         return (pixels.astype("float64") * self.scale + self.offset).filled(math.nan)
 
 
-def _measure_band(source: Any, band: int, zones: Sequence[Area], geometries: Sequence[Any]) -> list[dict[str, Any]]:
+def _measure_band(
+    source: Any, band: int, zones: Sequence[Area], geometries: Sequence[Any]
+) -> list[dict[str, Any]]:
     # A zone without area here has no pixels, and exactextract would reject it.
     features = [
-        {"type": "Feature", "properties": {"index": str(index)}, "geometry": json.loads(shapely.to_geojson(geometry))}
+        {
+            "type": "Feature",
+            "properties": {"index": str(index)},
+            "geometry": json.loads(shapely.to_geojson(geometry)),
+        }
         for index, geometry in enumerate(geometries)
         if not geometry.is_empty and geometry.area > 0
     ]
@@ -111,6 +127,7 @@ def _json_statistics(result: dict[str, Any]) -> dict[str, float | None]:
     """Return statistics for JSON: NaN and infinity become None; without data, count and sum are 0."""
     values = {name: result.get(operation) for name, operation in STATISTICS.items()}
     numbers = {
-        name: None if value is None or not math.isfinite(value) else float(value) for name, value in values.items()
+        name: None if value is None or not math.isfinite(value) else float(value)
+        for name, value in values.items()
     }
     return numbers if numbers["count"] else {**numbers, "count": 0.0, "sum": 0.0}

@@ -36,7 +36,9 @@ def asset_blobs(item: dict[str, Any]) -> dict[str, BlobUri]:
 
 def iterate_items(ctx: HandlerContext, collection_id: str | None = None) -> Iterator[dict[str, Any]]:
     """Iterate over all items, or those of one collection."""
-    names = [collection_id] if collection_id else [str(document["id"]) for document in ctx.catalog.collections()]
+    names = (
+        [collection_id] if collection_id else [str(document["id"]) for document in ctx.catalog.collections()]
+    )
     for name in names:
         yield from ctx.catalog.items(name)
 

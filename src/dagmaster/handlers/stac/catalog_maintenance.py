@@ -48,7 +48,9 @@ class PlaceParams(BaseModel):
         """Return those that are rasters by name and not still being written."""
         files = [info.uri for info in self.files(ctx)]
         return [
-            uri for uri in files if uri.suffix in RASTER_SUFFIXES and not uri.name.rpartition("/")[2].startswith(".")
+            uri
+            for uri in files
+            if uri.suffix in RASTER_SUFFIXES and not uri.name.rpartition("/")[2].startswith(".")
         ]
 
 
@@ -79,18 +81,29 @@ class ContainerParams(PlaceParams):
     )
 
 
-@handler("stac.catalog_container", version="3", queue=HEAVY, timeout_seconds=7200, aliases=["stac_catalog_container"])
+@handler(
+    "stac.catalog_container",
+    version="3",
+    queue=HEAVY,
+    timeout_seconds=7200,
+    aliases=["stac_catalog_container"],
+)
 def catalog_container(ctx: HandlerContext, params: ContainerParams) -> Indexed:
     """Register an item for each raster of a container that no item of the collection references."""
     name = params.collection_id or params.container_name
     uris = params.rasters(ctx)
-    return index_rasters(ctx, uris, set(referenced_blobs(ctx, name)), name, fail_fast=params.on_error == "fail")
+    return index_rasters(
+        ctx, uris, set(referenced_blobs(ctx, name)), name, fail_fast=params.on_error == "fail"
+    )
 
 
 def index_rasters(
     ctx: HandlerContext, uris: list[BlobUri], known: set[BlobUri], collection: str, *, fail_fast: bool = False
 ) -> Indexed:
-    """Build and register items for files without one. After a crash, the finished ones are among the known."""
+    """Build and register items for files without one.
+
+    After a crash, the finished ones are among the known.
+    """
     result = Indexed(found=len(uris), known=sum(uri in known for uri in uris), collection_id=collection)
     new = [uri for uri in uris if uri not in known]
     for begin in range(0, len(new), ITEMS_PER_BATCH):
@@ -99,7 +112,9 @@ def index_rasters(
             ctx.raise_if_cancelled()
             ctx.progress(number, len(new), f"reading {uri}")
             try:
-                items.append(assign_collection(stored_raster_item(ctx, uri, collection=collection), collection))
+                items.append(
+                    assign_collection(stored_raster_item(ctx, uri, collection=collection), collection)
+                )
             except PermanentError as error:
                 if fail_fast or error.kind != "invalid_input":
                     raise
@@ -122,7 +137,7 @@ def _add_counts(result: Counts, batch: Counts) -> None:
     result.unchanged += batch.unchanged
 
 
-# ── rebuild ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rebuild ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RebuildParams(PlaceParams):
@@ -147,12 +162,18 @@ class Rebuilt(Indexed):
 def rebuild(ctx: HandlerContext, params: RebuildParams) -> Rebuilt:
     """Update the catalog from the storage: read each raster again, and keep what its item states beyond the file."""
     collection = params.collection_id or params.container_name
-    items = referenced_blobs(ctx) | (referenced_blobs(ctx, params.collection_id) if params.collection_id else {})
+    items = referenced_blobs(ctx) | (
+        referenced_blobs(ctx, params.collection_id) if params.collection_id else {}
+    )
     uris = [uri for uri in params.rasters(ctx) if _is_in_collection(items.get(uri), params.collection_id)]
     checkpoint = ctx.checkpoint_data or {}
-    result = Rebuilt(**checkpoint["counts"]) if checkpoint else Rebuilt(found=len(uris), collection_id=collection)
+    result = (
+        Rebuilt(**checkpoint["counts"]) if checkpoint else Rebuilt(found=len(uris), collection_id=collection)
+    )
     # Resume by name, not by index: files may come and go between two attempts.
-    remaining = sorted((uri for uri in uris if uri.name > checkpoint.get("after", "")), key=lambda uri: uri.name)
+    remaining = sorted(
+        (uri for uri in uris if uri.name > checkpoint.get("after", "")), key=lambda uri: uri.name
+    )
     earlier = len(uris) - len(remaining)
     for begin in range(0, len(remaining), ITEMS_PER_BATCH):
         batch = remaining[begin : begin + ITEMS_PER_BATCH]
@@ -182,7 +203,11 @@ def _rebuild_item(
         result.known += 1
         properties = old.get("properties", {})
         new = stored_raster_item(
-            ctx, uri, collection=str(old["collection"]), item_id=str(old["id"]), datetime=properties.get("datetime")
+            ctx,
+            uri,
+            collection=str(old["collection"]),
+            item_id=str(old["id"]),
+            datetime=properties.get("datetime"),
         )
     except PermanentError as error:
         if error.kind != "invalid_input":
@@ -228,11 +253,12 @@ def _refuse_to_remove_all(missing: int, total: int, *, allowed: bool) -> None:
     """Raise if every item would be removed: a storage that is not mounted looks empty."""
     if missing == total and missing > 1 and not allowed:
         raise invalid_input(
-            f"the files of all {missing:,} items are missing: is the storage mounted? To remove them, set allow_all"
+            f"the files of all {missing:,} items are missing: is the storage mounted? To remove them, set"
+            " allow_all"
         )
 
 
-# ── repair ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── repair ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class RepairParams(BaseModel):
@@ -261,7 +287,9 @@ class Repaired(BaseModel):
     """The problems found, and how many were repaired or removed."""
 
     checked: int = 0
-    malformed: int = Field(default=0, description="Items that are not valid STAC, or whose bbox is not the geometry's.")
+    malformed: int = Field(
+        default=0, description="Items that are not valid STAC, or whose bbox is not the geometry's."
+    )
     missing: int = Field(default=0, description="Items with a missing asset.")
     repaired: int = 0
     removed: int = 0
@@ -272,7 +300,9 @@ class Repaired(BaseModel):
 def repair_items(ctx: HandlerContext, params: RepairParams) -> Repaired:
     """Find items that are malformed or whose files are missing, and report, repair or remove them."""
     if params.collection_id is not None and ctx.catalog.collection(params.collection_id) is None:
-        raise invalid_input(f"the catalog has no collection {params.collection_id!r}: name another, or create it first")
+        raise invalid_input(
+            f"the catalog has no collection {params.collection_id!r}: name another, or create it first"
+        )
     result = Repaired()
     irreparable: dict[str, list[str]] = {}
     for item in iterate_items(ctx, params.collection_id):
@@ -313,5 +343,7 @@ def _check_and_repair(ctx: HandlerContext, item: dict[str, Any], policy: str, re
         action = "removed"
     if len(result.problems) < MAX_REPORTED:
         name, item_id = str(item.get("collection")), str(item.get("id"))
-        result.problems.append(Problem(collection_id=name, item_id=item_id, problem="; ".join(problems), done=action))
+        result.problems.append(
+            Problem(collection_id=name, item_id=item_id, problem="; ".join(problems), done=action)
+        )
     return is_reparable

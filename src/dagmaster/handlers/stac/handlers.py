@@ -1,4 +1,7 @@
-"""The stac handlers that register a collection, one item, many items, or the tiles of a raster. All are idempotent."""
+"""The stac handlers that register a collection, one item, many items, or the tiles of a raster.
+
+All are idempotent.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ class CollectionParams(StrictParams):
     description: str | None = None
     license: str | None = Field(default=None, description="An SPDX id, or other.")
     keywords: list[str] | None = None
-    bbox: list[float] | None = Field(default=None, description="The spatial extent: west, south, east, north.")
+    bbox: list[float] | None = Field(
+        default=None, description="The spatial extent: west, south, east, north."
+    )
     interval: str | None = Field(
         default=None, description="The temporal extent: start/end, as 2026-01-01T00:00:00Z/.. (.. is open)."
     )
@@ -119,10 +124,12 @@ class ItemParams(StrictParams):
         default=None, description="The id. Default: the item's own, or derived from the file name."
     )
     bbox: list[float] | None = Field(
-        default=None, description="West, south, east, north of a file that cannot be opened here. Not with an item."
+        default=None,
+        description="West, south, east, north of a file that cannot be opened here. Not with an item.",
     )
     datetime: str | None = Field(
-        default=None, description="The datetime of the measurement. Default: the item's own, or that of the file."
+        default=None,
+        description="The datetime of the measurement. Default: the item's own, or that of the file.",
     )
     properties: dict[str, Any] | None = Field(
         default=None, description="More properties; they override those of the item."
@@ -145,7 +152,9 @@ class ItemParams(StrictParams):
     def build_item(self, ctx: HandlerContext) -> dict[str, Any]:
         """Return the item in its collection, with its preview."""
         href = self.cog_url or self.cog_path or self.href
-        fields = self.model_dump(include={"item_id", "bbox", "datetime", "properties", "metadata"}, exclude_none=True)
+        fields = self.model_dump(
+            include={"item_id", "bbox", "datetime", "properties", "metadata"}, exclude_none=True
+        )
         if self.item is not None or (href or "").endswith(".json"):
             inputs = collect_items(ctx, self.item or href)
             if len(inputs) != 1:
@@ -162,7 +171,8 @@ class ItemParams(StrictParams):
     def _override(self, item: dict[str, Any]) -> dict[str, Any]:
         if self.bbox is not None:
             raise invalid_input(
-                f"bbox is set, but the item {item.get('id')!r} has its own: leave bbox out, or correct the geometry and"
+                f"bbox is set, but the item {item.get('id')!r} has its own: leave bbox out, or correct the"
+                " geometry and"
                 " bbox of the item"
             )
         properties = {**stac_metadata(self.metadata), **(self.properties or {})}
@@ -177,12 +187,16 @@ def build_file_item(ctx: HandlerContext, fields: dict[str, Any], collection: str
     item_id, datetime = fields.get("item_id"), fields.get("datetime")
     if href.startswith(_REMOTE_SCHEMES):
         if fields.get("bbox") is None:
-            raise invalid_input(f"{href} is not opened here: set its bbox (west, south, east, north) and its datetime")
+            raise invalid_input(
+                f"{href} is not opened here: set its bbox (west, south, east, north) and its datetime"
+            )
         return remote_file_item(
             href, fields["bbox"], collection=name, item_id=item_id, datetime=datetime, properties=properties
         )
     uri = ctx.blobs.resolve(href)
-    return stored_raster_item(ctx, uri, collection=name, item_id=item_id, datetime=datetime, properties=properties)
+    return stored_raster_item(
+        ctx, uri, collection=name, item_id=item_id, datetime=datetime, properties=properties
+    )
 
 
 class ItemRegistered(BaseModel):
@@ -219,7 +233,8 @@ class ItemsParams(StrictParams):
     """The items to register."""
 
     items: list[Any] | dict[str, Any] | None = Field(
-        default=None, description="Items, hrefs of items, outputs that contain items, an ItemCollection or a payload."
+        default=None,
+        description="Items, hrefs of items, outputs that contain items, an ItemCollection or a payload.",
     )
     hrefs: list[str] | None = Field(default=None, description="Items in .json files.")
     collection_id: str | None = Field(default=None, description="The collection of items that name none.")
@@ -231,7 +246,9 @@ class ItemsParams(StrictParams):
         return build_all_items(ctx, collect_items(ctx, [self.items, self.hrefs]), self.collection_id)
 
 
-def build_all_items(ctx: HandlerContext, inputs: list[dict[str, Any]], collection: str | None) -> list[dict[str, Any]]:
+def build_all_items(
+    ctx: HandlerContext, inputs: list[dict[str, Any]], collection: str | None
+) -> list[dict[str, Any]]:
     """Return the items among the inputs, and build those of outputs that name only a file."""
     items = []
     for number, value in enumerate(inputs):
@@ -250,13 +267,21 @@ class ItemsRegistered(Counts):
     collection_ids: list[str]
 
 
-@handler("stac.register_items", version="4", queue=LIGHT, timeout_seconds=1800, aliases=["raster.stac_register_items"])
+@handler(
+    "stac.register_items",
+    version="4",
+    queue=LIGHT,
+    timeout_seconds=1800,
+    aliases=["raster.stac_register_items"],
+)
 def register_items(ctx: HandlerContext, params: ItemsParams) -> ItemsRegistered:
     """Register many items; all are validated before any is stored."""
     items = params.build_items(ctx)
     counts = register_valid_items(ctx, items)
     names = sorted({str(item["collection"]) for item in items})
-    return ItemsRegistered(**counts.model_dump(), item_ids=[str(item["id"]) for item in items], collection_ids=names)
+    return ItemsRegistered(
+        **counts.model_dump(), item_ids=[str(item["id"]) for item in items], collection_ids=names
+    )
 
 
 class TilesParams(CollectionParams):
@@ -274,7 +299,11 @@ class CollectionRegistered(ItemsRegistered):
 
 
 @handler(
-    "stac.register_collection", version="4", queue=LIGHT, timeout_seconds=1800, aliases=["stac_register_collection"]
+    "stac.register_collection",
+    version="4",
+    queue=LIGHT,
+    timeout_seconds=1800,
+    aliases=["stac_register_collection"],
 )
 def register_collection(ctx: HandlerContext, params: TilesParams) -> CollectionRegistered:
     """Create a collection and register the items of all tiles in it. Its extent is that of the tiles."""
@@ -328,7 +357,9 @@ class Extracted(BaseModel):
     metadata: dict[str, Any] = Field(description="The properties of the item.")
 
 
-@handler("stac.extract_metadata", version="4", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"])
+@handler(
+    "stac.extract_metadata", version="4", queue=LIGHT, timeout_seconds=600, aliases=["extract_stac_metadata"]
+)
 def extract_metadata(ctx: HandlerContext, params: ExtractParams) -> Extracted:
     """Build the STAC item of a raster without registering it."""
     item = stored_raster_item(

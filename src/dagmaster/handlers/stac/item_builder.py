@@ -74,7 +74,12 @@ RASTER_FACTS: Final = frozenset(
     )
 )
 _DATETIME_ASSUMED: Final = "dagmaster:datetime_assumed"
-_IMAGE_TYPES: Final = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp"}
+_IMAGE_TYPES: Final = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+}
 
 
 def file_item_id(uri: BlobUri, datetime: str | None = None) -> str:
@@ -164,7 +169,10 @@ def remote_file_item(
 def override_item(
     item: dict[str, Any], *, item_id: str | None, datetime: str | None, properties: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the item with these values in place of its own. A datetime that a step only assumed does not override."""
+    """Return the item with these values in place of its own.
+
+    A datetime that a step only assumed does not override.
+    """
     own = item.get("properties")
     if not isinstance(own, dict):
         # The validation reports what is wrong.
@@ -208,7 +216,9 @@ def item_properties(properties: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def stac_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the entries of a step's metadata that STAC knows: names with a prefix, and common metadata."""
-    return {name: value for name, value in (metadata or {}).items() if ":" in name or name in _COMMON_METADATA}
+    return {
+        name: value for name, value in (metadata or {}).items() if ":" in name or name in _COMMON_METADATA
+    }
 
 
 def assign_collection(item: dict[str, Any], collection: str | None) -> dict[str, Any]:
@@ -216,7 +226,8 @@ def assign_collection(item: dict[str, Any], collection: str | None) -> dict[str,
     own = item.get("collection")
     if own is not None and collection is not None and own != collection:
         raise invalid_input(
-            f"the item {item.get('id')!r} belongs to the collection {own!r}, and {collection!r} is requested: change"
+            f"the item {item.get('id')!r} belongs to the collection {own!r}, and {collection!r} is requested:"
+            " change"
             " one of them"
         )
     name = own or collection or DEFAULT_COLLECTION
@@ -255,7 +266,9 @@ def items_extent(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the spatial and temporal extent of items together."""
     if not items:
         return {"spatial": {"bbox": [[-180, -90, 180, 90]]}, "temporal": {"interval": [[None, None]]}}
-    boxes = [part for item in items if not is_off_earth(item) for part in split_at_antimeridian(item_bbox(item))]
+    boxes = [
+        part for item in items if not is_off_earth(item) for part in split_at_antimeridian(item_bbox(item))
+    ]
     intervals = [item_interval(item) for item in items]
     start, end = min(first for first, _ in intervals), max(last for _, last in intervals)
     return {

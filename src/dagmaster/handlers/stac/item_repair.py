@@ -32,13 +32,21 @@ def find_missing_assets(
     ctx: HandlerContext, item: dict[str, Any], existing: AbstractSet[BlobUri] = frozenset()
 ) -> MissingAssets:
     """Return the assets whose blobs are missing. `existing` blobs and remote files are not checked."""
-    missing = {name: uri for name, uri in asset_blobs(item).items() if uri not in existing and not _may_exist(ctx, uri)}
+    missing = {
+        name: uri
+        for name, uri in asset_blobs(item).items()
+        if uri not in existing and not _may_exist(ctx, uri)
+    }
     assets = item.get("assets") or {}
     by_role = [
-        name for name, asset in assets.items() if isinstance(asset, dict) and "data" in (asset.get("roles") or ())
+        name
+        for name, asset in assets.items()
+        if isinstance(asset, dict) and "data" in (asset.get("roles") or ())
     ]
     data_names = by_role or list(assets)
-    return MissingAssets(missing, bool(missing) and bool(data_names) and all(name in missing for name in data_names))
+    return MissingAssets(
+        missing, bool(missing) and bool(data_names) and all(name in missing for name in data_names)
+    )
 
 
 def _may_exist(ctx: HandlerContext, uri: BlobUri) -> bool:
@@ -65,7 +73,9 @@ def repair_item(item: dict[str, Any], missing: MissingAssets) -> dict[str, Any]:
         "stac_version": item.get("stac_version") or STAC_VERSION,
         "stac_extensions": [uri for uri in item.get("stac_extensions") or [] if isinstance(uri, str)],
         "properties": properties,
-        "links": [link for link in links or [] if isinstance(link, dict) and link.get("rel") and link.get("href")],
+        "links": [
+            link for link in links or [] if isinstance(link, dict) and link.get("rel") and link.get("href")
+        ],
         "assets": {
             name: asset
             for name, asset in (assets if isinstance(assets, dict) else {}).items()

@@ -50,8 +50,8 @@ _TIFF_DATETIME: Final = re.compile(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)"
 class ItemMetadata:
     """The metadata of an item that its raster file does not contain.
 
-    Without a `datetime` (RFC 3339), the item takes the date in the file or `source_modified` (seconds since 1970), and
-    is marked as assumed. `created` is when the file was published.
+    Without a `datetime` (RFC 3339), the item takes the date in the file or `source_modified` (seconds since
+    1970), and is marked as assumed. `created` is when the file was published.
     """
 
     item_id: str
@@ -65,8 +65,13 @@ class ItemMetadata:
     properties: dict[str, Any] = field(default_factory=dict)
 
 
-def raster_item(path: Path | str, share: Share, metadata: ItemMetadata, provenance: Provenance) -> dict[str, Any]:
-    """Build the STAC item of a raster file that is or will be at `metadata.href`. Call it within `gdal_env(share)`."""
+def raster_item(
+    path: Path | str, share: Share, metadata: ItemMetadata, provenance: Provenance
+) -> dict[str, Any]:
+    """Build the STAC item of a raster file that is or will be at `metadata.href`.
+
+    Call it within `gdal_env(share)`.
+    """
     with open_raster(path, share, whole=False) as raster:
         require_georeferenced(raster)
         footprint = raster_footprint(raster.crs, raster.transform, raster.width, raster.height)
@@ -147,7 +152,11 @@ def _projection(raster: DatasetReader) -> dict[str, Any]:
     if text is not None and text.startswith("EPSG:"):
         code = projection_code(int(text.removeprefix("EPSG:")))
     else:
-        code = {**projection_code(None), "proj:code": text, "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019")}
+        code = {
+            **projection_code(None),
+            "proj:code": text,
+            "proj:wkt2": raster.crs.to_wkt(version="WKT2_2019"),
+        }
     return {
         **code,
         "proj:shape": [raster.height, raster.width],
@@ -177,7 +186,10 @@ def _bands(raster: DatasetReader) -> list[dict[str, Any]]:
         if raster.units[index]:
             band["unit"] = raster.units[index]
         if raster.scales[index] != 1 or raster.offsets[index] != 0:
-            band |= {"raster:scale": float(raster.scales[index]), "raster:offset": float(raster.offsets[index])}
+            band |= {
+                "raster:scale": float(raster.scales[index]),
+                "raster:offset": float(raster.offsets[index]),
+            }
         bands.append(band)
     return bands
 

@@ -22,7 +22,10 @@ from dagmaster.text_format import library_words
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_MODELS: Final[Mapping[str, type[BaseModel]]] = {"item": stac_pydantic.Item, "collection": stac_pydantic.Collection}
+_MODELS: Final[Mapping[str, type[BaseModel]]] = {
+    "item": stac_pydantic.Item,
+    "collection": stac_pydantic.Collection,
+}
 
 
 def check_stac_item(item: Any) -> dict[str, Any]:
@@ -62,13 +65,17 @@ def _validate(kind: str, document: dict[str, Any], label: str) -> None:
     violation = best_match(_validator(kind).iter_errors({**document, "stac_version": STAC_VERSION}))
     if violation is not None and list(violation.absolute_path) == ["collection"]:
         # The schema's own message is that 'x' should not be valid under {}.
-        raise invalid_input(f"{label} names a collection but has no link to it: add a link with rel 'collection'")
+        raise invalid_input(
+            f"{label} names a collection but has no link to it: add a link with rel 'collection'"
+        )
     if violation is not None:
         raise invalid_input(_not_valid(label, violation.absolute_path, violation.message))
 
 
 def _not_valid(label: str, path: Any, words: str) -> str:
-    return f"{label} is not valid STAC: correct it at {_format_path(path)}{library_words('the schema', words)}"
+    return (
+        f"{label} is not valid STAC: correct it at {_format_path(path)}{library_words('the schema', words)}"
+    )
 
 
 def _format_path(path: Any) -> str:

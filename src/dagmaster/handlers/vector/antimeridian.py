@@ -1,8 +1,8 @@
 """Split geometries in degrees that cross the antimeridian or go around a pole, so that each part lies within ±180.
 
-After reprojection to degrees, a ring across the antimeridian jumps from 179 to -179, as if it went around the Earth.
-Unwrapped (179, 181) it is continuous, and is split at ±180. A ring that returns 360 degrees away goes around a pole,
-and is closed over it.
+After reprojection to degrees, a ring across the antimeridian jumps from 179 to -179, as if it went around the
+Earth. Unwrapped (179, 181) it is continuous, and is split at ±180. A ring that returns 360 degrees away goes
+around a pole, and is closed over it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def split(geometry: Any, *, unwrap: bool) -> Any:
 
 def _has_jump(geometry: Any) -> bool:
     return any(
-        bool((np.abs(np.diff(shapely.get_coordinates(line)[:, 0])) > HALF_CIRCLE).any()) for line in _lines(geometry)
+        bool((np.abs(np.diff(shapely.get_coordinates(line)[:, 0])) > HALF_CIRCLE).any())
+        for line in _lines(geometry)
     )
 
 

@@ -36,7 +36,9 @@ _RESERVED: Final = (GEOMETRY, CHUNK_COLUMN, *SYSTEM_COLUMNS)
 def unique_column_names(names: Sequence[str]) -> list[str]:
     """Convert names to lower case a-z, digits and '_'. Names that become equal get a number, in order."""
     if len(names) > MAX_COLUMNS:
-        raise invalid_input(f"the file has {len(names):,} columns: at most {MAX_COLUMNS:,} are allowed. Leave some out")
+        raise invalid_input(
+            f"the file has {len(names):,} columns: at most {MAX_COLUMNS:,} are allowed. Leave some out"
+        )
     candidates = [safe_column_name(name) for name in names]
     unique_names: list[str] = []
     # A name that is already safe keeps it, whatever precedes it.
@@ -109,7 +111,8 @@ def convert_column(column: pa.Array, table_type: str, name: str, row: int) -> pa
         if "utf8" in str(error).lower():
             raise _not_utf8(name, row) from error
         raise invalid_input(
-            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on): correct"
+            f"the column {name!r} has a value that is not a valid {table_type} (from feature {row + 1:,} on):"
+            " correct"
             f" it, or leave the column out{library_words('Arrow', error)}"
         ) from error
 
@@ -130,7 +133,11 @@ def _convert(column: pa.Array, table_type: str) -> pa.Array:
         return _convert_lists(column, table_type.removesuffix("[]"))
     match table_type:
         case "json":
-            values = column.to_pylist(maps_as_pydicts="strict") if _has_text_keys(column.type) else column.to_pylist()
+            values = (
+                column.to_pylist(maps_as_pydicts="strict")
+                if _has_text_keys(column.type)
+                else column.to_pylist()
+            )
             return pa.array([None if value is None else _to_json(value) for value in values], pa.string())
         case "text":
             return _to_text(column)
@@ -203,7 +210,9 @@ def _has_text_keys(arrow_type: pa.DataType) -> bool:
 
 def _to_text(column: pa.Array) -> pa.Array:
     arrow_type = column.type
-    if any(check(arrow_type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
+    if any(
+        check(arrow_type) for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    ):
         # GDAL passes text through unchecked, and a cast to the same type does not validate it.
         column.validate(full=True)
         return column.cast(pa.string())
@@ -224,7 +233,10 @@ def _to_json(value: Any) -> str:
 
 
 def _encode_json(value: Any) -> str:
-    """Encode a value as JSON. Decimals keep their digits; bytes are base64; dates, times, NaN and infinity are text."""
+    """Encode a value as JSON.
+
+    Decimals keep their digits; bytes are base64; dates, times, NaN and infinity are text.
+    """
     match value:
         case dict():
             return f"{{{', '.join(f'{_encode_json(str(key))}: {_encode_json(item)}' for key, item in value.items())}}}"

@@ -27,7 +27,9 @@ _IN_CRS: Final = re.compile(rb'"crs"\s*:\s*\{[^{}]*\Z')
 _LINKED_CRS: Final = re.compile(rb'"type"\s*:\s*"(link|url)"', re.IGNORECASE)
 _ESCAPED: Final = re.compile(rb"\\u00([46][1-9A-Fa-f]|[57][0-9Aa])")
 """A plain letter in JSON's escaped form."""
-_MAPINFO_REFERENCES: Final = re.compile(rb'^\s*create view|"\\IsSeamless"\s*=\s*"TRUE"', re.IGNORECASE | re.MULTILINE)
+_MAPINFO_REFERENCES: Final = re.compile(
+    rb'^\s*create view|"\\IsSeamless"\s*=\s*"TRUE"', re.IGNORECASE | re.MULTILINE
+)
 _MARKS: Final = {mark.lower(): name for name, rule in VECTOR_DRIVERS.items() for mark in rule.marks}
 
 
@@ -41,7 +43,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
     rule = ARROW_FORMATS.get(format_name) or VECTOR_DRIVERS[format_name]
     if not head.startswith(rule.magic):
         raise invalid_input(
-            f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}. Copy it again,"
+            f"the file is not {format_name}, as its suffix says: it begins with {_describe_start(head)}. Copy"
+            " it again,"
             " or name it with the suffix of its format"
         )
     if format_name in JSON_FORMATS:
@@ -53,7 +56,8 @@ def check_content(path: Path, format_name: str, max_bytes: int) -> None:
             first_letter = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
             if first_letter != b"{":
                 raise invalid_input(
-                    f"the file is not GeoJSON: expected an object {{…}}, but it begins with {_describe_start(head)}"
+                    f"the file is not GeoJSON: expected an object {{…}}, but it begins with"
+                    f" {_describe_start(head)}"
                 )
         case "MapInfo File":
             _check_mapinfo(path)
@@ -72,7 +76,8 @@ def _reject_marked(head: bytes) -> None:
     for mark, name in _MARKS.items():
         if mark in lowered:
             raise invalid_input(
-                f"the file is {name}, which {VECTOR_DRIVERS[name].reason}: name the data itself, or convert it to"
+                f"the file is {name}, which {VECTOR_DRIVERS[name].reason}: name the data itself, or convert"
+                " it to"
                 " GeoPackage"
             )
 
@@ -81,7 +86,8 @@ def _check_mapinfo(path: Path) -> None:
     """Reject a table that consists of other tables."""
     if path.suffix == ".tab" and _MAPINFO_REFERENCES.search(path.read_bytes()[:_HEAD_BYTES]):
         raise invalid_input(
-            "the .tab is a view, or a seamless table, which refers to other tables: name those, or export it as one"
+            "the .tab is a view, or a seamless table, which refers to other tables: name those, or export it"
+            " as one"
             " table"
         )
 
@@ -107,7 +113,8 @@ def _check_shapefile(path: Path) -> None:
             head = file.read(_SHP_HEADER)
         if len(head) < _SHP_HEADER or part.stat().st_size < 2 * struct.unpack(">i", head[24:28])[0]:
             raise invalid_input(
-                f"the {suffix} of the shapefile is truncated: it is shorter than its header states. Copy all its files"
+                f"the {suffix} of the shapefile is truncated: it is shorter than its header states. Copy all"
+                " its files"
                 " again"
             )
         rows[suffix] = (2 * struct.unpack(">i", head[24:28])[0] - _SHP_HEADER) // 8
@@ -115,15 +122,19 @@ def _check_shapefile(path: Path) -> None:
     with dbf.open("rb") as file:
         head = file.read(_DBF_HEADER)
     if len(head) < _DBF_HEADER:
-        raise invalid_input("the .dbf of the shapefile is truncated: it has no header. Copy all its files again")
+        raise invalid_input(
+            "the .dbf of the shapefile is truncated: it has no header. Copy all its files again"
+        )
     count, start, width = struct.unpack("<IHH", head[4:12])
     if dbf.stat().st_size < start + count * width:
         raise invalid_input(
-            f"the .dbf of the shapefile is truncated: it is shorter than its {count:,} rows. Copy all its files again"
+            f"the .dbf of the shapefile is truncated: it is shorter than its {count:,} rows. Copy all its"
+            " files again"
         )
     if count != rows[".shx"]:
         raise invalid_input(
-            f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf: copy all its"
+            f"the shapefile has {rows['.shx']:,} geometries in its .shx and {count:,} rows in its .dbf: copy"
+            " all its"
             " files again"
         )
 

@@ -1,4 +1,7 @@
-"""Read CSV with WKT, or with longitude and latitude. The file is read twice: first to infer the column types."""
+"""Read CSV with WKT, or with longitude and latitude.
+
+The file is read twice: first to infer the column types.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _PATTERNS: Final = {
     "number": (r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][-+]?[0-9]+)?$", pa.float64()),
     "boolean": (r"^(true|false)$", pa.bool_()),
     "date": (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", pa.date32()),
-    "timestamp": (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?$", pa.timestamp("us", tz="UTC")),
+    "timestamp": (
+        r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2})?Z?$",
+        pa.timestamp("us", tz="UTC"),
+    ),
 }
 
 
@@ -48,7 +54,8 @@ class CsvReader:
         lat = _find_column(header, params.lat_column, LAT_NAMES)
         if self._wkt is None and (lon is None or lat is None):
             raise invalid_input(
-                f"the CSV has no geometries: its columns are {', '.join(header[:20])}. Expected lon and lat, or wkt;"
+                f"the CSV has no geometries: its columns are {', '.join(header[:20])}. Expected lon and lat,"
+                " or wkt;"
                 " name them by lon_column and lat_column, or wkt_column"
             )
         self._lon_lat = None if self._wkt is not None or lon is None or lat is None else (lon, lat)
@@ -118,7 +125,10 @@ class CsvReader:
                 read_options=pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, encoding=self._encoding),
                 parse_options=pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
                 convert_options=pyarrow.csv.ConvertOptions(
-                    column_types=types, strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""]
+                    column_types=types,
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    null_values=[""],
                 ),
             )
         except (pa.ArrowException, UnicodeError, LookupError) as error:
@@ -130,7 +140,8 @@ def _read_error(error: Exception) -> Exception:
     if isinstance(error, UnicodeError) or "UTF8" in text:
         return invalid_input("the CSV is not UTF-8: set `encoding`, as ISO-8859-1")
     return invalid_input(
-        "the CSV cannot be read: give every row as many values as the header has columns, and name an encoding that"
+        "the CSV cannot be read: give every row as many values as the header has columns, and name an"
+        " encoding that"
         f" Python knows{library_words('Arrow', text)}"
     )
 

@@ -1,7 +1,7 @@
 """Convert curves and surfaces, which shapely does not know, to lines and polygons: from WKB or WKT to WKB.
 
-An arc is replaced by chords. Its three defining points stay exactly as they are, and an arc in the other direction has
-the same vertices, so that neighbours which share an arc still share a border.
+An arc is replaced by chords. Its three defining points stay exactly as they are, and an arc in the other
+direction has the same vertices, so that neighbours which share an arc still share a border.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _linear_shape(shape: Shape, step: float) -> Shape:
     return Shape(kind, shape.dimensions, shape.points, members)
 
 
-# ── Arcs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Arcs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _stroke(points: Any, step: float) -> Any:
@@ -157,7 +157,7 @@ def _center(start: Any, middle: Any, end: Any) -> tuple[float, float] | None:
     return float(start[0]) + (by * a - ay * b) / area, float(start[1]) + (ax * b - bx * a) / area
 
 
-# ── WKB ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── WKB ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _WkbParser:
@@ -216,15 +216,19 @@ def _encode(shape: Shape) -> bytes:
     if shape.kind == _POLYGON:
         rings = [struct.pack("<I", len(ring.points)) + ring.points.tobytes() for ring in shape.members]
         return head + struct.pack("<I", len(rings)) + b"".join(rings)
-    return head + struct.pack("<I", len(shape.members)) + b"".join(_encode(member) for member in shape.members)
+    return (
+        head + struct.pack("<I", len(shape.members)) + b"".join(_encode(member) for member in shape.members)
+    )
 
 
-# ── WKT ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── WKT ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _WktParser:
     def __init__(self, text: str) -> None:
-        self._tokens = _TOKEN.findall(text.upper().partition(";")[2] if text[:5].upper() == "SRID=" else text.upper())
+        self._tokens = _TOKEN.findall(
+            text.upper().partition(";")[2] if text[:5].upper() == "SRID=" else text.upper()
+        )
         self._position = 0
 
     def parse(self) -> Shape:
@@ -249,7 +253,9 @@ class _WktParser:
             raise ValueError("a keyword is missing")
         if self._tokens[self._position] == "EMPTY":
             self._next()
-            points = np.full((1, len(dimensions)), np.nan) if kind == _POINT else np.empty((0, len(dimensions)))
+            points = (
+                np.full((1, len(dimensions)), np.nan) if kind == _POINT else np.empty((0, len(dimensions)))
+            )
             return Shape(kind, dimensions, points)
         if kind in (_POINT, _LINE, _CIRCULAR):
             return self._line(kind, dimensions)

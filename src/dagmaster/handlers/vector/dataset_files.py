@@ -1,7 +1,7 @@
 """Fetch a file of features into a folder of our own: with the files that belong to it, or from a zip archive.
 
-GDAL sees only a path that we built and files whose content we checked: never a user's text, nor a file that references
-others.
+GDAL sees only a path that we built and files whose content we checked: never a user's text, nor a file that
+references others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ ZIP_SUFFIXES: Final = (".zip", ".shz")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """A local file or directory of features. `sha256` covers all its files; `modified` is in seconds since 1970.
+    """A local file or directory of features.
+
+    `sha256` covers all its files; `modified` is in seconds since 1970.
 
     `formats` are the drivers that may read it, the usual one first; more than one if they share a suffix.
     `wide_integers`: how many integers beyond 64 bits it has, which are read as text.
@@ -59,7 +61,8 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
     """Fetch a dataset to the scratch folder; as links if it is on this machine."""
     if uri.suffix not in ZIP_SUFFIXES and uri.suffix not in FILE_TYPES:
         raise invalid_input(
-            f"{uri} has no supported format: expected {', '.join(sorted(FILE_TYPES))}, or one of them in a .zip archive"
+            f"{uri} has no supported format: expected {', '.join(sorted(FILE_TYPES))}, or one of them in a"
+            " .zip archive"
         )
     # A folder per dataset, since two may have the same name.
     folder = Path(tempfile.mkdtemp(prefix="source-", dir=ctx.scratch))
@@ -80,7 +83,8 @@ def fetch(ctx: HandlerContext, uri: BlobUri, member: str | None = None) -> Fetch
             wide_integers = quote_wide_integers(path)
         except OSError as error:
             raise BlobsUnavailable(
-                f"the file went away while it was read: check its storage or disk{library_words('system', error)}"
+                "the file went away while it was read: check its storage or"
+                f" disk{library_words('system', error)}"
             ) from error
     return Fetched(
         uri=uri,
@@ -97,11 +101,15 @@ def _fetch_file(ctx: HandlerContext, uri: BlobUri, folder: Path, member: str | N
     main = local_file(ctx, uri)
     if uri.suffix in ZIP_SUFFIXES:
         with name_in_errors(uri):
-            extracted = extract_dataset(main.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES, member)
+            extracted = extract_dataset(
+                main.path, folder, ctx.share.max_file_mb * 1_000_000, FILE_TYPES, member
+            )
         return extracted.path, main.size, main.sha256
     file_type = FILE_TYPES[uri.suffix]
     if file_type.markers:
-        raise invalid_input(f"{uri} is a file: expected a directory with this suffix, or a .zip archive of it")
+        raise invalid_input(
+            f"{uri} is a file: expected a directory with this suffix, or a .zip archive of it"
+        )
     path = folder / _file_name(uri)
     path.symlink_to(main.path)
     size, checksums = main.size, [main.sha256]
@@ -112,7 +120,9 @@ def _fetch_file(ctx: HandlerContext, uri: BlobUri, folder: Path, member: str | N
     return path, size, sha256
 
 
-def _fetch_parts(ctx: HandlerContext, uri: BlobUri, file_type: FileType, path: Path) -> dict[str, tuple[str, int]]:
+def _fetch_parts(
+    ctx: HandlerContext, uri: BlobUri, file_type: FileType, path: Path
+) -> dict[str, tuple[str, int]]:
     """Fetch the other files that belong to a file; return checksum and size of each."""
     stem = str(uri)[: -len(uri.suffix)]
     is_upper = str(uri).endswith(uri.suffix.upper())
@@ -129,7 +139,8 @@ def _fetch_parts(ctx: HandlerContext, uri: BlobUri, file_type: FileType, path: P
     missing = [suffix for suffix in file_type.required if suffix not in parts]
     if missing:
         raise invalid_input(
-            f"{uri} is incomplete without its {' and '.join(missing)}: put {'it' if len(missing) == 1 else 'them'}"
+            f"{uri} is incomplete without its {' and '.join(missing)}: put"
+            f" {'it' if len(missing) == 1 else 'them'}"
             f" beside it, or zip all of {', '.join((uri.suffix, *file_type.parts))}"
         )
     return parts

@@ -1,7 +1,7 @@
 """What pyogrio's GDAL may do while it reads a file of features: nothing but to read that file.
 
-The options apply to the process, since pyogrio has none for one file; so they are set while any file is read, and
-restored after the last one, for handlers that use pyogrio themselves.
+The options apply to the process, since pyogrio has none for one file; so they are set while any file is read,
+and restored after the last one, for handlers that use pyogrio themselves.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Simplify and dissolve features. Shared borders stay shared if the features form a coverage; that is checked first."""
+"""Simplify and dissolve features.
+
+Shared borders stay shared if the features form a coverage; that is checked first.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ class Features:
         return geodesic_area(self.geometries, self.crs)
 
 
-def load(layer: Layer, source_crs: str | None, on_batch: Callable[[int], None]) -> tuple[Features, CleaningReport]:
+def load(
+    layer: Layer, source_crs: str | None, on_batch: Callable[[int], None]
+) -> tuple[Features, CleaningReport]:
     """Read a whole layer. Invalid geometries are repaired and counted."""
     crs = choose_source_crs(layer, source_crs)
     cleaner = GeometryCleaner(GeometryRules(), crs, crs)
@@ -106,7 +111,9 @@ def dissolve(features: Features, by: Sequence[str], sums: Sequence[str]) -> tupl
             raise invalid_input(f"there is no column {name!r}: {known}")
     for name in sums:
         if features.column_types[name].partition("(")[0] not in _SUMMABLE:
-            raise invalid_input(f"the column {name!r} is {features.column_types[name]}: only numbers can be summed")
+            raise invalid_input(
+                f"the column {name!r} is {features.column_types[name]}: only numbers can be summed"
+            )
     geometries = features.geometries
     is_present = ~(shapely.is_missing(geometries) | shapely.is_empty(geometries))
     method = "coverage" if is_coverage(geometries[is_present]) else "plain"
@@ -152,8 +159,12 @@ def geodesic_area(geometries: Any, crs: pyproj.CRS) -> float:
     polygons = polygons[shapely.get_dimensions(polygons) == 2]  # noqa: PLR2004 - the dimension of areas
     if not crs.is_geographic and len(polygons):
         transformer = pyproj.Transformer.from_crs(crs, crs.geodetic_crs, always_xy=True)
-        polygons = shapely.transform(polygons, lambda xy: np.column_stack(transformer.transform(xy[:, 0], xy[:, 1])))
-    return float(sum(abs(geod.geometry_area_perimeter(polygon)[0]) for polygon in shapely.orient_polygons(polygons)))
+        polygons = shapely.transform(
+            polygons, lambda xy: np.column_stack(transformer.transform(xy[:, 0], xy[:, 1]))
+        )
+    return float(
+        sum(abs(geod.geometry_area_perimeter(polygon)[0]) for polygon in shapely.orient_polygons(polygons))
+    )
 
 
 def _hashable(value: Any) -> Any:
@@ -175,7 +186,8 @@ def _sum_groups(values: list[Any], groups: Iterable[list[int]], sum_type: str, n
         return pa.array(sums, arrow_features.arrow_type(sum_type))
     except (pa.ArrowException, OverflowError) as error:
         raise invalid_input(
-            f"the sum of the column {name!r} is beyond what {sum_type} can hold: convert the column to number first"
+            f"the sum of the column {name!r} is beyond what {sum_type} can hold: convert the column to number"
+            " first"
         ) from error
 
 

@@ -87,7 +87,8 @@ class GeometryCleaner:
         if len(others):
             has, have = ("no height", "have some") if self._has_heights else ("heights", "have none")
             raise invalid_input(
-                f"some features have heights (Z) and some have not: feature {row + int(others[0]) + 1:,} has {has},"
+                f"some features have heights (Z) and some have not: feature {row + int(others[0]) + 1:,} has"
+                f" {has},"
                 f" those before it {have}. Set heights: drop, or give all features heights"
             )
 
@@ -100,7 +101,8 @@ class GeometryCleaner:
         except (shapely.errors.ShapelyError, NotImplementedError, TypeError):
             pass
         return np.array(
-            [self._decode_one(decode, value, row + index) for index, value in enumerate(encoded)], dtype=object
+            [self._decode_one(decode, value, row + index) for index, value in enumerate(encoded)],
+            dtype=object,
         )
 
     def _decode_one(self, decode: Any, value: bytes | str | None, row: int) -> Any:
@@ -116,11 +118,14 @@ class GeometryCleaner:
         geometry = decode(value, on_invalid="fix")
         if geometry is None:
             raise invalid_input(
-                f"the geometry of feature {row + 1:,} is damaged and cannot be read: correct it, or remove the feature"
+                f"the geometry of feature {row + 1:,} is damaged and cannot be read: correct it, or remove"
+                " the feature"
                 f"{library_words('GEOS', reason)}"
             )
         if self._rules.invalid == "fail":
-            raise invalid_input(f"feature {row + 1:,} has a ring that is not closed: set invalid: repair, or close it")
+            raise invalid_input(
+                f"feature {row + 1:,} has a ring that is not closed: set invalid: repair, or close it"
+            )
         # An open ring is no geometry at all, so it is closed even under `report`.
         self.report.invalid["Ring not closed"] += 1
         self.report.counts["closed"] += 1
@@ -131,12 +136,15 @@ class GeometryCleaner:
         """Return a geometry with arcs, or a surface, as WKB of simple features; None if it is neither."""
         try:
             shape = curves.parse(value)
-            linear = None if shape.is_simple_feature else curves.linearize(shape, self._rules.curve_step_degrees)
+            linear = (
+                None if shape.is_simple_feature else curves.linearize(shape, self._rules.curve_step_degrees)
+            )
         except ValueError:
             return None
         if linear is not None and shape.has_arcs and self._rules.curves == "fail":
             raise invalid_input(
-                f"feature {row + 1:,} has arcs, which a table does not store: set curves: linearize to replace them by"
+                f"feature {row + 1:,} has arcs, which a table does not store: set curves: linearize to"
+                " replace them by"
                 " chords"
             )
         self.report.counts["linearized" if shape.has_arcs else "surfaces_split"] += int(linear is not None)
@@ -164,7 +172,9 @@ class GeometryCleaner:
         self.report.counts["empty_geometry"] += int(is_empty.sum())
         for index in np.flatnonzero(is_null | is_empty).tolist():
             if self._rules.missing_geometry == "fail":
-                raise invalid_input(f"feature {row + index + 1:,} has no geometry: set missing_geometry: keep or drop")
+                raise invalid_input(
+                    f"feature {row + index + 1:,} has no geometry: set missing_geometry: keep or drop"
+                )
             self.report.add_problem(row + index, "no geometry" if is_null[index] else "empty geometry")
         if self._rules.missing_geometry == "drop":
             is_kept &= ~(is_null | is_empty)
@@ -191,7 +201,8 @@ class GeometryCleaner:
     def _repair(self, geometry: Any, row: int, reason: str) -> Any:
         if not np.isfinite(shapely.get_coordinates(geometry)).all():
             raise invalid_input(
-                f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: correct it, or"
+                f"feature {row + 1:,} has a coordinate that is not a number, and cannot be repaired: correct"
+                " it, or"
                 f" remove the feature{library_words('GEOS', reason)}"
             )
         valid = shapely.make_valid(geometry, method="structure", keep_collapsed=False)
@@ -229,7 +240,9 @@ class GeometryCleaner:
         if crosses.any():
             # From 178 to 182 degrees: most projections end in between.
             geometries = geometries.copy()
-            geometries[crosses] = [antimeridian.split(geometry, unwrap=False) for geometry in geometries[crosses]]
+            geometries[crosses] = [
+                antimeridian.split(geometry, unwrap=False) for geometry in geometries[crosses]
+            ]
             projected[crosses], is_lost[crosses] = self._reprojection.apply(geometries[crosses])
             self.report.counts["antimeridian_cut"] += int(crosses.sum())
         if is_lost.any():
@@ -237,8 +250,10 @@ class GeometryCleaner:
             if self._rules.outside == "fail":
                 more = f", and {others:,} more of its batch do" if others else ""
                 raise invalid_input(
-                    f"feature {row + index + 1:,} reaches beyond what {crs_label(self._target)} can represent, or"
-                    f" across the boundary of its map{more}: set outside: clip to clip them, or choose another"
+                    f"feature {row + index + 1:,} reaches beyond what {crs_label(self._target)} can"
+                    " represent, or"
+                    f" across the boundary of its map{more}: set outside: clip to clip them, or choose"
+                    " another"
                     " target_crs"
                 )
             projected = self._clip_to_area_of_use(geometries, projected, is_lost, row)
@@ -252,7 +267,8 @@ class GeometryCleaner:
         area = self._reprojection.area_of_use()
         if area is None:
             raise invalid_input(
-                f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be clipped to it."
+                f"the area of use of {crs_label(self._target)} is unknown: feature {row + 1:,} cannot be"
+                " clipped to it."
                 " Choose another target_crs"
             )
         clipped = geometries.copy()
@@ -263,7 +279,8 @@ class GeometryCleaner:
         reprojected, is_still_lost = self._reprojection.apply(clipped[is_lost])
         if is_still_lost.any():
             raise invalid_input(
-                f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}: choose"
+                f"feature {row + 1:,} and its neighbours cannot be represented in {crs_label(self._target)}:"
+                " choose"
                 " another target_crs"
             )
         projected = projected.copy()
@@ -273,7 +290,9 @@ class GeometryCleaner:
     def _split_at_antimeridian(self, geometries: Any, row: int) -> Any:
         bounds = shapely.bounds(geometries)
         with np.errstate(invalid="ignore"):
-            is_beyond = (bounds[:, 1] < -90 - antimeridian.TOLERANCE) | (bounds[:, 3] > 90 + antimeridian.TOLERANCE)
+            is_beyond = (bounds[:, 1] < -90 - antimeridian.TOLERANCE) | (
+                bounds[:, 3] > 90 + antimeridian.TOLERANCE
+            )
         if is_beyond.any():
             index = int(np.flatnonzero(is_beyond)[0])
             south, north = f"{bounds[index, 1]:g}", f"{bounds[index, 3]:g}"
@@ -298,7 +317,8 @@ class GeometryCleaner:
         if (farthest > MAX_LONGITUDE).any():
             index = int(np.flatnonzero(farthest > MAX_LONGITUDE)[0])
             raise invalid_input(
-                f"feature {row + index + 1:,} has a longitude of {farthest[index]:g}, which is not in degrees: is the"
+                f"feature {row + index + 1:,} has a longitude of {farthest[index]:g}, which is not in"
+                " degrees: is the"
                 " CRS another one?"
             )
 
@@ -315,7 +335,8 @@ class Reprojection:
             self._transformer = pyproj.Transformer.from_crs(source, target, always_xy=True)
         except pyproj.exceptions.ProjError as error:
             raise invalid_input(
-                f"there is no transformation from {crs_label(source)}, the CRS of the file, to {crs_label(target)}:"
+                f"there is no transformation from {crs_label(source)}, the CRS of the file, to"
+                f" {crs_label(target)}:"
                 f" correct the CRS of the file, or choose another target_crs{library_words('PROJ', error)}"
             ) from error
 
@@ -328,12 +349,16 @@ class Reprojection:
         for has_z in (False, True):
             group = shapely.has_z(geometries) == has_z
             if group.any():
-                projected[group] = shapely.transform(geometries[group], self._transform_points, include_z=has_z)
+                projected[group] = shapely.transform(
+                    geometries[group], self._transform_points, include_z=has_z
+                )
         before, owner = shapely.get_coordinates(geometries, return_index=True)
         after = shapely.get_coordinates(projected)
         is_lost[np.unique(owner[self._find_lost_points(before, after)])] = True
         if not self._target.is_geographic:
-            is_lost |= map_discontinuities.find_torn(geometries, projected, self._transform_points, self._unit_metres)
+            is_lost |= map_discontinuities.find_torn(
+                geometries, projected, self._transform_points, self._unit_metres
+            )
         return projected, is_lost
 
     def area_of_use(self) -> Any:
@@ -371,9 +396,14 @@ def keep_dimension(result: Any, original: Any) -> Any:
     """Return the parts of a result with the dimension of the original: areas of an area. It may be empty."""
     dimension = shapely.get_dimensions(original)
     parts = [part for part in shapely.get_parts(result) if shapely.get_dimensions(part) == dimension]
-    if result.geom_type == "GeometryCollection" or any(part.geom_type == "GeometryCollection" for part in parts):
+    if result.geom_type == "GeometryCollection" or any(
+        part.geom_type == "GeometryCollection" for part in parts
+    ):
         parts = [
-            piece for part in parts for piece in shapely.get_parts(part) if shapely.get_dimensions(piece) == dimension
+            piece
+            for part in parts
+            for piece in shapely.get_parts(part)
+            if shapely.get_dimensions(piece) == dimension
         ]
     if original.geom_type == "GeometryCollection":
         return result

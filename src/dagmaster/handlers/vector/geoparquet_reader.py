@@ -1,6 +1,7 @@
 """Read GeoParquet 0.1 to 1.1, and Parquet whose own types are GEOMETRY or GEOGRAPHY.
 
-Where an edge runs between two vertices (`edges: spherical`, GEOGRAPHY) is not carried on: a table stores vertices.
+Where an edge runs between two vertices (`edges: spherical`, GEOGRAPHY) is not carried on: a table stores
+vertices.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ def find_geometry_column(file: pq.ParquetFile) -> GeometryColumn:
     column = _native_column(file) if text is None else _described_column(text)
     if column.name not in schema.names:
         raise invalid_input(
-            f"the GeoParquet names {column.name!r} as its geometry column, and has no such column: write it again"
+            f"the GeoParquet names {column.name!r} as its geometry column, and has no such column: write it"
+            " again"
         )
     return column
 
@@ -74,12 +76,14 @@ def _described_column(text: bytes) -> GeometryColumn:
         covering = frozenset(str(path[0]) for path in metadata.get("covering", {}).get("bbox", {}).values())
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise invalid_input(
-            "the geometry metadata of the GeoParquet is damaged, or not of versions 0.1 to 1.1: write the file again"
+            "the geometry metadata of the GeoParquet is damaged, or not of versions 0.1 to 1.1: write the"
+            " file again"
             f"{library_words('JSON', repr(error))}"
         ) from error
     if encoding not in ("WKB", "WKT", *_RAGGED_TYPES):
         raise invalid_input(
-            f"the geometries in {name!r} are encoded as {encoding!r}: expected WKB, WKT or {', '.join(_RAGGED_TYPES)}"
+            f"the geometries in {name!r} are encoded as {encoding!r}: expected WKB, WKT or"
+            f" {', '.join(_RAGGED_TYPES)}"
         )
     # Without the key it is longitude and latitude; null means unknown.
     crs = _parse_described_crs(metadata["crs"]) if "crs" in metadata else _parse(CRS84)
@@ -100,13 +104,14 @@ def _native_column(file: pq.ParquetFile) -> GeometryColumn:
     name = "geometry" if "geometry" in columns else next(iter(columns))
     if len(columns) > 1 and name != "geometry":
         raise invalid_input(
-            f"the Parquet has {len(columns)} geometry columns, {', '.join(columns)}, and none is called 'geometry':"
+            f"the Parquet has {len(columns)} geometry columns, {', '.join(columns)}, and none is called"
+            " 'geometry':"
             " rename one of them, or write it as GeoParquet with a primary_column"
         )
     return GeometryColumn(name=name, encoding="WKB", crs=_parse_native_crs(columns[name], file))
 
 
-# ── CRS ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── CRS ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _parse_described_crs(value: Any) -> pyproj.CRS | None:
@@ -118,9 +123,14 @@ def _parse_described_crs(value: Any) -> pyproj.CRS | None:
         return None
     if isinstance(value, str) and _WKT.match(value):
         return _parse(value)
-    if not isinstance(value, dict) or not str(value.get("type", "")).endswith("CRS") or {"init", "proj"} & value.keys():
+    if (
+        not isinstance(value, dict)
+        or not str(value.get("type", "")).endswith("CRS")
+        or {"init", "proj"} & value.keys()
+    ):
         raise invalid_input(
-            "the crs of the GeoParquet is not PROJJSON, which its specification requires: write the file again"
+            "the crs of the GeoParquet is not PROJJSON, which its specification requires: write the file"
+            " again"
         )
     return _parse(value)
 
@@ -142,7 +152,8 @@ def _parse_native_crs(text: str, file: pq.ParquetFile) -> pyproj.CRS | None:
         return None
     if not _AUTHORITY_CODE.fullmatch(text):
         raise invalid_input(
-            f"the CRS of the Parquet geometry is {text[:60]!r}: expected a code such as EPSG:4326, or PROJJSON"
+            f"the CRS of the Parquet geometry is {text[:60]!r}: expected a code such as EPSG:4326, or"
+            " PROJJSON"
         )
     return _parse(text)
 
@@ -152,11 +163,12 @@ def _parse(value: Any) -> pyproj.CRS:
         return pyproj.CRS.from_user_input(value)
     except pyproj.exceptions.CRSError as error:
         raise invalid_input(
-            f"the CRS of the file is unknown: write it as PROJJSON of a known CRS{library_words('PROJ', error)}"
+            "the CRS of the file is unknown: write it as PROJJSON of a known"
+            f" CRS{library_words('PROJ', error)}"
         ) from error
 
 
-# ── Native encodings ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Native encodings ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _encode_ragged(column: pa.Array, encoding: str) -> list[bytes | str | None]:
@@ -171,10 +183,13 @@ def _encode_ragged(column: pa.Array, encoding: str) -> list[bytes | str | None]:
             array = array.flatten()
         axes = [axis for axis in ("x", "y", "z") if array.type.get_field_index(axis) >= 0]
         coordinates = np.column_stack([array.field(axis).to_numpy(zero_copy_only=False) for axis in axes])
-        geometries = shapely.from_ragged_array(_RAGGED_TYPES[encoding], coordinates, tuple(reversed(offsets)) or None)
+        geometries = shapely.from_ragged_array(
+            _RAGGED_TYPES[encoding], coordinates, tuple(reversed(offsets)) or None
+        )
     except (AttributeError, ValueError, TypeError, pa.ArrowException, shapely.errors.ShapelyError) as error:
         raise invalid_input(
-            f"the geometries of the GeoParquet are not encoded as {encoding}, as its metadata says: write it again"
+            f"the geometries of the GeoParquet are not encoded as {encoding}, as its metadata says: write it"
+            " again"
             f"{library_words('shapely', error)}"
         ) from error
     geometries[is_null] = None

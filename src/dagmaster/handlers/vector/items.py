@@ -39,7 +39,9 @@ def table_item(
 ) -> dict[str, Any]:
     """Build the item of a table."""
     source = source or {}
-    provenance = Provenance.of_task(ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else [])
+    provenance = Provenance.of_task(
+        ctx, [(source["href"], str(source.get("sha256", "")))] if "href" in source else []
+    )
     bbox = lon_lat_bounds(info.bbox, pyproj.CRS.from_epsg(info.srid))
     columns = [{"name": name, "type": kind} for name, kind in info.columns.items()]
     columns.append({"name": info.geometry_column, "type": info.geometry_type})
@@ -57,7 +59,9 @@ def table_item(
             "table:columns": columns,
             "table:primary_geometry": info.geometry_column,
             "table:row_count": info.rows,
-            **provenance_properties(provenance, installed_versions("dagmaster", "pyogrio", "shapely", "pyproj")),
+            **provenance_properties(
+                provenance, installed_versions("dagmaster", "pyogrio", "shapely", "pyproj")
+            ),
         },
         "assets": {
             "data": {

@@ -1,7 +1,7 @@
 """Find edges that a projection tears: their ends lie on both sides of its boundary, so the line spans the whole map.
 
-Each point of such a geometry is correct. So an edge that is long on the map is halved repeatedly, keeping the half that
-is longer there: on a continuous map, the remainder shrinks to nothing.
+Each point of such a geometry is correct. So an edge that is long on the map is halved repeatedly, keeping the
+half that is longer there: on a continuous map, the remainder shrinks to nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _LINE_TYPES: Final = (1, 2)
 
 
 def find_torn(geometries: Any, projected: Any, transform: Callable[[Any], Any], unit: float) -> Any:
-    """Return which geometries have a torn edge. `transform` projects points; `unit` is metres per map unit."""
+    """Return which geometries have a torn edge.
+
+    `transform` projects points; `unit` is metres per map unit.
+    """
     is_torn = np.zeros(len(geometries), dtype=bool)
     bounds = shapely.bounds(projected)
     with np.errstate(invalid="ignore"):
@@ -41,7 +44,10 @@ def find_torn(geometries: Any, projected: Any, transform: Callable[[Any], Any], 
         map_middle = transform(middle)
         use_first = (np.hypot(*(map_middle - map_begin).T) >= np.hypot(*(map_end - map_middle).T))[:, None]
         begin, end = np.where(use_first, begin, middle), np.where(use_first, middle, end)
-        map_begin, map_end = np.where(use_first, map_begin, map_middle), np.where(use_first, map_middle, map_end)
+        map_begin, map_end = (
+            np.where(use_first, map_begin, map_middle),
+            np.where(use_first, map_middle, map_end),
+        )
     is_torn_edge = ~(np.hypot(*(map_end - map_begin).T) * unit <= _TORN_METRES)
     is_torn[wide[owner[is_long][is_torn_edge]]] = True
     return is_torn

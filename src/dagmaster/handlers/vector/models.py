@@ -16,7 +16,9 @@ Outside = Literal["fail", "clip"]
 Curves = Literal["linearize", "fail"]
 CURVE_STEP_DEGREES = 4.0
 """GDAL's default, too."""
-IS_REGISTERED = "False for a table without extent: its geometries are all null or empty, and a catalog needs a place."
+IS_REGISTERED = (
+    "False for a table without extent: its geometries are all null or empty, and a catalog needs a place."
+)
 
 
 class VectorSource(SourceParams):
@@ -24,24 +26,39 @@ class VectorSource(SourceParams):
 
     layer: str | None = Field(default=None, description="The layer, if the file has several.")
     member: str | None = Field(default=None, description="The file in a zip archive, if it has several.")
-    source_crs: CrsName | None = Field(default=None, description="The CRS of a file without one, such as EPSG:4326.")
-    encoding: str | None = Field(default=None, description="The encoding of text that is not UTF-8, as ISO-8859-1.")
+    source_crs: CrsName | None = Field(
+        default=None, description="The CRS of a file without one, such as EPSG:4326."
+    )
+    encoding: str | None = Field(
+        default=None, description="The encoding of text that is not UTF-8, as ISO-8859-1."
+    )
     lon_column: str | None = Field(
         default=None, description="The longitude column of a CSV. Default: lon, lng, long, longitude or x."
     )
-    lat_column: str | None = Field(default=None, description="The latitude column of a CSV. Default: lat, latitude, y.")
-    wkt_column: str | None = Field(default=None, description="The WKT column of a CSV. Default: wkt, geometry, geom.")
+    lat_column: str | None = Field(
+        default=None, description="The latitude column of a CSV. Default: lat, latitude, y."
+    )
+    wkt_column: str | None = Field(
+        default=None, description="The WKT column of a CSV. Default: wkt, geometry, geom."
+    )
 
 
 class GeometryRules(BaseModel):
     """How to handle problematic geometries. Each case is counted."""
 
-    invalid: Invalid = Field(default="repair", description="For invalid geometries, such as self-intersections.")
-    missing_geometry: Missing = Field(default="keep", description="For features with no or an empty geometry.")
-    mixed_types: Mixed = Field(
-        default="multi", description="For Polygon beside MultiPolygon: convert all to Multi, keep both, or fail."
+    invalid: Invalid = Field(
+        default="repair", description="For invalid geometries, such as self-intersections."
     )
-    heights: Heights = Field(default="keep", description="For Z values. M values are always dropped and counted.")
+    missing_geometry: Missing = Field(
+        default="keep", description="For features with no or an empty geometry."
+    )
+    mixed_types: Mixed = Field(
+        default="multi",
+        description="For Polygon beside MultiPolygon: convert all to Multi, keep both, or fail.",
+    )
+    heights: Heights = Field(
+        default="keep", description="For Z values. M values are always dropped and counted."
+    )
     outside: Outside = Field(
         default="fail", description="For geometries that the target CRS cannot represent: fail, or clip them."
     )
@@ -49,7 +66,8 @@ class GeometryRules(BaseModel):
         default=None, description="West, south, east, north, in degrees: clip to this bbox."
     )
     curves: Curves = Field(
-        default="linearize", description="For arcs, which tables do not store: replace them by chords, or fail."
+        default="linearize",
+        description="For arcs, which tables do not store: replace them by chords, or fail.",
     )
     curve_step_degrees: float = Field(
         default=CURVE_STEP_DEGREES,
@@ -83,7 +101,9 @@ class PrepareParams(VectorSource, GeometryRules):
         description="The approximate maximum megabytes per chunk.",
         json_schema_extra={"setting": "vector_chunk_mb"},
     )
-    replace: bool = Field(default=False, description="Replace the table even if it was loaded from another file.")
+    replace: bool = Field(
+        default=False, description="Replace the table even if it was loaded from another file."
+    )
     dataset_id: str | None = Field(default=None, description="Passed on.")
 
 
@@ -97,7 +117,9 @@ class Chunk(BaseModel):
     footprint: list[float] | None = Field(description="West, south, east, north, in degrees.")
     table: str
     source: str = Field(default="", description="The file, with its layer or member if one is named.")
-    replace: bool = Field(default=False, description="Replace the table even if it was loaded from another file.")
+    replace: bool = Field(
+        default=False, description="Replace the table even if it was loaded from another file."
+    )
 
 
 class TableSchema(BaseModel):
@@ -117,7 +139,9 @@ class Prepared(BaseModel):
     chunks: list[Chunk] = Field(description="To fan out over.")
     table: str
     table_schema: TableSchema = Field(alias="schema")
-    counts: dict[str, Any] = Field(description="rows, chunks, and features repaired, reported, dropped or clipped.")
+    counts: dict[str, Any] = Field(
+        description="rows, chunks, and features repaired, reported, dropped or clipped."
+    )
     problems: list[dict[str, Any]] = Field(description="The first problematic geometries.")
     crs: str
     source_crs: str
@@ -131,7 +155,9 @@ class UploadParams(BaseModel):
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
-    chunk: Chunk | None = Field(default=None, description="An entry of the chunks of vector.prepare; or its parts:")
+    chunk: Chunk | None = Field(
+        default=None, description="An entry of the chunks of vector.prepare; or its parts:"
+    )
     table: str | None = Field(default=None, description="Default: the table of the chunk.")
     chunk_id: str | None = None
     href: str | None = None
@@ -163,7 +189,9 @@ class StacParams(BaseModel):
     source: dict[str, Any] | None = Field(
         default=None, description="The source in the output of vector.prepare, for provenance."
     )
-    expected_rows: int | None = Field(default=None, description="Fail if the table has another number of rows.")
+    expected_rows: int | None = Field(
+        default=None, description="Fail if the table has another number of rows."
+    )
 
 
 class Described(BaseModel):

@@ -49,7 +49,9 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
     folder.mkdir(exist_ok=True)
     plan = preparation.TablePlan(
         table=table,
-        rules=GeometryRules.model_validate({name: getattr(params, name) for name in GeometryRules.model_fields}),
+        rules=GeometryRules.model_validate(
+            {name: getattr(params, name) for name in GeometryRules.model_fields}
+        ),
         target_crs=params.target_crs,
         source_crs=params.source_crs,
         chunk_rows=params.chunk_rows,
@@ -118,7 +120,10 @@ def prepare_source(ctx: HandlerContext, params: PrepareParams) -> Prepared:
 
 
 def save_prepared(ctx: HandlerContext, prepared: Prepared) -> str:
-    """Publish what was prepared for a later attempt; return its href. A checkpoint is too small for many chunks."""
+    """Publish what was prepared for a later attempt; return its href.
+
+    A checkpoint is too small for many chunks.
+    """
     text = prepared.model_dump_json(by_alias=True).encode()
     path = ctx.scratch / "prepared.json"
     path.write_bytes(text)
@@ -180,7 +185,8 @@ def register_table(ctx: HandlerContext, params: StacParams) -> Described:
         raise invalid_input(f"there is no table {params.table}: upload its chunks first")
     if params.expected_rows is not None and info.rows != params.expected_rows:
         raise PermanentError(
-            f"the table {params.table} has {info.rows:,} rows, expected {params.expected_rows:,}: chunks are missing,"
+            f"the table {params.table} has {info.rows:,} rows, expected {params.expected_rows:,}: chunks are"
+            " missing,"
             " or another process writes to it",
             kind="rows_missing",
         )
@@ -217,7 +223,10 @@ def register_table(ctx: HandlerContext, params: StacParams) -> Described:
 
 
 def generalize(
-    ctx: HandlerContext, params: VectorSource, name: str, transform: Callable[[Features], tuple[Features, str]]
+    ctx: HandlerContext,
+    params: VectorSource,
+    name: str,
+    transform: Callable[[Features], tuple[Features, str]],
 ) -> Generalized:
     """Read a whole file, transform its features, and publish them as GeoParquet."""
     source = dataset_files.fetch(ctx, params.uri(ctx), params.member)
@@ -234,11 +243,14 @@ def generalize(
     srid = find_srid(after.crs)
     if srid is None:
         raise invalid_input(
-            f"the CRS of the file, {after.crs.name}, has no EPSG code, and the result needs one: reproject the file"
+            f"the CRS of the file, {after.crs.name}, has no EPSG code, and the result needs one: reproject"
+            " the file"
             " first, as with ogr2ogr -t_srs EPSG:…"
         )
     types = set(arrow_features.geometry_types(after.geometries))
-    geometry_type = next(iter(types)) if len(types) == 1 else preparation.table_geometry_type(types, "geometry")
+    geometry_type = (
+        next(iter(types)) if len(types) == 1 else preparation.table_geometry_type(types, "geometry")
+    )
     spec = TableSpec(
         name="features",
         columns=after.column_types,
@@ -252,7 +264,12 @@ def generalize(
     written = arrow_features.write_geoparquet(arrow_features.fit_to_table(rows, spec), path, spec)
     result_params = json.loads(params.model_dump_json(exclude={"item"}, exclude_none=True))
     uri = result_uri(
-        ctx, f"{source.uri.stem}-{name}", ".parquet", sources=[source.sha256], params=result_params, folder="vector"
+        ctx,
+        f"{source.uri.stem}-{name}",
+        ".parquet",
+        sources=[source.sha256],
+        params=result_params,
+        folder="vector",
     )
     publish_file(ctx, path, uri)
     return Generalized(

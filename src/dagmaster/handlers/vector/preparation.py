@@ -1,7 +1,7 @@
 """Prepare the features of a file for a table: repaired, in its columns and CRS, as GeoParquet chunks.
 
-The file is read once. The geometry type of the table is known only at the end of the file; until then the chunks stay
-in the scratch folder. Memory holds one chunk.
+The file is read once. The geometry type of the table is known only at the end of the file; until then the
+chunks stay in the scratch folder. Memory holds one chunk.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ class ChunkFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedFile:
-    """The features of a file. `source_names` maps columns to their names in the file. Chunks are yet to be written."""
+    """The features of a file. `source_names` maps columns to their names in the file.
+
+    Chunks are yet to be written.
+    """
 
     spec: TableSpec
     source_names: dict[str, str]
@@ -94,11 +97,13 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
     srid = find_srid(target)
     if srid is None:
         raise invalid_input(
-            f"the target_crs {plan.target_crs} has no EPSG code, and a table needs one: choose another, as EPSG:4326"
+            f"the target_crs {plan.target_crs} has no EPSG code, and a table needs one: choose another, as"
+            " EPSG:4326"
         )
     if not (target.is_geographic or target.is_projected):
         raise invalid_input(
-            f"the target_crs {plan.target_crs} has no plane or longitudes and latitudes on which features could lie:"
+            f"the target_crs {plan.target_crs} has no plane or longitudes and latitudes on which features"
+            " could lie:"
             " expected a projected or geographic CRS, such as EPSG:4326"
         )
     source = choose_source_crs(layer, plan.source_crs)
@@ -117,7 +122,9 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
         for column, array in zip(batch.columns, arrays, strict=True):
             cleaner.report.counts += columns.count_losses(column, array)
         # An empty geometry does not determine the type of the table.
-        geometry_types |= set(arrow_features.geometry_types(geometries[is_kept & ~shapely.is_empty(geometries)]))
+        geometry_types |= set(
+            arrow_features.geometry_types(geometries[is_kept & ~shapely.is_empty(geometries)])
+        )
         arrays.append(pa.array(shapely.to_wkb(geometries, flavor="iso"), pa.binary()))
         rows = pa.table(arrays, names=[*names, columns.GEOMETRY])
         buffer.add(rows if is_kept.all() else rows.filter(pa.array(is_kept)))
@@ -127,7 +134,8 @@ def prepare(layer: Layer, plan: TablePlan, folder: Path, on_batch: Callable[[int
         raise invalid_input("the file contains no features: there is nothing to load")
     if buffer.rows == 0:
         raise invalid_input(
-            f"none of the {read:,} features remains: all are without geometry (missing_geometry: drop) or outside of"
+            f"none of the {read:,} features remains: all are without geometry (missing_geometry: drop) or"
+            " outside of"
             " clip_bbox. Change these params, or name another file"
         )
     buffer.close()
@@ -168,7 +176,10 @@ class _ChunkBuffer:
             free = self._max_rows - sum(table.num_rows for table in self._tables)
             self._tables.append(rows.slice(0, free))
             rows = rows.slice(free)
-            count, size = sum(table.num_rows for table in self._tables), sum(table.nbytes for table in self._tables)
+            count, size = (
+                sum(table.num_rows for table in self._tables),
+                sum(table.nbytes for table in self._tables),
+            )
             if count >= self._max_rows or size >= self._max_bytes:
                 self._write()
 
@@ -216,12 +227,17 @@ def promote_to_multi(rows: pa.Table, spec: TableSpec) -> pa.Table:
     }.get(table_type)
     is_present = ~shapely.is_missing(geometries)
     differs = np.array(
-        [geometry is not None and table_type not in ("Geometry", geometry.geom_type) for geometry in geometries],
+        [
+            geometry is not None and table_type not in ("Geometry", geometry.geom_type)
+            for geometry in geometries
+        ],
         dtype=bool,
     )
     # An empty geometry has no heights: in a table with heights it becomes null.
     has_z = spec.geometry_type.endswith(" Z")
-    becomes_null = is_present & shapely.is_empty(geometries) if has_z else np.zeros(len(geometries), dtype=bool)
+    becomes_null = (
+        is_present & shapely.is_empty(geometries) if has_z else np.zeros(len(geometries), dtype=bool)
+    )
     if not (differs | becomes_null).any():
         return rows
     geometries[differs] = [
@@ -256,14 +272,22 @@ def choose_source_crs(layer: Layer, param: str | None) -> pyproj.CRS:
     if file_crs is None and param_crs is None:
         remedy = _CRS_REMEDIES.get(layer.format, "set it in the file")
         raise invalid_input(
-            f"the {layer.format} file has no CRS, so its place is unknown: {remedy}, or set source_crs: EPSG:…"
+            f"the {layer.format} file has no CRS, so its place is unknown: {remedy}, or set source_crs:"
+            " EPSG:…"
         )
-    if file_crs is not None and param_crs is not None and not file_crs.equals(param_crs, ignore_axis_order=True):
+    if (
+        file_crs is not None
+        and param_crs is not None
+        and not file_crs.equals(param_crs, ignore_axis_order=True)
+    ):
         raise invalid_input(
-            f"the file is in {crs_label(file_crs)}, but source_crs is {param}: leave it out, or repair the file"
+            f"the file is in {crs_label(file_crs)}, but source_crs is {param}: leave it out, or repair the"
+            " file"
         )
     crs = file_crs if file_crs is not None else param_crs
     assert crs is not None  # noqa: S101 - one of them is set
     if not (crs.is_geographic or crs.is_projected or crs.is_compound or crs.is_bound):
-        raise invalid_input(f"the CRS of the file, {crs.name}, has no relation to the Earth: transform the file first")
+        raise invalid_input(
+            f"the CRS of the file, {crs.name}, has no relation to the Earth: transform the file first"
+        )
     return crs

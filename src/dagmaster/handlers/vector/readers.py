@@ -1,7 +1,7 @@
 """Read files of features as streams of batches: columns as Arrow arrays, geometries as WKB or WKT.
 
-GDAL reads most formats (`formats/vector_drivers.py`), Arrow reads GeoParquet and CSV. Memory holds one batch, whatever
-the size of the file.
+GDAL reads most formats (`formats/vector_drivers.py`), Arrow reads GeoParquet and CSV. Memory holds one batch,
+whatever the size of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ if TYPE_CHECKING:
     from dagmaster.handlers.vector.models import VectorSource
 
 BATCH_FEATURES: Final = 1_000
-_GDAL_ERRORS: Final = (pyogrio.errors.DataSourceError, pyogrio.errors.FieldError, pyogrio.errors.GeometryError)
+_GDAL_ERRORS: Final = (
+    pyogrio.errors.DataSourceError,
+    pyogrio.errors.FieldError,
+    pyogrio.errors.GeometryError,
+)
 _FIVE_LAYERS: Final = "GPX"
 """The format whose files all have the same layers, most of them without features."""
 _UNKNOWN_FORMAT: Final = "not recognized as being in a supported file format"
@@ -73,7 +77,7 @@ def open_layer(source: Fetched, params: VectorSource) -> Iterator[Layer]:
         yield layer
 
 
-# ── With GDAL ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── With GDAL ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
@@ -85,18 +89,26 @@ def _open_with_gdal(source: Fetched, params: VectorSource) -> Iterator[Layer]:
         with _explain_errors(source, _NOT_OPENED.format(source.format)):
             metadata, reader = exit_stack.enter_context(
                 pyogrio.raw.open_arrow(
-                    str(source.path), layer=layer, encoding=encoding, batch_size=BATCH_FEATURES, use_pyarrow=True
+                    str(source.path),
+                    layer=layer,
+                    encoding=encoding,
+                    batch_size=BATCH_FEATURES,
+                    use_pyarrow=True,
                 )
             )
         schema = reader.schema
         geometry = next((index for index, field in enumerate(schema) if _is_geometry(field)), None)
         if geometry is None:
-            raise invalid_input(f"the layer {layer!r} has no geometries, only columns: name another by `layer`")
+            raise invalid_input(
+                f"the layer {layer!r} has no geometries, only columns: name another by `layer`"
+            )
         others = [index for index in range(len(schema)) if index != geometry]
 
         def batches() -> Iterator[Batch]:
             while True:
-                with _explain_errors(source, f"the {source.format} file is damaged: a feature cannot be read"):
+                with _explain_errors(
+                    source, f"the {source.format} file is damaged: a feature cannot be read"
+                ):
                     try:
                         batch = reader.read_next_batch()
                     except StopIteration:
@@ -137,7 +149,9 @@ def _choose_layer(source: Fetched, requested: str | None) -> str:
             counts = {name: _count_features(source.path, name) for name in candidates}
         candidates = [name for name, count in counts.items() if count] or names[:1]
     if len(candidates) > 1:
-        raise invalid_input(f"the file has {len(candidates)} layers: name one by `layer`: {', '.join(candidates[:20])}")
+        raise invalid_input(
+            f"the file has {len(candidates)} layers: name one by `layer`: {', '.join(candidates[:20])}"
+        )
     return candidates[0]
 
 
@@ -193,7 +207,7 @@ def _describe_content(path: Path) -> str:
     return f"the file is JSON, but not GeoJSON with features{listed}. {expected}"
 
 
-# ── With Arrow ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── With Arrow ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager

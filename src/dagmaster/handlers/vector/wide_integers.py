@@ -1,7 +1,8 @@
 """Integers of JSON that a column of 64 bits does not hold, such as the cell ids of S2.
 
-GDAL reads them as floating-point numbers, of 16 digits, or clamps them; negative ones of 19 digits, too (3.12). So they
-are written as text into a copy of the file, and GDAL makes a text column of them, in which every digit is kept.
+GDAL reads them as floating-point numbers, of 16 digits, or clamps them; negative ones of 19 digits, too
+(3.12). So they are written as text into a copy of the file, and GDAL makes a text column of them, in which
+every digit is kept.
 """
 
 from __future__ import annotations

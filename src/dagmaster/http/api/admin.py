@@ -50,7 +50,9 @@ class KeyBody(Body):
 class RotateBody(Body):
     """How a key is replaced."""
 
-    overlap_hours: float = Field(default=24.0, ge=0, le=MAX_OVERLAP_HOURS, description="How long the old one works.")
+    overlap_hours: float = Field(
+        default=24.0, ge=0, le=MAX_OVERLAP_HOURS, description="How long the old one works."
+    )
 
 
 @routes.post("/keys", Scope.ADMIN, "NewApiKeyView", 201)
@@ -74,7 +76,9 @@ async def revoke(services: Services, origin: Origin, key_id: KeyId) -> JSONRespo
 
 
 @routes.post("/keys/{key_id}/rotate", Scope.ADMIN, "NewApiKeyView", 201)
-async def rotate(services: Services, origin: Origin, key_id: KeyId, body: RotateBody | None = None) -> JSONResponse:
+async def rotate(
+    services: Services, origin: Origin, key_id: KeyId, body: RotateBody | None = None
+) -> JSONResponse:
     """Replace a key by a new one with the same name and scopes; the old one works for some more hours."""
     hours = (body or RotateBody()).overlap_hours
     view = await rotate_key(services.keys, key_id, origin=origin, now=time.time(), overlap_hours=hours)
@@ -93,7 +97,9 @@ async def audit_trail(
 ) -> JSONResponse:
     """List what callers changed, newest first."""
     audit_filter = AuditFilter(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
-    return JSONResponse((await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit)).to_dict())
+    return JSONResponse(
+        (await list_changes(services.audit, audit_filter, cursor=cursor, limit=limit)).to_dict()
+    )
 
 
 @routes.get("/admin/schema", Scope.ADMIN, "SchemaView")
@@ -118,10 +124,15 @@ async def migrate(admin: Admin, origin: Origin) -> JSONResponse:
 async def invariants(
     admin: Admin,
     app: App,
-    job_id: Annotated[str | None, Query(max_length=20, description="Only of this job; `last`: the newest one.")] = None,
+    job_id: Annotated[
+        str | None, Query(max_length=20, description="Only of this job; `last`: the newest one.")
+    ] = None,
     cursor: Cursor = None,
 ) -> JSONResponse:
-    """Check the invariants of the next batch of jobs, or of one. Services may keep running: nothing is written."""
+    """Check the invariants of the next batch of jobs, or of one.
+
+    Services may keep running: nothing is written.
+    """
     if job_id is not None:
         job_id = (await find_job(app, job_id)).id
     return JSONResponse((await audit_batch(admin, job_id=job_id, cursor=cursor)).to_dict())
@@ -129,5 +140,8 @@ async def invariants(
 
 @routes.post("/admin/metrics/rebuild", Scope.ADMIN, "MetricRebuildView")
 async def rebuild(admin: Admin, origin: Origin, cursor: Cursor = None) -> JSONResponse:
-    """Count all finished jobs again. The cursor of an answer continues its rebuild; without one, a new one begins."""
+    """Count all finished jobs again.
+
+    The cursor of an answer continues its rebuild; without one, a new one begins.
+    """
     return JSONResponse((await rebuild_metrics(admin, origin=origin, cursor=cursor)).to_dict())

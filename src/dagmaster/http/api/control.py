@@ -19,7 +19,13 @@ from dagmaster.application.commands.control import (
     retry_nodes,
     send_signal,
 )
-from dagmaster.application.commands.resume import ResumeRequest, plan_resume, plan_retry, plan_retry_nodes, resume_job
+from dagmaster.application.commands.resume import (
+    ResumeRequest,
+    plan_resume,
+    plan_retry,
+    plan_retry_nodes,
+    resume_job,
+)
 from dagmaster.application.submission import MAX_KEY
 from dagmaster.http.api.submissions import IdempotencyKey, one_key
 from dagmaster.http.parameters import MAX_ID, DryRun, InputTexts, JobId, NodeId, WaitSeconds
@@ -33,7 +39,9 @@ routes = Routes("control")
 class ResumeBody(Body):
     """What to resume a job with. What is not named stays as it was."""
 
-    from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(default_factory=list, max_length=MAX_NAMED)
+    from_nodes: list[Annotated[str, Field(max_length=MAX_ID)]] = Field(
+        default_factory=list, max_length=MAX_NAMED
+    )
     inputs: dict[str, Any] = Field(default_factory=dict)
     input_texts: InputTexts = Field(default_factory=dict)
     version: int | None = Field(default=None, ge=1, le=2**31 - 1)
@@ -155,7 +163,9 @@ async def approve(
 ) -> JSONResponse:
     """Approve an approval that waits: the job continues."""
     comment = (body or AnswerBody()).comment
-    result = await approve_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
+    result = await approve_node(
+        app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds
+    )
     return JSONResponse(result.to_dict())
 
 
@@ -170,7 +180,9 @@ async def reject(
 ) -> JSONResponse:
     """Reject an approval that waits: its node fails."""
     comment = (body or AnswerBody()).comment
-    result = await reject_node(app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds)
+    result = await reject_node(
+        app, job_id, node_id, sent_by=caller.name, comment=comment, wait_seconds=wait_seconds
+    )
     return JSONResponse(result.to_dict())
 
 

@@ -51,7 +51,9 @@ class PublishBatchBody(Body):
     activate: bool = Field(default=True, description="Let new jobs use these versions.")
 
 
-@routes.post("/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)])
+@routes.post(
+    "/jobs/definition", Scope.ADMIN, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)]
+)
 async def submit(app: App, caller: Caller, compiler: Compiler, body: DefinedJobsBody) -> JSONResponse:
     """Submit up to 100 jobs of a workflow that is not published. Each has its own outcome."""
     graph = await compiler.run(compile_definition, body.definition)

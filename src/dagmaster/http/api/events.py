@@ -35,9 +35,15 @@ NewestFirst = Annotated[bool, Query(description="Backwards, from the end.")]
 async def events(
     app: App,
     job_id: JobId,
-    after: Annotated[int, Query(ge=0, le=2**63 - 1, description="The number of the last event you have.")] = 0,
-    node_id: Annotated[list[str] | None, Query(max_length=100, description="Repeatable: theirs, and failures.")] = None,
-    children: Annotated[bool, Query(description="With all events of children of fan-outs, not only failures.")] = True,
+    after: Annotated[
+        int, Query(ge=0, le=2**63 - 1, description="The number of the last event you have.")
+    ] = 0,
+    node_id: Annotated[
+        list[str] | None, Query(max_length=100, description="Repeatable: theirs, and failures.")
+    ] = None,
+    children: Annotated[
+        bool, Query(description="With all events of children of fan-outs, not only failures.")
+    ] = True,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JSONResponse:
@@ -58,7 +64,9 @@ async def events_across_jobs(
 ) -> JSONResponse:
     """List events across jobs, newest first."""
     after = parse_optional_time("since", since)
-    return JSONResponse((await recent_events(app, types=type or (), since=after, cursor=cursor, limit=limit)).to_dict())
+    return JSONResponse(
+        (await recent_events(app, types=type or (), since=after, cursor=cursor, limit=limit)).to_dict()
+    )
 
 
 @routes.get("/events/counts", Scope.READ, "EventCountsView")
@@ -84,10 +92,13 @@ async def log_range(
     attempt: Attempt = None,
     since: Time = None,
     until: Time = None,
-    follow: Annotated[bool, Query(description="Send a stream of chunks as they are written, until the end.")] = False,
+    follow: Annotated[
+        bool, Query(description="Send a stream of chunks as they are written, until the end.")
+    ] = False,
     newest_first: NewestFirst = False,
     last: Annotated[
-        str | None, Header(alias="Last-Event-ID", max_length=2_000, description="Resume a stream after this chunk.")
+        str | None,
+        Header(alias="Last-Event-ID", max_length=2_000, description="Resume a stream after this chunk."),
     ] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
@@ -155,7 +166,9 @@ async def text(app: App, job_id: JobId, node_id: NodeIds = None, attempt: Attemp
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/logs", Scope.READ, "LogViewPage", streams=True)
-async def logs_of_node(request: Request, app: App, job_id: JobId, node_id: NodeId, selection: Logs) -> Response:
+async def logs_of_node(
+    request: Request, app: App, job_id: JobId, node_id: NodeId, selection: Logs
+) -> Response:
     """List what the tasks of a node printed and logged, in order."""
     return await _logs(request, app, job_id, node_id, selection)
 
@@ -165,8 +178,16 @@ async def _logs(
 ) -> Response:
     attempt, since, until, cursor, limit, follow, newest_first = selection
     if follow and newest_first:
-        raise QueryInvalid("a stream goes forward: leave out `follow` or `newest_first`", field="newest_first")
-    chosen: dict[str, Any] = {"node_id": node_id, "attempt": attempt, "since": since, "until": until, "cursor": cursor}
+        raise QueryInvalid(
+            "a stream goes forward: leave out `follow` or `newest_first`", field="newest_first"
+        )
+    chosen: dict[str, Any] = {
+        "node_id": node_id,
+        "attempt": attempt,
+        "since": since,
+        "until": until,
+        "cursor": cursor,
+    }
     # Before a stream begins, too: what does not exist is an error, not an empty stream.
     page = await list_logs(app, job_id, **chosen, limit=1 if follow else limit, newest_first=newest_first)
     if not follow:

@@ -22,7 +22,9 @@ from dagmaster.http.services import App, Caller
 from dagmaster.ports.api_keys import Scope
 
 routes = Routes("fleet")
-ServiceName = Annotated[str, Path(max_length=300, description="The id of an orchestrator or a worker, or HOST:PID.")]
+ServiceName = Annotated[
+    str, Path(max_length=300, description="The id of an orchestrator or a worker, or HOST:PID.")
+]
 
 
 class DrainBody(Body):
@@ -44,8 +46,13 @@ async def whole_fleet(app: App) -> JSONResponse:
 
 
 @routes.post("/fleet/{service_id}/drain", Scope.OPERATE, "DrainResult")
-async def drain(app: App, caller: Caller, service_id: ServiceName, body: DrainBody | None = None) -> JSONResponse:
-    """Drain a service: it claims nothing more. A worker finishes its tasks, an orchestrator releases its jobs."""
+async def drain(
+    app: App, caller: Caller, service_id: ServiceName, body: DrainBody | None = None
+) -> JSONResponse:
+    """Drain a service: it claims nothing more.
+
+    A worker finishes its tasks, an orchestrator releases its jobs.
+    """
     grace_seconds = None if body is None else body.grace_seconds
     result = await drain_service(app, service_id, sent_by=caller.name, grace_seconds=grace_seconds)
     return JSONResponse(result.to_dict())

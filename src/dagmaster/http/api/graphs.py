@@ -1,6 +1,7 @@
 """Jobs whose graph is built in code, and tasks that are added to a job: as JSON, or as lines for large graphs.
 
-The names of functions are checked by the workers, which run only those of modules that their operators allowed.
+The names of functions are checked by the workers, which run only those of modules that their operators
+allowed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class ReferenceBody(Body):
 
     path: Path = Field(min_length=1, max_length=100, examples=[["data"]])
     task: Digits = Field(description="It is waited for, as with a dependency.")
-    within: Path = Field(default_factory=list, max_length=100, description="The place in the result; default: all.")
+    within: Path = Field(
+        default_factory=list, max_length=100, description="The place in the result; default: all."
+    )
 
 
 class TaskDefinition(Body):
@@ -108,14 +111,20 @@ class TaskBody(Body):
         if isinstance(self.definition, TaskDefinition):
             queue = self.definition.queue or default_queue
             if queue is None:
-                raise NodesRejected(f"task {self.name or self.label} ({self.definition.handler}) has no queue")
+                raise NodesRejected(
+                    f"task {self.name or self.label} ({self.definition.handler}) has no queue"
+                )
             definition["queue"] = queue
             self._check_places(self.definition.params)
         elif self.references:
-            raise NodesRejected(f"{self.name or self.label} is a {self.definition.type}: only tasks have references")
+            raise NodesRejected(
+                f"{self.name or self.label} is a {self.definition.type}: only tasks have references"
+            )
         elif isinstance(self.definition, CollectDefinition):
             definition["sources"] = [int(source) for source in self.definition.sources]
-        references = [[one.path, int(one.task), *([one.within] if one.within else [])] for one in self.references]
+        references = [
+            [one.path, int(one.task), *([one.within] if one.within else [])] for one in self.references
+        ]
         group = None if self.group is None else int(self.group)
         return TaskPart(int(self.id), self.label, definition, self.name, group, references)
 
@@ -146,7 +155,10 @@ class DependencyBody(Body):
 
 
 class PartBody(Body):
-    """Tasks, groups and dependencies. `known`: node ids of tasks and groups of the job that they refer to, by id."""
+    """Tasks, groups and dependencies.
+
+    `known`: node ids of tasks and groups of the job that they refer to, by id.
+    """
 
     tasks: list[TaskBody] = Field(default_factory=list, max_length=MAX_TASKS)
     groups: list[GroupBody] = Field(default_factory=list, max_length=MAX_TASKS)
@@ -170,7 +182,9 @@ class GraphJobBody(GraphJob):
 
 
 @routes.post("/jobs/graph", Scope.ADMIN, "SubmitResult", 202, headers=["Location"])
-async def submit(app: App, caller: Caller, body: GraphJobBody, idempotency_key: IdempotencyKey = None) -> JSONResponse:
+async def submit(
+    app: App, caller: Caller, body: GraphJobBody, idempotency_key: IdempotencyKey = None
+) -> JSONResponse:
     """Submit a job with a graph of its own, of up to 1,000 tasks. All of it is stored, or nothing."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body.graph)
@@ -183,7 +197,8 @@ async def submit_lines(
 ) -> JSONResponse:
     """Submit a job with a large graph of its own: NDJSON (application/x-ndjson), also with gzip, at most 64 MiB.
 
-    First a line {"job": …}, then lines {"task": …}, {"group": …}, {"dependency": …}. All of it is stored, or nothing.
+    First a line {"job": …}, then lines {"task": …}, {"group": …}, {"dependency": …}. All of it is stored, or
+    nothing.
     """
     job, part = await compiler.run(read_lines, await _body(request), app.default_queue, has_job=True)
     assert job is not None  # noqa: S101 - for mypy; `has_job`
@@ -191,7 +206,9 @@ async def submit_lines(
 
 
 @routes.post("/jobs/{job_id}/tasks", Scope.ADMIN, "AddedNodesView")
-async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seconds: WaitSeconds = 5.0) -> JSONResponse:
+async def add(
+    app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seconds: WaitSeconds = 5.0
+) -> JSONResponse:
     """Add up to 1,000 tasks to a job that has not finished: all or none."""
     builder = PartBuilder(app.default_queue)
     builder.add_body(body)
@@ -201,7 +218,12 @@ async def add(app: App, caller: Caller, job_id: JobId, body: PartBody, wait_seco
 
 @routes.post("/jobs/{job_id}/tasks/lines", Scope.ADMIN, "AddedNodesView")
 async def add_lines(
-    app: App, caller: Caller, compiler: Compiler, job_id: JobId, request: Request, wait_seconds: WaitSeconds = 5.0
+    app: App,
+    caller: Caller,
+    compiler: Compiler,
+    job_id: JobId,
+    request: Request,
+    wait_seconds: WaitSeconds = 5.0,
 ) -> JSONResponse:
     """Add many tasks to a job that has not finished: NDJSON as for a new job, without its line. All or none.
 
@@ -239,7 +261,7 @@ async def _submit(
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
-# ── Lines ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Lines ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class PartBuilder:
@@ -257,7 +279,9 @@ class PartBuilder:
             # In their order: the same graph, built again, has other ids.
             for source in dict.fromkeys(reference[1] for reference in task.references):
                 if source in groups:
-                    raise NodesRejected(f"task {task.name or task.label}: {source} is a group, which has no result")
+                    raise NodesRejected(
+                        f"task {task.name or task.label}: {source} is a group, which has no result"
+                    )
                 if (source, task.id) not in known:
                     self.part.dependencies.append((MemberKind.TASK, source, MemberKind.TASK, task.id))
         return self.part
@@ -350,8 +374,11 @@ def _decompress(content: bytes) -> bytes:
             raise RequestTooLarge(f"a graph has at most {MAX_LINES_BYTES:,} bytes, decompressed")
         raise RequestInvalid([Problem(message="the body is not gzip: its end is missing", path="body")])
     if reader.unused_data:
-        # Several members are a valid file. Only the first one was read: the rest must not be lost without a word.
-        raise RequestInvalid([Problem(message="the body continues after the end of its gzip: send one", path="body")])
+        # Several members are a valid file. Only the first one was read: the rest must not be lost without a
+        # word.
+        raise RequestInvalid(
+            [Problem(message="the body continues after the end of its gzip: send one", path="body")]
+        )
     return data
 
 

@@ -31,8 +31,12 @@ class TestBody(Body):
     queue: str | None = Field(
         default=None, max_length=MAX_QUEUE, pattern=QUEUE_PATTERN, description="Default: the handler's."
     )
-    timeout_seconds: float | None = Field(default=None, ge=1, le=86_400, description="Default: the handler's.")
-    wait_seconds: float = Field(default=10.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for it.")
+    timeout_seconds: float | None = Field(
+        default=None, ge=1, le=86_400, description="Default: the handler's."
+    )
+    wait_seconds: float = Field(
+        default=10.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for it."
+    )
 
 
 class NamedTestBody(TestBody):

@@ -137,6 +137,8 @@ def _check_children(view: JobDetailView) -> None:
     if sum(totals.values()) > MAX_CHILDREN:
         largest = max(totals, key=lambda fan_out: totals[fan_out])
         raise QueryInvalid(
-            f"job {view.job_id} has {sum(totals.values()):,} children of fan-outs, and children=true returns up to"
-            f" {MAX_CHILDREN:,}: read them page by page from /api/v1/jobs/{view.job_id}/nodes/{largest}/children"
+            f"job {view.job_id} has {sum(totals.values()):,} children of fan-outs, and children=true returns"
+            " up to"
+            f" {MAX_CHILDREN:,}: read them page by page from"
+            f" /api/v1/jobs/{view.job_id}/nodes/{largest}/children"
         )

@@ -46,7 +46,9 @@ async def durations(app: App, workflow_id: WorkflowFilter = None, days: Days = 7
 
 
 @routes.get("/metrics/failures", Scope.READ, "FailureReport")
-async def failures(app: App, workflow_id: WorkflowFilter = None, days: Days = 7, limit: Failures = 20) -> JSONResponse:
+async def failures(
+    app: App, workflow_id: WorkflowFilter = None, days: Days = 7, limit: Failures = 20
+) -> JSONResponse:
     """Show the most frequent failures, grouped by their message."""
     report = await queries.failure_metrics(app, workflow_id=workflow_id, days=days, limit=limit)
     return JSONResponse(report.to_dict())

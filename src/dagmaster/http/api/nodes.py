@@ -71,15 +71,24 @@ async def output(app: App, job_id: JobId, node_id: NodeId) -> Response:
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/children", Scope.READ, "NodeViewPage")
 async def children(
-    app: App, job_id: JobId, node_id: NodeId, status: Statuses = None, cursor: Cursor = None, limit: Limit = 100
+    app: App,
+    job_id: JobId,
+    node_id: NodeId,
+    status: Statuses = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
 ) -> JSONResponse:
     """List the children of a fan-out by index."""
-    page = await list_children(app, job_id, node_id, statuses=parse_node_statuses(status), cursor=cursor, limit=limit)
+    page = await list_children(
+        app, job_id, node_id, statuses=parse_node_statuses(status), cursor=cursor, limit=limit
+    )
     return JSONResponse(page.to_dict())
 
 
 @routes.get("/jobs/{job_id}/nodes/{node_id}/attempts", Scope.READ, "AttemptViewPage")
-async def attempts(app: App, job_id: JobId, node_id: NodeId, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def attempts(
+    app: App, job_id: JobId, node_id: NodeId, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
     """List the attempts at a node, newest first."""
     return JSONResponse((await list_attempts(app, job_id, node_id, cursor=cursor, limit=limit)).to_dict())
 
@@ -123,7 +132,9 @@ async def tasks(
     limit: Limit = 100,
 ) -> JSONResponse:
     """List tasks in flight across jobs, newest first."""
-    task_filter = TaskFilter(queue=queue, worker_id=worker_id, job_id=job_id, handler=handler, is_claimed=is_claimed)
+    task_filter = TaskFilter(
+        queue=queue, worker_id=worker_id, job_id=job_id, handler=handler, is_claimed=is_claimed
+    )
     return JSONResponse((await list_tasks(app, task_filter, cursor=cursor, limit=limit)).to_dict())
 
 
@@ -138,7 +149,10 @@ async def finished_tasks(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> JSONResponse:
-    """List finished tasks across jobs, newest first. A page that has a `next_cursor` may be short, or empty."""
+    """List finished tasks across jobs, newest first.
+
+    A page that has a `next_cursor` may be short, or empty.
+    """
     task_filter = FinishedTaskFilter(
         queue=queue,
         worker_id=worker_id,

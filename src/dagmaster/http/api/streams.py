@@ -31,7 +31,9 @@ async def log_selection(
     log_node_id: NodeIds = None,
     log_attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     log_since: Time = None,
-    log_cursor: Annotated[str | None, Query(max_length=2_000, description="`cursor` of the last chunk.")] = None,
+    log_cursor: Annotated[
+        str | None, Query(max_length=2_000, description="`cursor` of the last chunk.")
+    ] = None,
 ) -> dict[str, Any] | None:
     """Return which logs a stream has, if any."""
     if not logs:

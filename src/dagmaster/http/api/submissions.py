@@ -35,7 +35,9 @@ IdempotencyKey = Annotated[
         examples=["order-4711"],
     ),
 ]
-TraceParent = Annotated[str | None, Header(max_length=200, description="W3C trace context, which the tasks continue.")]
+TraceParent = Annotated[
+    str | None, Header(max_length=200, description="W3C trace context, which the tasks continue.")
+]
 
 
 class JobBody(Body):
@@ -46,7 +48,9 @@ class JobBody(Body):
     name: str = Field(default="", max_length=MAX_NAME, description="Default: the workflow's.")
     priority: int = Field(default=5, ge=0, le=10, description="10 is the most urgent.")
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=MAX_KEY)
-    correlation_id: str | None = Field(default=None, max_length=MAX_CORRELATION_ID, description="Your own id.")
+    correlation_id: str | None = Field(
+        default=None, max_length=MAX_CORRELATION_ID, description="Your own id."
+    )
 
 
 class SubmitBody(JobBody):
@@ -97,18 +101,27 @@ async def submit(
     traceparent: TraceParent = None,
 ) -> JSONResponse:
     """Submit a job. The same idempotency key and body: the same job; another body: 409."""
-    result = await services.submissions.submit(body.to_request(origin.actor, idempotency_key, traceparent), origin)
+    result = await services.submissions.submit(
+        body.to_request(origin.actor, idempotency_key, traceparent), origin
+    )
     return JSONResponse(result.to_dict(), 202, headers={"Location": f"/api/v1/jobs/{result.job_id}"})
 
 
 @routes.post("/jobs/batch", Scope.SUBMIT, "[SubmitResult]", 202, dependencies=[Depends(reject_key_of_batch)])
-async def submit_batch(app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None) -> JSONResponse:
+async def submit_batch(
+    app: App, caller: Caller, body: BatchBody, traceparent: TraceParent = None
+) -> JSONResponse:
     """Submit up to 100 jobs. An invalid one does not stop the others: each has its own outcome."""
-    results = await submit_jobs(app, [job.to_request(caller.name, trace_parent=traceparent) for job in body.jobs])
+    results = await submit_jobs(
+        app, [job.to_request(caller.name, trace_parent=traceparent) for job in body.jobs]
+    )
     return JSONResponse([result.to_dict() for result in results], 202)
 
 
 @routes.post("/plan", Scope.SUBMIT, "SubmissionPlanView")
 async def plan(app: App, caller: Caller, body: SubmitBody) -> JSONResponse:
-    """Show what this submit would do: what starts, what is decided, which queues are served. Nothing is stored."""
+    """Show what this submit would do: what starts, what is decided, which queues are served.
+
+    Nothing is stored.
+    """
     return JSONResponse((await plan_submission(app, body.to_request(caller.name))).to_dict())

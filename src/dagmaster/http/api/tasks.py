@@ -31,7 +31,9 @@ def _check_range(digits: str) -> str:
     return digits
 
 
-Digits = Annotated[str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"]), AfterValidator(_check_range)]
+Digits = Annotated[
+    str, Field(pattern=r"^[0-9]{1,19}$", examples=["4503599627370496"]), AfterValidator(_check_range)
+]
 Queue = Annotated[str, Field(max_length=MAX_QUEUE, pattern=QUEUE_PATTERN)]
 NO_STORE: Final = {"Cache-Control": "no-store"}
 
@@ -51,8 +53,12 @@ class HandlerBody(Body):
 class WorkerBody(Body):
     """A worker to register."""
 
-    handlers: list[HandlerBody] = Field(max_length=MAX_HANDLERS, description="It gets tasks of these; none: no tasks.")
-    queues: list[Queue] = Field(default_factory=list, max_length=100, description="None: it serves every queue.")
+    handlers: list[HandlerBody] = Field(
+        max_length=MAX_HANDLERS, description="It gets tasks of these; none: no tasks."
+    )
+    queues: list[Queue] = Field(
+        default_factory=list, max_length=100, description="None: it serves every queue."
+    )
     concurrency: int = Field(default=1, ge=1, le=MAX_HELD, description="How many tasks it runs at once.")
     host: str = Field(default="http", min_length=1, max_length=255, description="Where it runs, for people.")
     pid: int = Field(default=0, ge=0, le=2**31 - 1)
@@ -66,7 +72,10 @@ class WorkerCallBody(Body):
 
 
 class HeartbeatBody(WorkerCallBody):
-    """The tasks that a worker holds. Others that it claimed some time ago are released: their messages were lost."""
+    """The tasks that a worker holds.
+
+    Others that it claimed some time ago are released: their messages were lost.
+    """
 
     task_ids: list[Digits] = Field(default_factory=list, max_length=MAX_HELD)
 
@@ -75,7 +84,9 @@ class ClaimBody(HeartbeatBody):
     """A request for tasks. It renews the lease like a heartbeat."""
 
     limit: int = Field(default=1, ge=1, le=MAX_CLAIM, description="Claim what you can start at once.")
-    wait_seconds: float = Field(default=0.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for a task.")
+    wait_seconds: float = Field(
+        default=0.0, ge=0, le=MAX_WAIT_SECONDS, description="How long to wait for a task."
+    )
 
 
 class TaskCallBody(WorkerCallBody):
@@ -92,7 +103,9 @@ class CheckpointBody(Body):
 
     phase: str = Field(min_length=1, max_length=200)
     data: dict[str, Any] = Field(default_factory=dict)
-    artifacts: list[str] = Field(default_factory=list, max_length=1_000, description="URIs that it relies on.")
+    artifacts: list[str] = Field(
+        default_factory=list, max_length=1_000, description="URIs that it relies on."
+    )
 
 
 class LogBody(Body):
@@ -144,7 +157,10 @@ class ResultBody(TaskCallBody):
 
 @routes.post("/workers", Scope.WORK, "RegistrationView", 201)
 async def register(services: Services, caller: Caller, origin: Origin, body: WorkerBody) -> JSONResponse:
-    """Register a worker, and publish its handlers. It has to call again within its lease, or its tasks are lost."""
+    """Register a worker, and publish its handlers.
+
+    It has to call again within its lease, or its tasks are lost.
+    """
     worker = NewWorker(
         registered_by=caller.key_id,
         host=body.host,
@@ -157,7 +173,11 @@ async def register(services: Services, caller: Caller, origin: Origin, body: Wor
     definitions = [define_handler(**handler.model_dump()) for handler in body.handlers]
     view = await services.remote_tasks.register(worker, definitions)
     # Before the answer: a worker whose entry is missing does not get its id.
-    details: JsonObject = {"host": worker.host, "queues": [*worker.queues], "handlers": [*sorted(worker.handlers)]}
+    details: JsonObject = {
+        "host": worker.host,
+        "queues": [*worker.queues],
+        "handlers": [*sorted(worker.handlers)],
+    }
     await services.audit.append([origin.entry("worker.register", "worker", view.worker_id, details)])
     return JSONResponse(view.to_dict(), 201)
 
@@ -209,7 +229,10 @@ async def progress(services: Services, caller: Caller, body: ProgressBody) -> JS
 
 @routes.post("/callbacks/task-result", Scope.WORK, "TaskResultView")
 async def result(services: Services, caller: Caller, body: ResultBody) -> JSONResponse:
-    """Report the outcome of a task. Sent again, it gets the same answer; under a stale lease token it gets 409."""
+    """Report the outcome of a task.
+
+    Sent again, it gets the same answer; under a stale lease token it gets 409.
+    """
     view = await services.remote_tasks.report(
         body.worker_id, body.task_id, int(body.lease_token), body.to_outcome(), caller.key_id
     )

@@ -75,7 +75,9 @@ async def show(request: Request, app: App, workflow_id: WorkflowId, version: Ver
 
 
 @routes.get("/workflows/{workflow_id}/versions", Scope.READ, "VersionViewPage")
-async def versions(app: App, workflow_id: WorkflowId, cursor: Cursor = None, limit: Limit = 100) -> JSONResponse:
+async def versions(
+    app: App, workflow_id: WorkflowId, cursor: Cursor = None, limit: Limit = 100
+) -> JSONResponse:
     """List the versions of a workflow, oldest first."""
     return JSONResponse((await list_versions(app, workflow_id, cursor=cursor, limit=limit)).to_dict())
 
@@ -110,7 +112,9 @@ async def diff(
     return JSONResponse((await compare_versions(app, workflow_id, before, after)).to_dict())
 
 
-@routes.get("/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml", headers=["ETag"])
+@routes.get(
+    "/workflows/{workflow_id}/diagram.svg", Scope.READ, "Svg", media_type="image/svg+xml", headers=["ETag"]
+)
 async def diagram(
     request: Request, app: App, compiler: Compiler, workflow_id: WorkflowId, version: Version = None
 ) -> Response:

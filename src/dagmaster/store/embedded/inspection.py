@@ -67,13 +67,17 @@ def _require_usable(data_dir: Path) -> None:
     closed = cluster.find_inaccessible_parent(existing, account)
     if closed is not None:
         raise DataDirectoryUnusable(
-            f"{data_dir} cannot be used: the server runs as user {account}, who may not enter {closed}. Choose another"
+            f"{data_dir} cannot be used: the server runs as user {account}, who may not enter {closed}."
+            " Choose another"
             f" directory with --data-dir or DAGMASTER_DATA_DIR, or run `chmod o+x {closed}`"
         )
 
 
 def _program(pid: int) -> str:
-    """Return the program of a process and its command: ` (dagmaster dev)`. Its other arguments may be secret."""
+    """Return the program of a process and its command: ` (dagmaster dev)`.
+
+    Its other arguments may be secret.
+    """
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")
     except OSError:

@@ -44,8 +44,8 @@ _SETTINGS = {
     "max_parallel_maintenance_workers": "0",
     # Three processes fewer than with io_method=worker; start and stop take the same time (2026-11).
     "io_method": "sync",
-    # Errors of statements go to the client. The log has only what happens to the server, and no statements, which may
-    # contain secrets. It grows by some lines a day, and a long one is rotated at a start.
+    # Errors of statements go to the client. The log has only what happens to the server, and no statements,
+    # which may contain secrets. It grows by some lines a day, and a long one is rotated at a start.
     "logging_collector": "off",
     "log_destination": "stderr",
     "log_min_messages": "log",
@@ -62,19 +62,32 @@ _SOCKET_PATH_BYTES = 103
 
 
 def launch(data_dir: Path, cluster: Path, install: Install, account: Account, lock: int) -> None:
-    """Start the server. It and its children inherit the lock, which is free once the last of them has ended."""
+    """Start the server.
+
+    It and its children inherit the lock, which is free once the last of them has ended.
+    """
     socket_dir = socket_for(data_dir, account)
-    # We have the lock, so no server runs, whatever stale files contain. PostgreSQL would trust them if their process id
-    # is a zombie or has been reused by the same user. A server started by hand has no lock: `find_ready_socket`
-    # finds it, or its shared memory keeps ours from starting.
+    # We have the lock, so no server runs, whatever stale files contain. PostgreSQL would trust them if their
+    # process id is a zombie or has been reused by the same user. A server started by hand has no lock:
+    # `find_ready_socket` finds it, or its shared memory keeps ours from starting.
     for stale in (cluster / "postmaster.pid", _socket_in(socket_dir), Path(f"{_socket_in(socket_dir)}.lock")):
         stale.unlink(missing_ok=True)
     settings = {**_SETTINGS, "unix_socket_directories": str(socket_dir)}
     options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     log = _open_log(data_dir)
     try:
-        # The shell exits at once, so that init adopts the server: it leaves no zombie in the process that started it.
-        detached: list[Path | str] = ["/bin/sh", "-c", '"$@" &', "sh", install.postgres, "-D", cluster, *options]
+        # The shell exits at once, so that init adopts the server: it leaves no zombie in the process that
+        # started it.
+        detached: list[Path | str] = [
+            "/bin/sh",
+            "-c",
+            '"$@" &',
+            "sh",
+            install.postgres,
+            "-D",
+            cluster,
+            *options,
+        ]
         files.run(detached, account=account, lock=lock, log=log)
     finally:
         os.close(log)
@@ -88,7 +101,8 @@ def socket_for(data_dir: Path, account: Account) -> Path:
     """
     folder = data_dir / "socket"
     if not _fits(folder):
-        # /tmp is short, and shared: the parent must be ours. XDG_RUNTIME_DIR is removed when the user logs out.
+        # /tmp is short, and shared: the parent must be ours. XDG_RUNTIME_DIR is removed when the user logs
+        # out.
         caller = files.Account(os.geteuid(), os.getegid())
         parent = Path(f"/tmp/dagmaster-{caller.uid}")  # noqa: S108 - make_private checks its owner
         files.make_private(parent, caller, 0o700 if account.is_caller else 0o711)
@@ -100,7 +114,9 @@ def socket_for(data_dir: Path, account: Account) -> Path:
 def _fits(folder: Path) -> bool:
     """Return whether a socket path is short enough, and has no characters that PostgreSQL or drivers interpret."""
     text = str(_socket_in(folder))
-    return len(os.fsencode(text)) <= _SOCKET_PATH_BYTES and re.fullmatch(r"[A-Za-z0-9/._-]+", text) is not None
+    return (
+        len(os.fsencode(text)) <= _SOCKET_PATH_BYTES and re.fullmatch(r"[A-Za-z0-9/._-]+", text) is not None
+    )
 
 
 def find_ready_socket(cluster: Path) -> Path | None:
@@ -109,7 +125,8 @@ def find_ready_socket(cluster: Path) -> Path | None:
     if lines is None or lines[7].strip() != "ready":
         return None
     with _connect(cluster) as connection:
-        # The socket of a server that was just killed, or is stopped, still accepts connections, without a response.
+        # The socket of a server that was just killed, or is stopped, still accepts connections, without a
+        # response.
         return Path(lines[4]) if connection is not None and _responds(connection) else None
 
 
@@ -125,8 +142,11 @@ def find_server_pid(cluster: Path) -> int | None:
             local, local_peerpid = 0, 2
             (pid,) = struct.unpack("i", connection.getsockopt(local, local_peerpid, 4))
         else:
-            pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-            # The path is from a file that the server's user can write: root must not signal another user's process.
+            pid, uid, _ = struct.unpack(
+                "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            )
+            # The path is from a file that the server's user can write: root must not signal another user's
+            # process.
             if uid != cluster.stat().st_uid:
                 return None
         return int(pid)

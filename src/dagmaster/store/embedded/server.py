@@ -9,9 +9,9 @@ The files of a data directory:
     socket/        the Unix socket, the only entry point
     server.log     and the one before, server.log.1
 
-The locks are flocks: the kernel releases those of dead processes, and no process id is trusted. This module decides who
-starts and stops the server; `cluster` creates the files, `process` handles the process. None of them knows SQL or a
-driver.
+The locks are flocks: the kernel releases those of dead processes, and no process id is trusted. This module
+decides who starts and stops the server; `cluster` creates the files, `process` handles the process. None of
+them knows SQL or a driver.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedPostgres", "Server", "default_data_dir"]
 
 START_SECONDS = 120.0
-"""How long a server may take until it accepts connections. Usually 0.05 s; the recovery of 1 GB of WAL takes long."""
+"""How long a server may take until it accepts connections. Usually 0.05 s; the recovery of 1 GB of WAL takes
+long."""
 
 FAST_SECONDS, IMMEDIATE_SECONDS = 60.0, 10.0
-"""How long a fast shutdown may take (it writes a checkpoint), and then an immediate one (the next start recovers)."""
+"""How long a fast shutdown may take (it writes a checkpoint), and then an immediate one (the next start
+recovers)."""
 
 LISTEN_SECONDS = 5.0
 """How long a server may take from its launch to its socket."""
@@ -63,7 +65,8 @@ class Server:
 class EmbeddedPostgres:
     """One user of the server on a data directory.
 
-    Two objects are two users, also in one process. A forked child shares its parent's use. Not for several threads.
+    Two objects are two users, also in one process. A forked child shares its parent's use. Not for several
+    threads.
     """
 
     def __init__(self, data_dir: Path | None = None) -> None:
@@ -120,8 +123,10 @@ class EmbeddedPostgres:
         with _lock_file(self.data_dir / "turn.lock") as turn:
             if not _wait_until(lambda: _try_lock(turn, fcntl.LOCK_EX), START_SECONDS):
                 raise EmbeddedPostgresUnavailable(
-                    f"Another process has been starting or stopping the embedded PostgreSQL in {self.data_dir} for over"
-                    f" {START_SECONDS:.0f} s. It holds {self.data_dir / 'turn.lock'}: `fuser -v` on that file names it."
+                    "Another process has been starting or stopping the embedded PostgreSQL in"
+                    f" {self.data_dir} for over"
+                    f" {START_SECONDS:.0f} s. It holds {self.data_dir / 'turn.lock'}: `fuser -v` on that file"
+                    " names it."
                     " Wait for it, or end it."
                 )
             yield
@@ -154,7 +159,8 @@ class EmbeddedPostgres:
                 return None
             if time.monotonic() > ends:
                 raise cluster.failure(
-                    f"runs (a process holds server.lock), but accepts no connections after {START_SECONDS:.0f} s",
+                    "runs (a process holds server.lock), but accepts no connections after"
+                    f" {START_SECONDS:.0f} s",
                     self.data_dir,
                     process.log_since(self.data_dir, 0),
                 )
@@ -184,19 +190,28 @@ class EmbeddedPostgres:
     def _release_user_lock(self) -> None:
         users, self._users = self._users, None
         if users is not None:
-            # Unlocked explicitly: a forked child has the same open file, and closing ours alone would leave it locked.
+            # Unlocked explicitly: a forked child has the same open file, and closing ours alone would leave
+            # it locked.
             fcntl.flock(users, fcntl.LOCK_UN)
             os.close(users)
 
     def _shut_down(self) -> None:
-        # A server that was just launched does not listen yet. Processes of a dead one never do, and end by themselves.
-        _wait_until(lambda: self._is_free() or process.find_server_pid(self._cluster) is not None, LISTEN_SECONDS)
+        # A server that was just launched does not listen yet. Processes of a dead one never do, and end by
+        # themselves.
+        _wait_until(
+            lambda: self._is_free() or process.find_server_pid(self._cluster) is not None, LISTEN_SECONDS
+        )
         for number, seconds in ((signal.SIGINT, FAST_SECONDS), (signal.SIGQUIT, IMMEDIATE_SECONDS)):
             # Without a server to signal: there is none, or one that was started by hand and is stopped so.
-            if self._is_free() or not process.send_signal(self._cluster, number) or _wait_until(self._is_free, seconds):
+            if (
+                self._is_free()
+                or not process.send_signal(self._cluster, number)
+                or _wait_until(self._is_free, seconds)
+            ):
                 return
         raise EmbeddedPostgresUnavailable(
-            f"The embedded PostgreSQL in {self.data_dir} does not stop. Nothing is lost: what was committed is on disk."
+            f"The embedded PostgreSQL in {self.data_dir} does not stop. Nothing is lost: what was committed"
+            " is on disk."
             f" Its process id is the first line of {self._cluster / 'postmaster.pid'}."
         )
 
@@ -215,7 +230,8 @@ def default_data_dir() -> Path:
         base = Path(named) if named.startswith("/") else Path.home() / ".local" / "share"
     except RuntimeError as error:
         raise DataDirectoryUnusable(
-            f"User {os.geteuid()} has no home directory for the embedded PostgreSQL. Name a directory with --data-dir"
+            f"User {os.geteuid()} has no home directory for the embedded PostgreSQL. Name a directory with"
+            " --data-dir"
             " or DAGMASTER_DATA_DIR."
         ) from error
     return base / "dagmaster" / "postgres"
@@ -229,7 +245,8 @@ def _remedy(error: OSError) -> str:
             return "Its file system has no file locks: use a directory on a local disk with --data-dir."
         case _:
             return (
-                f"Use a directory that user {os.geteuid()} can write with --data-dir or DAGMASTER_DATA_DIR, or"
+                f"Use a directory that user {os.geteuid()} can write with --data-dir or DAGMASTER_DATA_DIR,"
+                " or"
                 " configure your own server with DAGMASTER_DATABASE_URL."
             )
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from dagmaster.errors import NodesRejected, StatementFailed
-from dagmaster.ports.added_nodes import ADDED_AT_ONCE, BatchDecision, BatchRows, PlacedNode, Reservation, StoredBatch
+from dagmaster.ports.added_nodes import (
+    ADDED_AT_ONCE,
+    BatchDecision,
+    BatchRows,
+    PlacedNode,
+    Reservation,
+    StoredBatch,
+)
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.store.task_ids import id_in_use
 
@@ -85,7 +92,8 @@ def stored_batches(job: StoredJob, numbers: Collection[int] | None = None) -> li
     return [
         replace(batch.rows, accepted_order=batch.accepted_order, added_by=batch.added_by)
         for batch in batches
-        if batch.rows is not None and (batch.accepted_order is not None if numbers is None else batch.number in numbers)
+        if batch.rows is not None
+        and (batch.accepted_order is not None if numbers is None else batch.number in numbers)
     ]
 
 
@@ -159,7 +167,9 @@ class MemoryTaskNodes:
 
     _database: MemoryDatabase
 
-    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+    async def reserve_batch(
+        self, task_id: str, token: int, key: BatchKey | None = None
+    ) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
         task = self._database.claimed_task(task_id, token)
         return None if task is None else reserve(self._database.jobs[task.job_id], key, task.node_id)
@@ -176,7 +186,9 @@ class MemoryTaskNodes:
             return False
         task.batches = (*task.batches, ADDED_AT_ONCE)
         body = json.dumps({"batch": number, "node": task.node_id})
-        database.add_command(task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now())
+        database.add_command(
+            task.job_id, CommandKind.ADD_NODES, body, f"task {task.node_id}", database.clock.now()
+        )
         return True
 
     async def decision_about(self, task_id: str, token: int, number: int) -> BatchDecision | None:

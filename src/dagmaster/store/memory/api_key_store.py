@@ -32,7 +32,13 @@ class MemoryApiKeyStore:
         self._audit_trail.add(audit)
 
     async def rotate(
-        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+        self,
+        old_id: str,
+        expires_at: float,
+        record: ApiKeyRecord,
+        digest: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
         """Store a key, and let the one that it replaces expire."""
         await self.add(record, digest, audit=audit)

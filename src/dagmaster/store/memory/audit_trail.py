@@ -33,7 +33,9 @@ class MemoryAuditTrail:
         """Store the entries of a change that a store makes, with details that only the store knows."""
         for entry in entries:
             stored = replace(entry, details={**entry.details, **details})
-            self._records.append(AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=stored))
+            self._records.append(
+                AuditRecord(entry_id=len(self._records) + 1, at=self._clock.now(), entry=stored)
+            )
 
     async def entries(
         self, audit_filter: AuditFilter, *, after: Position | None = None, limit: int = 100

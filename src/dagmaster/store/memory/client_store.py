@@ -56,7 +56,9 @@ class MemoryClientStore:
             database.notify("jobs")
         return accepted
 
-    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+    async def submit_graph(
+        self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
+    ) -> Accepted:
         """Store a job with the nodes of its graph, unless its key is in use."""
         if not await self.find_duplicates([job]):
             added_nodes.check_ids(self.database, rows)

@@ -109,7 +109,9 @@ class StoredTask:
     @property
     def status(self) -> NodeStatus:
         """Return how its node is displayed."""
-        return in_flight_status(is_claimed=self.worker_id is not None, has_started=self.started_at is not None)
+        return in_flight_status(
+            is_claimed=self.worker_id is not None, has_started=self.started_at is not None
+        )
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -180,7 +182,10 @@ class Registration:
     def keep_drain(self, previous: Registration | None) -> None:
         """Keep the request to drain the registration before, which it may not have seen."""
         if previous is not None:
-            self.drain_requested_at, self.drain_deadline_at = previous.drain_requested_at, previous.drain_deadline_at
+            self.drain_requested_at, self.drain_deadline_at = (
+                previous.drain_requested_at,
+                previous.drain_deadline_at,
+            )
 
     def renew(self, now: float) -> None:
         """Renew the lease; a request to drain is seen now."""
@@ -317,7 +322,9 @@ class MemoryDatabase:
     def tasks_by_rank(self) -> Iterable[StoredTask]:
         """Return all tasks by rank. They are sorted only if they were enqueued out of order."""
         if not self.is_queue_sorted:
-            self.queue = {task.task_id: task for task in sorted(self.queue.values(), key=lambda task: task.rank)}
+            self.queue = {
+                task.task_id: task for task in sorted(self.queue.values(), key=lambda task: task.rank)
+            }
             self.is_queue_sorted = True
         return self.queue.values()
 

@@ -30,7 +30,9 @@ class MemoryFinishedTaskReader:
         records: list[FinishedTaskRecord] = []
         for (at, job_id, seq), node_id, number in ends[:MAX_SCANNED]:
             attempts = attempt_records(self._database, str(job_id), node_id)
-            attempt = next((one for one in attempts if one.attempt == number and one.completed_at is not None), None)
+            attempt = next(
+                (one for one in attempts if one.attempt == number and one.completed_at is not None), None
+            )
             if attempt is not None and _is_selected(attempt, task_filter):
                 records.append(FinishedTaskRecord(str(job_id), attempt, (at, str(job_id), seq)))
             if len(records) == limit:
@@ -43,7 +45,9 @@ class MemoryFinishedTaskReader:
     def _ends(self, task_filter: FinishedTaskFilter) -> Iterator[tuple[tuple[float, int, int], str, int]]:
         """Yield the key, node and attempt of each event that ended an attempt."""
         for job in self._database.jobs.values():
-            is_asked_for = not job.new.is_hidden if task_filter.job_id is None else job.new.id == task_filter.job_id
+            is_asked_for = (
+                not job.new.is_hidden if task_filter.job_id is None else job.new.id == task_filter.job_id
+            )
             for event in job.events if is_asked_for else ():
                 is_late = task_filter.since is None or event.at > task_filter.since
                 if is_late and event.type in ENDS and event.node is not None and event.attempt is not None:

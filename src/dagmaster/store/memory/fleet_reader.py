@@ -77,13 +77,18 @@ def _registration(
 def orchestrators(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
     """Return every registered orchestrator."""
     registered = database.orchestrators.items()
-    return {owner_id: _registration(database, owner_id, stored, lease_seconds) for owner_id, stored in registered}
+    return {
+        owner_id: _registration(database, owner_id, stored, lease_seconds) for owner_id, stored in registered
+    }
 
 
 def workers(database: MemoryDatabase, lease_seconds: float) -> dict[str, Registration]:
     """Return every registered worker."""
     registered = database.workers.items()
-    return {worker_id: _registration(database, worker_id, stored, lease_seconds) for worker_id, stored in registered}
+    return {
+        worker_id: _registration(database, worker_id, stored, lease_seconds)
+        for worker_id, stored in registered
+    }
 
 
 # ── The fleet ──
@@ -96,14 +101,19 @@ def read_fleet(database: MemoryDatabase, *, lease_seconds: float, worker_lease_s
     claimed = _count_claimed(database)
     return FleetRecord(
         orchestrators=[
-            orchestrator_record(row, sum(job.owner_id == row.id for job in open_jobs), _left_jobs(open_jobs, row.id))
+            orchestrator_record(
+                row, sum(job.owner_id == row.id for job in open_jobs), _left_jobs(open_jobs, row.id)
+            )
             for row in recent(orchestrators(database, lease_seconds).values())
         ],
         workers=[
             worker_record(row, claimed.get(row.id, ClaimedTasks(0)).tasks, _left_nodes(database, row))
             for row in registered
         ],
-        queues=[_queue_record(database, queue) for queue in sorted({task.queue for task in database.queue.values()})],
+        queues=[
+            _queue_record(database, queue)
+            for queue in sorted({task.queue for task in database.queue.values()})
+        ],
         unowned_jobs=sum(job.owner_id is None for job in open_jobs),
         stale_tasks=count_stale(claimed, registered, lease_seconds),
     )
@@ -120,7 +130,9 @@ def _count_claimed(database: MemoryDatabase) -> dict[str, ClaimedTasks]:
     return claimed
 
 
-def count_services(database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float) -> FleetCounts:
+def count_services(
+    database: MemoryDatabase, *, lease_seconds: float, worker_lease_seconds: float
+) -> FleetCounts:
     """Count orchestrators and workers that claim, and orchestrators that drain."""
     owners = orchestrators(database, lease_seconds).values()
     return FleetCounts(
@@ -175,7 +187,9 @@ def _left_nodes(database: MemoryDatabase, worker: Registration) -> LeftNodes:
     for job_id, node_id in worker.counters.get("left_tasks", ()) if not worker.is_alive else ():
         node = database.jobs[job_id].nodes.get(node_id)
         if node is not None:
-            task = database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
+            task = (
+                database.queue.get(node.task_id or "") if node.row.status is NodeStatus.DISPATCHED else None
+            )
             status = left_status(node.row.status if task is None else task.status)
             left.statuses[status] = left.statuses.get(status, 0) + 1
             if (node.row.error or {}).get("kind") in CRASH_KINDS:
@@ -210,7 +224,8 @@ def read_diagnosis(
     in_flight = {
         node_id: task
         for node_id, node in job.nodes.items()
-        if node.row.status is NodeStatus.DISPATCHED and (task := database.queue.get(node.task_id or "")) is not None
+        if node.row.status is NodeStatus.DISPATCHED
+        and (task := database.queue.get(node.task_id or "")) is not None
     }
     waiting = {task.queue for task in in_flight.values() if task.worker_id is None}
     cancels = [event.by for event in job.events if event.type == EventType.CANCEL_REQUESTED]
@@ -242,7 +257,9 @@ def read_diagnosis(
     )
 
 
-def _service(registered: dict[str, Registration], service_id: str | None, lease_seconds: float) -> Service | None:
+def _service(
+    registered: dict[str, Registration], service_id: str | None, lease_seconds: float
+) -> Service | None:
     if service_id is None:
         return None
     row = registered.get(service_id)
@@ -266,7 +283,9 @@ def _in_flight_task(
 
 def _queue_position(database: MemoryDatabase, task: StoredTask) -> int | None:
     def waits(other: StoredTask) -> bool:
-        is_unclaimed = other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
+        is_unclaimed = (
+            other.worker_id is None and other.stop_requested_at is None and other.queue == task.queue
+        )
         return is_unclaimed and other.isolation is not Isolation.EXCLUSIVE
 
     if not waits(task):

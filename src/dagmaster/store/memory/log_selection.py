@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from dagmaster.store.memory.database import StoredLog
 
 
-def is_log_selected(logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, int], log_filter: LogFilter) -> bool:
+def is_log_selected(
+    logs: Mapping[tuple[str, int], StoredLog], key: tuple[str, int], log_filter: LogFilter
+) -> bool:
     """Return whether a chunk of a log matches a filter."""
     log = logs[key]
     return (

@@ -117,7 +117,9 @@ class MemoryMetricReader:
         """Return the last so many seconds, from the start of a step on."""
         now = self._database.clock.now()
         since = (now - seconds) // step_seconds * step_seconds
-        return MetricWindow(since=since, until=now, pending=min(len(self._database.metric_pending), MAX_EXACT))
+        return MetricWindow(
+            since=since, until=now, pending=min(len(self._database.metric_pending), MAX_EXACT)
+        )
 
     async def workflows(self, since: float, *, workflow_id: str | None = None) -> Sequence[WorkflowMetrics]:
         """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
@@ -216,7 +218,9 @@ class MemoryMetricReader:
                 newest = max(previous, group, key=lambda one: (one.last_at, int(one.job_id)))
                 group = replace(newest, count=previous.count + 1)
             groups[key] = group
-        ranked = sorted(groups.values(), key=lambda one: (-one.count, one.workflow_id, one.node_id, one.message))
+        ranked = sorted(
+            groups.values(), key=lambda one: (-one.count, one.workflow_id, one.node_id, one.message)
+        )
         if per_workflow is not None:
             rank: Counter[str] = Counter()
             shown = []

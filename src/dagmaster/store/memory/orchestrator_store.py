@@ -1,4 +1,7 @@
-"""The orchestrator's store in memory. It behaves like the one on PostgreSQL: both pass `tests/conformance`."""
+"""The orchestrator's store in memory.
+
+It behaves like the one on PostgreSQL: both pass `tests/conformance`.
+"""
 
 from __future__ import annotations
 
@@ -95,14 +98,18 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         claimable = [
             job
             for job_id, job in database.jobs.items()
-            if job.owner_id is None and (job.is_open or job_id in commanded) and queue in (None, job.new.queue)
+            if job.owner_id is None
+            and (job.is_open or job_id in commanded)
+            and queue in (None, job.new.queue)
         ]
         claimed = sorted(claimable, key=lambda job: job.rank)[:limit]
         now = database.clock.now()
         for job in claimed:
             job.owner_id = self.owner_id
             job.epoch += 1
-            add_event(job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)}))
+            add_event(
+                job, now, "JobClaimed", self.name, data=json.dumps({"epoch": job.epoch, **self._after(job)})
+            )
         return [claimed_job(job) for job in claimed]
 
     def _after(self, job: StoredJob) -> dict[str, str]:
@@ -140,7 +147,9 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
             if owner.stopped_at is None and database.has_expired(owner, self._lease_seconds):
                 owner.stopped_at = database.clock.now()
                 owner.counters["left"] = sum(job.owner_id == owner_id for job in database.jobs.values())
-        stopped = {owner_id for owner_id, owner in database.orchestrators.items() if owner.stopped_at is not None}
+        stopped = {
+            owner_id for owner_id, owner in database.orchestrators.items() if owner.stopped_at is not None
+        }
         released = [job for job in database.jobs.values() if job.owner_id in stopped]
         for job in released:
             job.owner_id, job.previous_owner_id = None, job.owner_id
@@ -154,7 +163,11 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
         for worker_id, worker in database.workers.items():
             if worker.stopped_at is None and database.has_expired(worker, self._worker_lease_seconds):
                 worker.stopped_at = database.clock.now()
-                left = [[task.job_id, task.node_id] for task in database.queue.values() if task.worker_id == worker_id]
+                left = [
+                    [task.job_id, task.node_id]
+                    for task in database.queue.values()
+                    if task.worker_id == worker_id
+                ]
                 worker.counters |= {"left": len(left), "left_tasks": left}
         dead = {worker_id for worker_id, worker in database.workers.items() if worker.stopped_at is not None}
         lost = database.finish_tasks(AttemptStatus.LOST, lambda worker_id: worker_id in dead)
@@ -196,7 +209,9 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     # ── Turns ──
 
-    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(
+        self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
+    ) -> list[TaskResult]:
         """Read task results of owned jobs, but not of quarantined ones."""
         job_ids = {job.new.id for job in self._owned()} - set(quarantined)
         results = [stored.result for _, stored in sorted(self._database.results.items())]
@@ -210,7 +225,9 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
 
     async def commit_turns(self, turns: Sequence[TurnCommit], now: float) -> set[str]:
         """Commit turns; return the ids of the jobs whose turn was accepted."""
-        return {turn.job.id for turn in turns if write_turn(self._database, turn, self.owner_id, self.name, now)}
+        return {
+            turn.job.id for turn in turns if write_turn(self._database, turn, self.owner_id, self.name, now)
+        }
 
     # ── Values ──
 
@@ -236,11 +253,15 @@ class MemoryOrchestratorStore(NotificationInbox, MemoryReusableResults):
                 values[key] = json.loads(node.source)
         return values
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
         nodes = self._database.jobs[job_id].nodes
         stored = [nodes[node_id].output for node_id in node_ids if node_id in nodes]
-        return await sum_sizes(self._blobs, [None if one is None else one.ref for one in (*stored, *reported)])
+        return await sum_sizes(
+            self._blobs, [None if one is None else one.ref for one in (*stored, *reported)]
+        )
 
     async def _outputs(self, job: StoredJob, fan_id: str) -> list[JsonValue]:
         children = [node for node in job.nodes.values() if node.row.parent == fan_id]

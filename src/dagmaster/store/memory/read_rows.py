@@ -174,7 +174,9 @@ def _nodes_total(database: MemoryDatabase, job: StoredJob) -> int:
         if spec.get("type") == "fan_out" and node_id in job.nodes
     )
     live = [
-        batch.number for batch in job.batches.values() if batch.accepted_order is not None and not batch.is_superseded
+        batch.number
+        for batch in job.batches.values()
+        if batch.accepted_order is not None and not batch.is_superseded
     ]
     added = sum(len(batch.nodes) + len(batch.groups) for batch in stored_batches(job, live))
     return len(specs) + children + added
@@ -185,7 +187,9 @@ def _nodes_finished(job: StoredJob, total: int) -> int:
         return 0 if job.finished_at is None else total
     rows = [node.row for node in job.nodes.values()]
     # Children of inner fan-outs are counted as finished, but not in the total.
-    return min(sum(row.status in TERMINAL_NODE and not _is_superseded(row.skip_reason) for row in rows), total)
+    return min(
+        sum(row.status in TERMINAL_NODE and not _is_superseded(row.skip_reason) for row in rows), total
+    )
 
 
 def _owner(database: MemoryDatabase, owner_id: str | None) -> OwnerRecord | None:
@@ -322,18 +326,25 @@ def has_started(stored: StoredResult) -> bool:
     """Return whether a handler started; as in SQL, where versions before 0003 did not store that."""
     if stored.result.started_at is not None:
         return True
-    return stored.claimed_at is not None and stored.result.status in (AttemptStatus.COMPLETED, AttemptStatus.FAILED)
+    return stored.claimed_at is not None and stored.result.status in (
+        AttemptStatus.COMPLETED,
+        AttemptStatus.FAILED,
+    )
 
 
 def footprint_records(database: MemoryDatabase, job: StoredJob) -> list[FootprintRecord]:
     """Return the children of fan-outs that have a footprint in their item or output, by fan-out and index."""
-    items = {node_id: from_json(node.source) for node_id, node in job.nodes.items() if node.source is not None}
+    items = {
+        node_id: from_json(node.source) for node_id, node in job.nodes.items() if node.source is not None
+    }
     records = []
     for node in current_nodes(job):
         if node.row.parent is None or node.row.parent not in items:
             continue
         output = None if node.output is None else node.output.value()
-        footprint = footprint_of(items[node.row.parent][node.row.fan_out_index]) or footprint_of_output(output)
+        footprint = footprint_of(items[node.row.parent][node.row.fan_out_index]) or footprint_of_output(
+            output
+        )
         if footprint is not None:
             records.append(
                 FootprintRecord(

@@ -80,7 +80,9 @@ _WAITS: Final = frozenset({EventType.APPROVAL_REQUESTED, EventType.NODE_WAITING}
 class MemoryReadStore:
     """Reads."""
 
-    def __init__(self, database: MemoryDatabase, lease_seconds: float = 15, worker_lease_seconds: float = 6) -> None:
+    def __init__(
+        self, database: MemoryDatabase, lease_seconds: float = 15, worker_lease_seconds: float = 6
+    ) -> None:
         self._database = database
         self.metrics = MemoryMetricReader(database)
         self.timelines = MemoryTimelineReader(database)
@@ -93,12 +95,19 @@ class MemoryReadStore:
     # ── Jobs ──
 
     async def jobs(
-        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+        self,
+        job_filter: JobFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 20,
+        oldest_first: bool = False,
     ) -> list[JobRecord]:
         """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         before = None if after is None else _number(after[0])
         newest = self._newest_first()
-        jobs = [job for job in newest if (before is None or int(job.new.id) < before) and matches(job, job_filter)]
+        jobs = [
+            job for job in newest if (before is None or int(job.new.id) < before) and matches(job, job_filter)
+        ]
         return [job_record(self._database, job) for job in (jobs[::-1] if oldest_first else jobs)[:limit]]
 
     async def job(self, job_id: str) -> JobRecord | None:
@@ -177,7 +186,9 @@ class MemoryReadStore:
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
         job = self._database.jobs.get(job_id)
-        records = [] if job is None else [node_record(self._database, job, node) for node in current_nodes(job)]
+        records = (
+            [] if job is None else [node_record(self._database, job, node) for node in current_nodes(job)]
+        )
         result: dict[str, ChildCounts] = {}
         for fan_out in fan_outs:
             children = [record for record in records if record.parent_node_id == fan_out]
@@ -187,7 +198,9 @@ class MemoryReadStore:
             result[fan_out] = ChildCounts(counts, min(started, default=None))
         return result
 
-    async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
+    async def node_values(
+        self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None
+    ) -> NodeValues:
         """Return the output, params and item of a node."""
         job = self._database.jobs.get(job_id)
         nodes = {} if job is None else job.nodes
@@ -308,7 +321,9 @@ class MemoryReadStore:
         ]
         return [event for _, event in sorted(events, key=lambda item: item[0], reverse=True)[:limit]]
 
-    async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
+    async def event_counts(
+        self, *, since: float | None = None, until: float | None = None
+    ) -> Mapping[str, int]:
         """Count events across jobs by type."""
         counts: dict[str, int] = {}
         for job in self._visible_jobs():
@@ -336,12 +351,18 @@ class MemoryReadStore:
             and log.job_id == job_id
             and is_log_selected(self._database.logs, (task_id, chunk), log_filter)
         ]
-        return [record for _, record in sorted(chunks, key=lambda item: item[0], reverse=newest_first)[:limit]]
+        return [
+            record for _, record in sorted(chunks, key=lambda item: item[0], reverse=newest_first)[:limit]
+        ]
 
     async def log_chunk(self, task_id: str, chunk: int) -> LogRecord | None:
         """Return one chunk of the log of a task, if it was written."""
         log = self._database.logs.get((task_id, chunk))
-        return None if log is None else LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk))
+        return (
+            None
+            if log is None
+            else LogRecord(log.node_id, log.attempt, log.at, log.text, (log.at, task_id, chunk))
+        )
 
     # ── Workflows ──
 
@@ -350,7 +371,9 @@ class MemoryReadStore:
     ) -> list[WorkflowRecord]:
         """Return the published workflows by id; with `tag`, those whose active (else newest) version has it."""
         last = "" if after is None else str(after[0])
-        workflow_ids = sorted({workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last})
+        workflow_ids = sorted(
+            {workflow_id for workflow_id, _ in self._database.workflows if workflow_id > last}
+        )
         records = [await self._workflow_record(workflow_id) for workflow_id in workflow_ids]
         return [record for record in records if tag is None or tag in record.tags][:limit]
 
@@ -404,7 +427,10 @@ class MemoryReadStore:
         if job is None:
             return None
         return fleet_reader.read_diagnosis(
-            self._database, job, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
+            self._database,
+            job,
+            lease_seconds=self.lease_seconds,
+            worker_lease_seconds=self.worker_lease_seconds,
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:

@@ -60,7 +60,9 @@ class MemoryRemoteWorkers:
 class MemoryRemoteWorker(MemoryWorkerStore):
     """A worker that speaks HTTP. It claims only tasks of its handlers."""
 
-    def __init__(self, database: MemoryDatabase, worker_id: str, worker: NewWorker, waiters: ClaimWaiters) -> None:
+    def __init__(
+        self, database: MemoryDatabase, worker_id: str, worker: NewWorker, waiters: ClaimWaiters
+    ) -> None:
         super().__init__(database)
         self.worker_id = worker_id
         self.handlers: Mapping[str, str] = worker.handlers
@@ -95,7 +97,11 @@ class MemoryRemoteWorker(MemoryWorkerStore):
         """Store fingerprints of the secrets that tasks got."""
         for task_id, (token, prints) in fingerprints.items():
             task = self._database.queue.get(task_id)
-            if task is None or task.secrets is None or (task.worker_id, task.token) != (self.worker_id, token):
+            if (
+                task is None
+                or task.secrets is None
+                or (task.worker_id, task.token) != (self.worker_id, token)
+            ):
                 continue
             task.secrets = json.dumps(json.loads(task.secrets) | {"fingerprints": dict(prints)})
 

@@ -51,7 +51,9 @@ class MemoryReusableResults:
             alive = worker.stopped_at is None and self._database.is_fresh(worker, self._worker_lease_seconds)
             for handler, version in worker.handlers.items():
                 if alive:
-                    versions[handler] = frozenset({version}) | (versions[handler] if handler in served else frozenset())
+                    versions[handler] = frozenset({version}) | (
+                        versions[handler] if handler in served else frozenset()
+                    )
                     served.add(handler)
                 else:
                     versions.setdefault(handler, frozenset({version}))

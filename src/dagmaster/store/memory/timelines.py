@@ -24,7 +24,9 @@ class MemoryTimelineReader:
     def __init__(self, database: MemoryDatabase) -> None:
         self._database = database
 
-    async def rows(self, job_id: str, *, after: Position | None = None, limit: int = 1000) -> list[TimelineRecord]:
+    async def rows(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[TimelineRecord]:
         """Return the attempts of a job, also those in flight, and nodes that ran without a task."""
         last = ("", -1) if after is None else (str(after[0]), int(after[1]))
         records = [row for row in _records(self._database, job_id) if (row.node_id, row.attempt) > last]
@@ -35,7 +37,11 @@ class MemoryTimelineReader:
         job = self._database.jobs.get(job_id)
         ends: dict[str, list[tuple[float, str]]] = {}
         for node in () if job is None else current_nodes(job):
-            if (parent := node.row.parent) is not None and parent in fan_outs and node.finished_at is not None:
+            if (
+                (parent := node.row.parent) is not None
+                and parent in fan_outs
+                and node.finished_at is not None
+            ):
                 ends.setdefault(parent, []).append((-node.finished_at, node.row.id))
         return {fan_out: min(children)[1] for fan_out, children in ends.items()}
 
@@ -60,7 +66,9 @@ def _records(database: MemoryDatabase, job_id: str) -> Iterator[TimelineRecord]:
         task, row = task_in_flight(database, node), node.row
         if task is not None:
             worker = worker_place(database, task.worker_id)
-            yield TimelineRecord(row.id, task.attempt, task.status, worker, task.dispatched_at, task.started_at, None)
+            yield TimelineRecord(
+                row.id, task.attempt, task.status, worker, task.dispatched_at, task.started_at, None
+            )
         elif row.status in _RUN_WITHOUT_TASK and row.id not in with_attempts:
             started_at = node.started_at or children.get(row.id)
             yield TimelineRecord(row.id, 0, row.status, None, None, started_at, node.finished_at)

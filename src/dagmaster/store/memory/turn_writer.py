@@ -29,14 +29,16 @@ def write_turn(database: MemoryDatabase, turn: TurnCommit, owner_id: str, by: st
         return False
     if any(result.content != _stored_content(database, result.id) for result in turn.notified_results):
         return False
-    # A turn does not withdraw or stop what it dispatches or starts itself: as in SQL, its parts see the rows before it.
+    # A turn does not withdraw or stop what it dispatches or starts itself: as in SQL, its parts see the rows
+    # before it.
     _check(job, turn)
     _delete_processed(database, turn)
     _withdraw(database, turn, now)
     _stop(database, turn, now)
     _cancel_children(database, turn, by, now)
     for node_id in turn.reopened:
-        # A completed node that is reopened starts from the beginning: its checkpoint is of the work that completed.
+        # A completed node that is reopened starts from the beginning: its checkpoint is of the work that
+        # completed.
         if node_id in job.nodes and job.nodes[node_id].row.status is NodeStatus.COMPLETED:
             database.checkpoints.pop((turn.job.id, node_id), None)
     for node_id in turn.superseded:

@@ -74,7 +74,9 @@ class MemoryWorkerStore(MemoryTaskNodes):
         if is_served(queue, self._queues):
             self.wakeup.set()
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+    async def heartbeat(
+        self, held: Collection[str], counters: Mapping[str, JsonValue]
+    ) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do, or None if the worker was expired."""
         answer = self._renew(held)
         if answer is not None:
@@ -117,7 +119,9 @@ class MemoryWorkerStore(MemoryTaskNodes):
 
     def _is_to_stop(self, task: StoredTask | None) -> bool:
         """Return whether a task of this worker is to stop, has finished, or is claimed by another one."""
-        return task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
+        return (
+            task is None or task.worker_id not in (None, self.worker_id) or task.stop_requested_at is not None
+        )
 
     async def claim(
         self, limit: int, process_bound: Collection[str] = (), process_slots: int | None = None
@@ -155,7 +159,11 @@ class MemoryWorkerStore(MemoryTaskNodes):
         """Yield the tasks that must run alone, and whose handlers this worker has."""
         me = self._database.workers.get(self.worker_id)
         for task in self._unclaimed_tasks():
-            if me is not None and task.isolation is Isolation.EXCLUSIVE and has_handler(me.handlers, task.handler):
+            if (
+                me is not None
+                and task.isolation is Isolation.EXCLUSIVE
+                and has_handler(me.handlers, task.handler)
+            ):
                 yield task
 
     def _claim(self, chosen: Sequence[StoredTask]) -> list[ClaimedTask]:
@@ -247,7 +255,9 @@ class MemoryWorkerStore(MemoryTaskNodes):
         for chunk in chunks:
             task = self._database.claimed_task(chunk.task_id, chunk.token)
             if task is not None:
-                log = StoredLog(task.job_id, task.node_id, task.attempt, self._database.clock.now(), chunk.text)
+                log = StoredLog(
+                    task.job_id, task.node_id, task.attempt, self._database.clock.now(), chunk.text
+                )
                 self._database.logs.setdefault((chunk.task_id, chunk.chunk), log)
 
     async def checkpoint(self, checkpoints: Sequence[CheckpointWrite]) -> None:
@@ -259,7 +269,9 @@ class MemoryWorkerStore(MemoryTaskNodes):
                 continue
             before = stored.get((task.job_id, task.node_id))
             if before is None or before.attempt <= task.attempt:
-                record = StoredCheckpoint(task.attempt, checkpoint.phase, checkpoint.data, checkpoint.artifacts)
+                record = StoredCheckpoint(
+                    task.attempt, checkpoint.phase, checkpoint.data, checkpoint.artifacts
+                )
                 stored[task.job_id, task.node_id] = record
 
     async def progress(self, progress: Mapping[str, tuple[int, str]]) -> None:

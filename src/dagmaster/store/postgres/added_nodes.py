@@ -52,14 +52,18 @@ async def load_batches(
 ) -> list[StoredBatch]:
     """Return batches in order: those of these numbers, or all that were accepted."""
     params: dict[str, Any] = {"job_id": int(job_id), "numbers": None if numbers is None else sorted(numbers)}
-    batches = {row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)}
+    batches = {
+        row[0]: StoredBatch([], [], [], *row) for row in await connection.fetch(SQL["load_batches"], params)
+    }
     if not batches:
         return []
     params["numbers"] = list(batches)
     await _load_nodes(connection, batches, params)
     for batch, *columns in await connection.fetch(SQL["load_groups"], params):
         batches[batch].groups.append(GroupRecord(*columns))  # type: ignore[attr-defined]
-    for batch, source, source_id, target, target_id in await connection.fetch(SQL["load_dependencies"], params):
+    for batch, source, source_id, target, target_id in await connection.fetch(
+        SQL["load_dependencies"], params
+    ):
         dependency = DependencyRecord(_KINDS[source], source_id, _KINDS[target], target_id)
         batches[batch].dependencies.append(dependency)  # type: ignore[attr-defined]
     return list(batches.values())
@@ -109,10 +113,15 @@ def unique_ids(rows: BatchRows) -> Iterator[None]:
         yield
     except StatementFailed as error:
         violation = error.__cause__
-        if not isinstance(violation, UniqueViolationError) or violation.constraint_name != "dag_added_nodes_id":
+        if (
+            not isinstance(violation, UniqueViolationError)
+            or violation.constraint_name != "dag_added_nodes_id"
+        ):
             raise
         # The driver has the id as text only: "Key (id)=(123) already exists."
-        node = next((node for node in rows.nodes if f"({node.id})" in (violation.detail or "")), rows.nodes[0])
+        node = next(
+            (node for node in rows.nodes if f"({node.id})" in (violation.detail or "")), rows.nodes[0]
+        )
         raise id_in_use(node) from error
 
 
@@ -196,7 +205,9 @@ class PostgresTaskNodes:
 
     _journal: Connection
 
-    async def reserve_batch(self, task_id: str, token: int, key: BatchKey | None = None) -> Reservation | None:
+    async def reserve_batch(
+        self, task_id: str, token: int, key: BatchKey | None = None
+    ) -> Reservation | None:
         """Return the number of a new batch; None if the task is not held any more."""
         reserved = await reserve_task_batch(self._journal, task_id, token, key)
         return None if reserved is None else reserved[1]

@@ -36,7 +36,13 @@ class PostgresApiKeyStore:
         await self._connection.execute_in_transaction(statements)
 
     async def rotate(
-        self, old_id: str, expires_at: float, record: ApiKeyRecord, digest: str, *, audit: Sequence[AuditEntry] = ()
+        self,
+        old_id: str,
+        expires_at: float,
+        record: ApiKeyRecord,
+        digest: str,
+        *,
+        audit: Sequence[AuditEntry] = (),
     ) -> None:
         """Store a key, and let the one that it replaces expire."""
         await self._connection.execute_in_transaction(

@@ -1,7 +1,8 @@
 """The audit of a database: checks invariants on its rows, in plain SQL that shares nothing with the engine.
 
-An audit takes batches of jobs, then of queued tasks, then of reports. Each batch is checked in a snapshot of its own:
-an audit of many jobs does not keep the server from removing dead rows, and needs no more memory than a batch.
+An audit takes batches of jobs, then of queued tasks, then of reports. Each batch is checked in a snapshot of
+its own: an audit of many jobs does not keep the server from removing dead rows, and needs no more memory than
+a batch.
 """
 
 from __future__ import annotations
@@ -48,9 +49,9 @@ EVENTS_AT_ONCE: Final = 100_000
 
 TASKS_AT_ONCE: Final = 10_000
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
-# Joined by hashing, every plan takes time in proportion to its batch, whatever statistics say: merged by the id of the
-# job alone, 10,000 nodes were compared with 10,000 attempts each (2026-11: 47 s instead of 0.5). The events of a job of
-# 100,000 nodes are sorted several times.
+# Joined by hashing, every plan takes time in proportion to its batch, whatever statistics say: merged by the
+# id of the job alone, 10,000 nodes were compared with 10,000 attempts each (2026-11: 47 s instead of 0.5).
+# The events of a job of 100,000 nodes are sorted several times.
 SETTINGS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_nestloop": "off",
@@ -81,7 +82,9 @@ async def audit(
     jobs_at_once: int = JOBS_AT_ONCE,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
-    """Check all jobs, or one; services may keep running. Call `on_progress` with the jobs checked so far, and all.
+    """Check all jobs, or one; services may keep running.
+
+    Call `on_progress` with the jobs checked so far, and all.
 
     In an open transaction, its snapshot is the one of all batches.
     """
@@ -124,7 +127,12 @@ class PostgresInvariantAuditor:
             if position is None:
                 await self.close()
         return AuditBatch(
-            result.jobs, result.nodes, result.events, result.invariants, result.violations, next_position=position
+            result.jobs,
+            result.nodes,
+            result.events,
+            result.invariants,
+            result.violations,
+            next_position=position,
         )
 
     async def close(self) -> None:
@@ -185,7 +193,9 @@ class _Auditor:
         """Return how many jobs there are."""
         return int(await self._value(_JOBS["total"], {}))
 
-    async def check_batch(self, position: AuditPosition, low: int, high: int, jobs: int) -> AuditPosition | None:
+    async def check_batch(
+        self, position: AuditPosition, low: int, high: int, jobs: int
+    ) -> AuditPosition | None:
         """Check one batch of rows of the jobs whose ids are in a range; return where the next one begins."""
         match position.rows:
             case AuditedRows.JOBS:
@@ -207,7 +217,12 @@ class _Auditor:
         return None if last is None or last >= high else AuditPosition(AuditedRows.JOBS, last + 1)
 
     async def _check_tasks(
-        self, position: AuditPosition, checks: Mapping[str, Query], invariants: Iterable[str], low: int, high: int
+        self,
+        position: AuditPosition,
+        checks: Mapping[str, Query],
+        invariants: Iterable[str],
+        low: int,
+        high: int,
     ) -> AuditPosition | None:
         # The tasks of one job are not found by their ids: the table is read once.
         params = {"after": position.start, "size": _LARGEST if low == high else TASKS_AT_ONCE}
@@ -221,11 +236,15 @@ class _Auditor:
     async def _check_batch_of_jobs(self, low: int, high: int) -> None:
         span = {"low": low, "high": high}
         extent = _JOBS["extent"]
-        ((jobs, has_open_jobs, nodes, events),) = await self._connection.fetch(extent.sql, *extent.arguments(span))
+        ((jobs, has_open_jobs, nodes, events),) = await self._connection.fetch(
+            extent.sql, *extent.arguments(span)
+        )
         self.jobs, self._nodes, self._events = self.jobs + jobs, self._nodes + nodes, self._events + events
         await self._check(_JOBS, _JOB_INVARIANTS, {**span, "has_open_jobs": has_open_jobs})
 
-    async def _check(self, checks: Mapping[str, Query], invariants: Iterable[str], params: Mapping[str, Any]) -> None:
+    async def _check(
+        self, checks: Mapping[str, Query], invariants: Iterable[str], params: Mapping[str, Any]
+    ) -> None:
         for name in invariants:
             known, query = self._violations[name], checks[name]
             if len(known) < MAX_VIOLATIONS:
@@ -244,7 +263,9 @@ class _Auditor:
             yield
             return
         async with self._connection.transaction(isolation="repeatable_read", readonly=True):
-            await self._connection.execute("; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items()))
+            await self._connection.execute(
+                "; ".join(f"SET LOCAL {name} = {value}" for name, value in SETTINGS.items())
+            )
             yield
 
     async def _value(self, query: Query, params: Mapping[str, Any]) -> Any:

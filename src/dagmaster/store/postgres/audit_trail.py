@@ -38,9 +38,14 @@ def entry_columns(entries: Sequence[AuditEntry]) -> dict[str, list[str]]:
 
 
 class PostgresAuditTrail:
-    """Entries in PostgreSQL. They are stored on one connection and read on another, which has a time limit."""
+    """Entries in PostgreSQL.
 
-    def __init__(self, config: DatabaseConfig, *, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS) -> None:
+    They are stored on one connection and read on another, which has a time limit.
+    """
+
+    def __init__(
+        self, config: DatabaseConfig, *, statement_timeout_seconds: float = STATEMENT_TIMEOUT_SECONDS
+    ) -> None:
         self._connection = Connection(config, "dagmaster audit trail")
         self.pool = ReadOnlyPool(
             config,

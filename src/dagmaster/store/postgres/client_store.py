@@ -41,8 +41,8 @@ _COLUMNS = (
 def submit_statement(*, is_single: bool, is_audited: bool) -> Query:
     """Return the statement that stores jobs: plain values for one job, and audit entries only if there are any.
 
-    One job without entries takes 204 µs, by the statement for many with entries 289; the first on a connection, which
-    plans it, 3.2 and 4.7 ms (2026-11, medians of 10).
+    One job without entries takes 204 µs, by the statement for many with entries 289; the first on a
+    connection, which plans it, 3.2 and 4.7 ms (2026-11, medians of 10).
     """
     texts = parts("submit")
     heads = [texts["jobs"], texts["audited"]] if is_audited else [texts["jobs"]]
@@ -104,7 +104,9 @@ class PostgresClientStore:
                     accepted.append(Accepted(str(earlier["id"]), is_new=False, same=same))
         return accepted
 
-    async def submit_graph(self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()) -> Accepted:
+    async def submit_graph(
+        self, job: NewJob, rows: BatchRows, *, audit: Sequence[AuditEntry] = ()
+    ) -> Accepted:
         """Store a job with the nodes of its graph in one transaction, unless its key is in use."""
         params = dict(zip(_COLUMNS, _columns_of(job), strict=True))
         if audit:
@@ -141,13 +143,18 @@ class PostgresClientStore:
         known = await self._with_keys([job for job in jobs if job.idempotency_key is not None])
         pairs = [(job, known.get((job.submitted_by, job.idempotency_key))) for job in jobs]
         return [
-            Accepted(str(row["id"]), is_new=False, same=row["body_hash"] == job.body_hash) for job, row in pairs if row
+            Accepted(str(row["id"]), is_new=False, same=row["body_hash"] == job.body_hash)
+            for job, row in pairs
+            if row
         ]
 
     async def _with_keys(self, jobs: Sequence[NewJob]) -> dict[tuple[str, str | None], Any]:
         if not jobs:
             return {}
-        params = {"submitters": [job.submitted_by for job in jobs], "keys": [job.idempotency_key for job in jobs]}
+        params = {
+            "submitters": [job.submitted_by for job in jobs],
+            "keys": [job.idempotency_key for job in jobs],
+        }
         rows = await self.session.fetch(_SQL["jobs_with_keys"], params)
         return {(row["submitted_by"], row["idempotency_key"]): row for row in rows}
 
@@ -213,7 +220,10 @@ class PostgresClientStore:
     async def activate(self, workflow_id: str, version: int, *, audit: Sequence[AuditEntry] = ()) -> None:
         """Make a published version the active one."""
         params = {"workflow_id": workflow_id, "version": version}
-        change: list[tuple[Any, Mapping[str, Any]]] = [(_SQL["deactivate"], params), (_SQL["activate"], params)]
+        change: list[tuple[Any, Mapping[str, Any]]] = [
+            (_SQL["deactivate"], params),
+            (_SQL["activate"], params),
+        ]
         await self.session.execute_in_transaction([*change, (APPEND, entry_columns(audit))])
 
 

@@ -59,8 +59,8 @@ CONNECT_SECONDS: Final = 10.0
 COMMAND_SECONDS: Final = 60.0
 DEADLOCKS: Final = 3
 
-# The plan of a queue must not depend on statistics, which are outdated: the table was empty or full a moment ago.
-# Without bitmap scans, the first rows of an order are read from an index, not found by sorting all rows.
+# The plan of a queue must not depend on statistics, which are outdated: the table was empty or full a moment
+# ago. Without bitmap scans, the first rows of an order are read from an index, not found by sorting all rows.
 _PLANS: Final = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",
@@ -92,7 +92,8 @@ class Connection:
         self._dsn = (config.direct or config.dsn) if listens else config.dsn
         self._is_pooled = config.is_pooled and not (listens and config.direct)
         self.can_listen = listens and not self._is_pooled
-        # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default is.
+        # Queries of readers are planned as usual. Commits are flushed to disk whatever the server's default
+        # is.
         settings = {} if reads else dict(_PLANS)
         settings |= {"jit": "off", "synchronous_commit": "off" if async_commit else "on"}
         self._statement_timeout_seconds = statement_timeout_seconds
@@ -100,12 +101,16 @@ class Connection:
             # Queries are built for the filters that are set, and planned with their values.
             settings |= {"plan_cache_mode": "force_custom_plan"}
             settings |= {"statement_timeout": str(round(statement_timeout_seconds * 1000))}
-            settings |= {"transaction_read_only" if self._is_pooled else "default_transaction_read_only": "on"}
+            settings |= {
+                "transaction_read_only" if self._is_pooled else "default_transaction_read_only": "on"
+            }
         self._settings = {"application_name": name}
         self._begin = ""
         if self._is_pooled:
             # Behind a pooler, a setting lasts for one transaction at most.
-            self._begin = "; ".join(["BEGIN", *(f"SET LOCAL {key} = {value}" for key, value in settings.items())])
+            self._begin = "; ".join(
+                ["BEGIN", *(f"SET LOCAL {key} = {value}" for key, value in settings.items())]
+            )
         else:
             self._settings |= settings
         self._connection: asyncpg.Connection[asyncpg.Record] | None = None
@@ -140,7 +145,9 @@ class Connection:
             except DRIVER_ERRORS as error:
                 raise self._translate(error, query.name) from error
 
-    async def row(self, query: Query, params: Mapping[str, Any], *, losses: int | None = None) -> asyncpg.Record | None:
+    async def row(
+        self, query: Query, params: Mapping[str, Any], *, losses: int | None = None
+    ) -> asyncpg.Record | None:
         """Run a statement as `fetch` does, and return its first row, if it has one."""
         rows = await self.fetch(query, params, losses=losses)
         return rows[0] if rows else None
@@ -185,7 +192,8 @@ class Connection:
     ) -> list[asyncpg.Record]:
         """Run statements, copy rows and run further statements in one transaction; return the rows of the last one.
 
-        If a statement returns no row, nothing is changed. `is_flushed`: commit synchronously on any connection.
+        If a statement returns no row, nothing is changed. `is_flushed`: commit synchronously on any
+        connection.
         """
         async with self._lock:
             connection = await self._ensure_connected()
@@ -309,7 +317,8 @@ class Connection:
             self._connection = None
         if isinstance(error, QueryCanceledError) and self._statement_timeout_seconds is not None:
             return DatabaseUnavailable(
-                f"{where}: the read took longer than {self._statement_timeout_seconds:g} s and was cancelled: narrow"
+                f"{where}: the read took longer than {self._statement_timeout_seconds:g} s and was cancelled:"
+                " narrow"
                 " the filter, or raise DAGMASTER_READ_TIMEOUT_SECONDS"
             )
         return translate_error(error, where)
@@ -338,7 +347,9 @@ async def _fetch_each(
 def translate_error(error: BaseException, where: str) -> DagmasterError:
     """Return our error for an error of the driver."""
     if isinstance(error, UndefinedTableError | InvalidSchemaNameError):
-        return SchemaVersionMismatch(f"the database has no dagmaster tables ({error}): run `dagmaster migrate`")
+        return SchemaVersionMismatch(
+            f"the database has no dagmaster tables ({error}): run `dagmaster migrate`"
+        )
     if isinstance(error, QueryCanceledError):
         return DatabaseUnavailable(f"{where}: the database cancelled the statement: it took too long")
     if isinstance(error, DiskFullError):

@@ -1,4 +1,7 @@
-"""A small pool of read-only connections, opened when they are needed. Each query is a transaction of its own."""
+"""A small pool of read-only connections, opened when they are needed.
+
+Each query is a transaction of its own.
+"""
 
 from __future__ import annotations
 

@@ -123,7 +123,9 @@ async def _measure_clock(connection: PgConnection) -> tuple[float, ClockOffset]:
     return shortest * 1000, ClockOffset(offset, shortest / 2)
 
 
-async def _probe_prepared_statements(dsn: str, connection: PgConnection) -> PreparedStatements | SecondConnectionFailed:
+async def _probe_prepared_statements(
+    dsn: str, connection: PgConnection
+) -> PreparedStatements | SecondConnectionFailed:
     """Prepare on one connection, keep the server busy from another, and execute what was prepared."""
     other = await _connect(dsn, is_pooled=True)
     if isinstance(other, Exception):
@@ -153,7 +155,9 @@ async def _connect_as_service(config: DatabaseConfig) -> ServiceConnectionFailed
     return None
 
 
-async def _probe_notifications(config: DatabaseConfig, connection: PgConnection) -> Notifications | ListenerUnreachable:
+async def _probe_notifications(
+    config: DatabaseConfig, connection: PgConnection
+) -> Notifications | ListenerUnreachable:
     """Notify on one connection, and listen on another one, opened as services open theirs."""
     has_direct = config.direct is not None
     if config.is_pooled and not config.direct:
@@ -191,7 +195,9 @@ async def _probe_fleet(
     connection: PgConnection, lease_seconds: float, worker_lease_seconds: float
 ) -> AsyncIterator[LiveServices | WaitingTasks | FleetAccessDenied]:
     try:
-        fleet = await _with_timeout(doctor_queries.live_services(connection, lease_seconds, worker_lease_seconds))
+        fleet = await _with_timeout(
+            doctor_queries.live_services(connection, lease_seconds, worker_lease_seconds)
+        )
         by_queue = await _with_timeout(doctor_queries.waiting_tasks(connection))
     except pg_errors.InsufficientPrivilegeError as error:
         yield FleetAccessDenied(error)

@@ -1,7 +1,7 @@
 """Reads the facts that `engine.diagnosis` explains a job with. It decides nothing.
 
-The queries run one after the other: a report that arrives in between is seen as reported, or as processed by the
-owner, which is what it is.
+The queries run one after the other: a report that arrives in between is seen as reported, or as processed by
+the owner, which is what it is.
 """
 
 from __future__ import annotations
@@ -87,7 +87,10 @@ def _owner(job: Record, lease_seconds: float) -> Service | None:
 
 
 def _task(
-    row: Record, workers: Mapping[str, Registration], positions: Mapping[int, int], worker_lease_seconds: float
+    row: Record,
+    workers: Mapping[str, Registration],
+    positions: Mapping[int, int],
+    worker_lease_seconds: float,
 ) -> InFlightTask:
     worker_id = row["worker_id"]
     worker = None if worker_id is None else workers.get(str(worker_id))
@@ -111,7 +114,11 @@ def _task(
 def _attempts(rows: Iterable[Record]) -> dict[str, FinishedAttempt]:
     return {
         row["node_id"]: FinishedAttempt(
-            attempt=row["attempt"], status=row["status"], at=row["at"], seconds=row["seconds"], where=row["worker"]
+            attempt=row["attempt"],
+            status=row["status"],
+            at=row["at"],
+            seconds=row["seconds"],
+            where=row["worker"],
         )
         for row in rows
     }

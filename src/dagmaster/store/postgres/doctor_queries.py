@@ -1,4 +1,7 @@
-"""Queries of the doctor about a database in any state. Driver errors are not translated: they are its findings."""
+"""Queries of the doctor about a database in any state.
+
+Driver errors are not translated: they are its findings.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ async def clock_time(connection: PgConnection) -> float:
     return seconds
 
 
-async def live_services(connection: PgConnection, lease_seconds: float, worker_lease_seconds: float) -> asyncpg.Record:
+async def live_services(
+    connection: PgConnection, lease_seconds: float, worker_lease_seconds: float
+) -> asyncpg.Record:
     """Count live orchestrators and workers, with the queues that the workers serve."""
     leases = {"lease_seconds": lease_seconds, "worker_lease_seconds": worker_lease_seconds}
     return await _one_row(connection, _SQL["live_services"], leases)

@@ -1,7 +1,7 @@
 """Reads finished tasks across jobs from PostgreSQL, in windows of time from the newest one backwards.
 
-The index on the time of events is coarse: it finds the pages of a window, not an order. A window is ten times as long
-as the one before where that had few events, twice as long where it had many.
+The index on the time of events is coarse: it finds the pages of a window, not an order. A window is ten times
+as long as the one before where that had few events, twice as long where it had many.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class PostgresFinishedTaskReader:
         while until > oldest and page.after is None:
             start = max(until - window, oldest)
             limits = {"scanned": unread, "limit": limit - len(page.records)}
-            rows = await self._pool.fetch(_SQL["in_window"], {**params, **limits, "since": start, "until": until})
+            rows = await self._pool.fetch(
+                _SQL["in_window"], {**params, **limits, "since": start, "until": until}
+            )
             page = _to_page(rows, page.records, limit, unread)
             unread -= rows[0]["scanned"]
             window *= 10 if rows[0]["scanned"] < _FEW else 2
@@ -95,7 +97,10 @@ def _params(task_filter: FinishedTaskFilter, after: Position | None) -> dict[str
 def _to_page(
     rows: Sequence[Record], before: list[FinishedTaskRecord], limit: int, most_scanned: int
 ) -> FinishedTaskPage:
-    """Return a page with more records. The first row says how many ends were scanned, and where that stopped."""
+    """Return a page with more records.
+
+    The first row says how many ends were scanned, and where that stopped.
+    """
     records = before + [_to_record(row) for row in rows if row["task_id"] is not None]
     if len(records) == limit:
         return FinishedTaskPage(records, records[-1].position)

@@ -51,8 +51,12 @@ async def read_fleet(pool: ReadOnlyPool, *, lease_seconds: float, worker_lease_s
     queue_rows = await pool.fetch(_SQL["queues"], {})
     unowned = await pool.row(_SQL["unowned_jobs"], {})
     return FleetRecord(
-        orchestrators=[orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators],
-        workers=[worker_record(row, claimed.get(row.id, _NONE).tasks, left_nodes.get(row.id)) for row in workers],
+        orchestrators=[
+            orchestrator_record(row, jobs[row.id], left_jobs.get(row.id, {})) for row in orchestrators
+        ],
+        workers=[
+            worker_record(row, claimed.get(row.id, _NONE).tasks, left_nodes.get(row.id)) for row in workers
+        ],
         queues=[QueueRecord(**dict(row)) for row in queue_rows],
         unowned_jobs=0 if unowned is None else unowned["jobs"],
         stale_tasks=count_stale(claimed, workers, lease_seconds),
@@ -122,7 +126,11 @@ async def _left_jobs(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dic
 
 async def _left_nodes(pool: ReadOnlyPool, stopped: Sequence[Registration]) -> dict[str, LeftNodes]:
     """Count the nodes of tasks that dead workers left, by status, and find those that crashed since."""
-    tasks = [(int(row.id), int(job_id), node) for row in stopped for job_id, node in row.counters.get("left_tasks", ())]
+    tasks = [
+        (int(row.id), int(job_id), node)
+        for row in stopped
+        for job_id, node in row.counters.get("left_tasks", ())
+    ]
     if not tasks:
         return {}
     worker_ids, job_ids, node_ids = (list(column) for column in zip(*tasks, strict=True))

@@ -1,8 +1,9 @@
 """The feed of many jobs on PostgreSQL.
 
-A turn notifies its job's channel only when the job finishes or a command was processed: NOTIFY is not free, and most
-jobs have no reader. A feed announces the jobs that it watches; for a while, every turn of these notifies all feeds on
-one channel. A channel for each job would take a LISTEN for each stream, and again for all after a lost connection.
+A turn notifies its job's channel only when the job finishes or a command was processed: NOTIFY is not free,
+and most jobs have no reader. A feed announces the jobs that it watches; for a while, every turn of these
+notifies all feeds on one channel. A channel for each job would take a LISTEN for each stream, and again for
+all after a lost connection.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _IDS_IN_PAYLOAD: Final = 390
 class PostgresJobFeed:
     """Watches and reads many jobs. Ids that no row can have match nothing."""
 
-    def __init__(self, pool: ReadOnlyPool, subscriptions: JobSubscriptions, on_change: Callable[[str], None]) -> None:
+    def __init__(
+        self, pool: ReadOnlyPool, subscriptions: JobSubscriptions, on_change: Callable[[str], None]
+    ) -> None:
         self._pool = pool
         self._subscriptions = subscriptions
         self._listener = subscriptions.listener
@@ -65,7 +68,8 @@ class PostgresJobFeed:
         is_due = now - self._announced_at > _ANNOUNCE_SECONDS
         announced = list(numbers if is_due else new)
         lists = [
-            ",".join(announced[first : first + _IDS_IN_PAYLOAD]) for first in range(0, len(announced), _IDS_IN_PAYLOAD)
+            ",".join(announced[first : first + _IDS_IN_PAYLOAD])
+            for first in range(0, len(announced), _IDS_IN_PAYLOAD)
         ]
         if lists:
             await self._listener.fetch(_SQL["announce"], {"lists": lists})
@@ -124,7 +128,9 @@ class PostgresJobFeed:
         return [task_record(row) for row in await self._pool.fetch(_SQL["claimed_tasks"], params)]
 
 
-async def read_child_counts(pool: ReadOnlyPool, fan_outs: Collection[NodeKey]) -> Mapping[NodeKey, ChildCounts]:
+async def read_child_counts(
+    pool: ReadOnlyPool, fan_outs: Collection[NodeKey]
+) -> Mapping[NodeKey, ChildCounts]:
     """Count the children of fan-outs by status; a fan-out without children has none."""
     counts: dict[NodeKey, dict[NodeStatus, int]] = {key: {} for key in fan_outs}
     first_started: dict[NodeKey, float] = {}
@@ -144,5 +150,7 @@ def _numbers(job_ids: Iterable[str]) -> dict[int, str]:
 
 def _keys(keys: Iterable[NodeKey]) -> list[tuple[int, str]]:
     return [
-        (number, node_id) for job_id, node_id in keys if is_storable(node_id) and (number := bigint(job_id)) is not None
+        (number, node_id)
+        for job_id, node_id in keys
+        if is_storable(node_id) and (number := bigint(job_id)) is not None
     ]

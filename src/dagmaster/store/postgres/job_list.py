@@ -125,13 +125,17 @@ def job_query() -> Query:
 @cache
 def jobs_query() -> Query:
     """Return the query for some jobs by their ids."""
-    return compile_query("job_list.some", _fill("some", records=_fill("records", values="", order=_NEWEST_FIRST)))
+    return compile_query(
+        "job_list.some", _fill("some", records=_fill("records", values="", order=_NEWEST_FIRST))
+    )
 
 
 @cache
 def newest_jobs_query() -> Query:
     """Return the query for the newest job of each of some workflows."""
-    return compile_query("job_list.newest", _fill("newest", records=_fill("records", values="", order=_NEWEST_FIRST)))
+    return compile_query(
+        "job_list.newest", _fill("newest", records=_fill("records", values="", order=_NEWEST_FIRST))
+    )
 
 
 @cache
@@ -147,7 +151,9 @@ def _page_query(
 
 
 @cache
-def _counts_query(conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]) -> Query:
+def _counts_query(
+    conditions: tuple[str, ...], alternatives: _Alternatives, statuses: tuple[JobStatus, ...]
+) -> Query:
     visible, hidden = (_matches((*conditions, name), alternatives) for name in ("visible", "hidden"))
     matches = _matches(conditions, alternatives)
     finished = "finished_jobs_once" if len(matches) > 1 else "finished_jobs"
@@ -165,7 +171,10 @@ def _matches(conditions: tuple[str, ...], alternatives: _Alternatives) -> list[d
     """Return the FROM and WHERE of each way in which a job can match."""
     texts = {**parts("job_list"), "id_prefix": _id_prefix()}
     return [
-        {"source": texts["jobs"], "conditions": " AND ".join(texts[name] for name in (*conditions, *chosen)) or "true"}
+        {
+            "source": texts["jobs"],
+            "conditions": " AND ".join(texts[name] for name in (*conditions, *chosen)) or "true",
+        }
         for chosen in product(*alternatives)
     ]
 

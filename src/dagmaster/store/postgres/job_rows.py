@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def claimed_job(
-    row: asyncpg.Record, nodes: Iterable[NodeRow], tasks: Mapping[str, str], batches: Sequence[StoredBatch] = ()
+    row: asyncpg.Record,
+    nodes: Iterable[NodeRow],
+    tasks: Mapping[str, str],
+    batches: Sequence[StoredBatch] = (),
 ) -> ClaimedJob:
     """Return a job with its nodes and the ids of its tasks in flight."""
     parent = None

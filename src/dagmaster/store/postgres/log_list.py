@@ -16,7 +16,11 @@ def log_params(log_filter: LogFilter, after: Position | None) -> dict[str, Any] 
     if not is_storable(texts) or (log_filter.attempt or 0) > MAX_INTEGER:
         return None
     at, task_id, chunk = (None, "0", 0) if after is None else after
-    times = {"since": log_filter.since, "until": log_filter.until, "after_at": None if at is None else float(at)}
+    times = {
+        "since": log_filter.since,
+        "until": log_filter.until,
+        "after_at": None if at is None else float(at),
+    }
     return {
         **{name: None if time is None else clamp_time(time) for name, time in times.items()},
         "node_ids": list(log_filter.node_ids),

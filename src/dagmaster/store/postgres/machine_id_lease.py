@@ -59,7 +59,9 @@ class Identity:
         params = {"name": self._name, "holder": self._holder, "seconds": LEASE_SECONDS}
         row = await self._session.row(queries("orchestrator")["renew_machine"], params)
         if row is None:
-            raise OwnershipLost("the lease of this process expired: it was paused, or the database was unreachable")
+            raise OwnershipLost(
+                "the lease of this process expired: it was paused, or the database was unreachable"
+            )
         self._renewed_at = began
         self.clock.sync(row["now"])
 

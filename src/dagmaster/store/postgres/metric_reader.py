@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _SQL = queries("metrics")
 MAX_PENDING: Final = 10_000
-"""While more finished jobs are not counted yet, percentiles are read from the histogram: a rebuild, or a backlog."""
+"""While more finished jobs are not counted yet, percentiles are read from the histogram: a rebuild, or a
+backlog."""
 
 
 class PostgresMetricReader:
@@ -47,7 +48,12 @@ class PostgresMetricReader:
         """Return the metrics of every workflow with finished jobs, most jobs first; or of one."""
         if workflow_id is not None and not is_storable(workflow_id):
             return []
-        params = {"since": since, "workflow_id": workflow_id, "max_exact": MAX_EXACT, "max_pending": MAX_PENDING}
+        params = {
+            "since": since,
+            "workflow_id": workflow_id,
+            "max_exact": MAX_EXACT,
+            "max_pending": MAX_PENDING,
+        }
         return [
             WorkflowMetrics(
                 workflow_id=row["workflow_id"],
@@ -63,7 +69,12 @@ class PostgresMetricReader:
         """Return the metrics of every node of a workflow, by id."""
         if not is_storable(workflow_id):
             return []
-        params = {"workflow_id": workflow_id, "since": since, "max_exact": MAX_EXACT_NODES, "max_pending": MAX_PENDING}
+        params = {
+            "workflow_id": workflow_id,
+            "since": since,
+            "max_exact": MAX_EXACT_NODES,
+            "max_pending": MAX_PENDING,
+        }
         return [
             NodeMetrics(
                 node_id=row["node_id"],
@@ -125,7 +136,9 @@ class PostgresMetricReader:
         }
         submitted = {row["step"]: row["submitted"] for row in await self._pool.fetch(_SQL["submitted"], ids)}
         first, end = int(since // step_seconds), int(-(-until // step_seconds))
-        return [_bucket(step * step_seconds, sums.get(step), submitted.get(step, 0)) for step in range(first, end)]
+        return [
+            _bucket(step * step_seconds, sums.get(step), submitted.get(step, 0)) for step in range(first, end)
+        ]
 
 
 def _durations(row: Record, count: int, exact_count: int | None) -> DurationMetrics:
@@ -136,7 +149,9 @@ def _durations(row: Record, count: int, exact_count: int | None) -> DurationMetr
     # Rows of jobs that were deleted or resumed since are missing: then they do not show what was counted.
     if exact_count == count:
         return DurationMetrics(average=average, p50=row["exact_p50"], p95=row["exact_p95"])
-    return DurationMetrics(average=average, p50=bin_seconds(row["p50"]), p95=bin_seconds(row["p95"]), is_exact=False)
+    return DurationMetrics(
+        average=average, p50=bin_seconds(row["p50"]), p95=bin_seconds(row["p95"]), is_exact=False
+    )
 
 
 def _bucket(at: float, row: Any, submitted: int) -> ThroughputBucket:

@@ -37,7 +37,12 @@ class MetricRollups:
 
     async def prune(self, holder: int, retention_seconds: float, limit: int = PRUNE_PERIODS) -> int:
         """Delete up to `limit` old periods of workflows; return how many, 0 while another process counts."""
-        params = {"holder": holder, "limit": limit, "lease_seconds": LEASE_SECONDS, "retention": retention_seconds}
+        params = {
+            "holder": holder,
+            "limit": limit,
+            "lease_seconds": LEASE_SECONDS,
+            "retention": retention_seconds,
+        }
         row = await self._connection.row(_SQL["prune"], params)
         return 0 if row is None else int(row["periods"])
 
@@ -51,7 +56,9 @@ class MetricRollups:
         params = {"holder": holder, "lease_seconds": LEASE_SECONDS}
         await self._connection.fetch(_SQL["take_lease"], params)
         if await self._connection.row(_SQL["requeue"], params) is None:
-            raise DatabaseUnavailable("another process took the lease of the roll-up: start the rebuild again")
+            raise DatabaseUnavailable(
+                "another process took the lease of the roll-up: start the rebuild again"
+            )
 
     async def release(self, holder: int) -> None:
         """Let other processes count."""

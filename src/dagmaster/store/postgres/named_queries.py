@@ -2,11 +2,11 @@
 
 What several queries have in common is in `sql/fragments.sql`, and is written `{@name}`.
 
-An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which was a
-quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).
+An array is sent as text, `{1,2,NULL}`: the driver checks of each element whether it is an array itself, which
+was a quarter of an orchestrator's time (2026-11, cProfile of a fan-out of 20,000: 94 such checks a task).
 
-An array that is unnested comes from a subquery, so that the planner does not see its length: behind a pooler it plans
-with the values, and would scan a table rather than look up 500 rows in it.
+An array that is unnested comes from a subquery, so that the planner does not see its length: behind a pooler
+it plans with the values, and would scan a table rather than look up 500 rows in it.
 """
 
 from __future__ import annotations
@@ -43,13 +43,19 @@ class Query:
     def arguments(self, params: Mapping[str, Any]) -> list[Any]:
         """Return the values of the parameters, in order."""
         arrays = self.arrays
-        return [_ENCODERS[arrays[name]](params[name]) if name in arrays else params[name] for name in self.parameters]
+        return [
+            _ENCODERS[arrays[name]](params[name]) if name in arrays else params[name]
+            for name in self.parameters
+        ]
 
 
 @cache
 def queries(file: str) -> Mapping[str, Query]:
     """Read a file of queries."""
-    return {name: compile_query(f"{file}.{name}", text, description) for name, description, text in _sections(file)}
+    return {
+        name: compile_query(f"{file}.{name}", text, description)
+        for name, description, text in _sections(file)
+    }
 
 
 @cache
@@ -77,10 +83,12 @@ def compile_query(name: str, text: str, description: str = "") -> Query:
 def for_rows(text: str, count: int = 1) -> str:
     """Return the same statement for `count` rows, with VALUES instead of arrays; `row_parameters` names the values.
 
-    PostgreSQL plans values as constants: there is nothing to scan or to join. That saves a quarter of the turn of a
-    chain, including the flush (2026-11, medians of 50: 1,230 to 895 µs).
+    PostgreSQL plans values as constants: there is nothing to scan or to join. That saves a quarter of the
+    turn of a chain, including the flush (2026-11, medians of 50: 1,230 to 895 µs).
     """
-    return _ROWS.sub(lambda match: f"(VALUES {', '.join(_values(match[1], row) for row in range(count))})", text)
+    return _ROWS.sub(
+        lambda match: f"(VALUES {', '.join(_values(match[1], row) for row in range(count))})", text
+    )
 
 
 def _values(arrays: str, row: int) -> str:
@@ -113,12 +121,18 @@ def encode_texts(texts: Sequence[str | None] | str | None) -> str | None:
     """Return an array of texts as PostgreSQL parses it. A text is an encoded array already."""
     if texts is None or isinstance(texts, str):
         return texts
-    quoted = ["NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts]
+    quoted = [
+        "NULL" if text is None else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+        for text in texts
+    ]
     return "{" + ",".join(quoted) + "}"
 
 
 def split_ids(text: str | None) -> set[str]:
-    """Return ids that a statement returned as one text. For an array the driver queries its type: 5 ms a connection."""
+    """Return ids that a statement returned as one text.
+
+    For an array the driver queries its type: 5 ms a connection.
+    """
     return set(text.split(",")) if text else set()
 
 

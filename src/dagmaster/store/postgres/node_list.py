@@ -112,7 +112,9 @@ def _page_query(
     where = " AND ".join(texts[name] for name in conditions)
     if statuses:
         where += f" AND n.status IN ({literals(_stored(statuses))})"
-        where += f" AND dag_displayed_node_status(n.status, q.worker_id, q.started_at) IN ({literals(statuses)})"
+        where += (
+            f" AND dag_displayed_node_status(n.status, q.worker_id, q.started_at) IN ({literals(statuses)})"
+        )
     return compile_query(
         "node_list.page",
         f"{texts['columns']}\n{source}\n{texts['task']}\nWHERE {where} ORDER BY {order} LIMIT :limit",

@@ -63,7 +63,8 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         self._side = Connection(
             config, f"{name}, side", async_commit=True, listens=True, on_disconnect=self._disconnected
         )
-        # Opened when there is something to count. On the one of heartbeats, a long count could let the lease expire.
+        # Opened when there is something to count. On the one of heartbeats, a long count could let the lease
+        # expire.
         self._chores = Connection(config, f"{name}, chores", async_commit=True)
         self._rollups = MetricRollups(self._chores)
         self.sessions = (self._turns, self._reads, self._side, self._chores)
@@ -182,9 +183,16 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     # ── Turns ──
 
-    async def read_results(self, limit: int, quarantined: Collection[str] = (), *, after: int = 0) -> list[TaskResult]:
+    async def read_results(
+        self, limit: int, quarantined: Collection[str] = (), *, after: int = 0
+    ) -> list[TaskResult]:
         """Read task results of owned jobs, but not of quarantined ones."""
-        params = {"owner_id": self.owner_id, "limit": limit, "quarantined": list(map(int, quarantined)), "after": after}
+        params = {
+            "owner_id": self.owner_id,
+            "limit": limit,
+            "quarantined": list(map(int, quarantined)),
+            "after": after,
+        }
         self._losses_at_read = self._turns.losses
         return [_result(row) for row in await self._reads.fetch(_SQL["read_results"], params)]
 
@@ -197,9 +205,11 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         """Commit turns in one statement."""
         if not turns:
             return set()
-        query, params = statement_of(turns, owner_id=self.owner_id, by=self.name, now=now, watched=self._watched)
-        # Results are not flushed when they are read: a server that crashed since may have lost them. Notified ones are
-        # compared with those that are stored.
+        query, params = statement_of(
+            turns, owner_id=self.owner_id, by=self.name, now=now, watched=self._watched
+        )
+        # Results are not flushed when they are read: a server that crashed since may have lost them. Notified
+        # ones are compared with those that are stored.
         has_read = any(turn.has_read_results for turn in turns)
         row = await self._turns.row(query, params, losses=self._losses_at_read if has_read else None)
         return split_ids(None if row is None else row["written"])
@@ -208,7 +218,9 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 
     async def load_outputs(self, job_id: str, node_ids: Collection[str]) -> Mapping[str, JsonValue]:
         """Load the outputs of completed nodes."""
-        rows = await self._turns.fetch(_SQL["load_outputs"], {"job_id": int(job_id), "node_ids": list(node_ids)})
+        rows = await self._turns.fetch(
+            _SQL["load_outputs"], {"job_id": int(job_id), "node_ids": list(node_ids)}
+        )
         return {
             node_id: read_json(output) if ref is None else await self.resolve_value(JsonText(output, ref))
             for node_id, output, ref in rows
@@ -220,7 +232,9 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
         number = int(job_id)
         sources = [key.node for key in keys if key.kind is ValueKind.ITEMS]
         if sources:
-            for row in await self._turns.fetch(_SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}):
+            for row in await self._turns.fetch(
+                _SQL["load_fan_out_sources"], {"job_id": number, "node_ids": sources}
+            ):
                 if row["source"] is not None:
                     values[ValueKey(ValueKind.ITEMS, row["node_id"])] = json.loads(row["source"])
         for key in keys:
@@ -228,11 +242,15 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
                 values[key] = await self._outputs_below(number, key.node)
         return values
 
-    async def blob_bytes(self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()) -> int:
+    async def blob_bytes(
+        self, job_id: str, node_ids: Collection[str], reported: Collection[JsonText] = ()
+    ) -> int:
         """Return the size of the outputs of nodes, and of reported ones, that are blobs."""
         params = {"job_id": int(job_id), "node_ids": list(node_ids)}
         rows = await self._turns.fetch(_SQL["output_refs"], params) if node_ids else ()
-        return await sum_sizes(self._blobs, [*(row["output_ref"] for row in rows), *(one.ref for one in reported)])
+        return await sum_sizes(
+            self._blobs, [*(row["output_ref"] for row in rows), *(one.ref for one in reported)]
+        )
 
     async def _outputs_below(self, job_id: int, fan_id: str) -> list[JsonValue]:
         params = {"job_id": job_id, "low": f"{fan_id}__", "high": f"{fan_id}_{_AFTER_UNDERSCORE}"}
@@ -259,7 +277,9 @@ class PostgresOrchestratorStore(NotificationInbox, PostgresReusableResults):
 def _result(row: asyncpg.Record) -> TaskResult:
     number, job_id, node_id, attempt, status, permanent, output, output_ref, error, *rest = row
     value = JsonText(output, output_ref) if output is not None or output_ref is not None else None
-    return TaskResult(number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, *rest)
+    return TaskResult(
+        number, str(job_id), node_id, attempt, ATTEMPT_STATUSES[status], permanent, value, error, *rest
+    )
 
 
 def _command(row: asyncpg.Record) -> Command:

@@ -102,7 +102,8 @@ class PostgresReadStore:
         self.timelines = PostgresTimelineReader(self.pool)
         self.finished_tasks = PostgresFinishedTaskReader(self.pool)
         self.added_nodes = PostgresAddedNodeReader(self.pool)
-        # Of its own: a thousand clients that connect at once must not delay the streams of those that are there.
+        # Of its own: a thousand clients that connect at once must not delay the streams of those that are
+        # there.
         self.feed_pool = ReadOnlyPool(
             config, f"{name}, feed", statement_timeout_seconds=statement_timeout_seconds, max_connections=1
         )
@@ -120,7 +121,12 @@ class PostgresReadStore:
     # ── Jobs ──
 
     async def jobs(
-        self, job_filter: JobFilter, *, after: Position | None = None, limit: int = 20, oldest_first: bool = False
+        self,
+        job_filter: JobFilter,
+        *,
+        after: Position | None = None,
+        limit: int = 20,
+        oldest_first: bool = False,
     ) -> list[JobRecord]:
         """Return the newest jobs that match, or the oldest; `after`: after a page of the newest."""
         query = JobQuery(job_filter, after_id=None if after is None else str(after[0]))
@@ -177,14 +183,18 @@ class PostgresReadStore:
     ) -> list[NodeRecord]:
         """Return nodes that match, with children of fan-outs."""
         query = NodeQuery(node_filter, after)
-        return [] if query.is_empty else [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
+        return (
+            [] if query.is_empty else [node_record(row) for row in await self.pool.fetch(*query.page(limit))]
+        )
 
     async def child_counts(self, job_id: str, fan_outs: Sequence[str]) -> Mapping[str, ChildCounts]:
         """Count the children of fan-outs by status."""
         counts = await read_child_counts(self.pool, [(job_id, fan_out) for fan_out in fan_outs])
         return {fan_out: counts[job_id, fan_out] for fan_out in fan_outs}
 
-    async def node_values(self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None) -> NodeValues:
+    async def node_values(
+        self, job_id: str, node_id: str, *, child_of: tuple[str, int] | None = None
+    ) -> NodeValues:
         """Return the output, params and item of a node."""
         rows = await self._fetch(_SQL["node_values"], job_id, node_id=node_id) if is_storable(node_id) else []
         item_rows = []
@@ -312,8 +322,8 @@ class PostgresReadStore:
     ) -> list[JobEvent]:
         """Return events across jobs, newest first.
 
-        The index on time is coarse: it finds the pages of a window, not an order. So windows are read from the newest
-        event backwards, each ten times as long as the one before.
+        The index on time is coarse: it finds the pages of a window, not an order. So windows are read from
+        the newest event backwards, each ten times as long as the one before.
         """
         after_at, after_job_id, after_seq = LAST_SECOND, MAX_BIGINT, MAX_INTEGER
         if after is not None:
@@ -342,7 +352,9 @@ class PostgresReadStore:
         # Clocks of services may be ahead of the database's by a little; an event is never of tomorrow.
         return None if row is None else min(row["now"] + _FIRST_WINDOW_SECONDS, limit_at)
 
-    async def event_counts(self, *, since: float | None = None, until: float | None = None) -> Mapping[str, int]:
+    async def event_counts(
+        self, *, since: float | None = None, until: float | None = None
+    ) -> Mapping[str, int]:
         """Count events across jobs by type."""
         params = {
             "since": clamp_time(since or 0.0),
@@ -391,7 +403,9 @@ class PostgresReadStore:
         if not is_storable(workflow_id):
             return []
         last = 0 if after is None else clamp_integer(after[0])
-        rows = await self.pool.fetch(_SQL["versions"], {"workflow_id": workflow_id, "after": last, "limit": limit})
+        rows = await self.pool.fetch(
+            _SQL["versions"], {"workflow_id": workflow_id, "after": last, "limit": limit}
+        )
         return [VersionRecord(**dict(row)) for row in rows]
 
     # ── Handlers, the fleet ──
@@ -422,7 +436,10 @@ class PostgresReadStore:
         if number is None:
             return None
         return await read_diagnosis(
-            self.pool, number, lease_seconds=self.lease_seconds, worker_lease_seconds=self.worker_lease_seconds
+            self.pool,
+            number,
+            lease_seconds=self.lease_seconds,
+            worker_lease_seconds=self.worker_lease_seconds,
         )
 
     async def outputs(self, job_id: str, node_ids: Sequence[str]) -> Mapping[str, JsonValue]:

@@ -14,7 +14,12 @@ from dagmaster.ports.remote_workers import HeldTask
 from dagmaster.store.claim_waiters import ClaimWaiters
 from dagmaster.store.postgres.job_list import bigint, first_id
 from dagmaster.store.postgres.named_queries import queries, split_ids
-from dagmaster.store.postgres.worker_store import SCAN_AHEAD, PostgresWorkerStore, WorkerConnections, claim_query
+from dagmaster.store.postgres.worker_store import (
+    SCAN_AHEAD,
+    PostgresWorkerStore,
+    WorkerConnections,
+    claim_query,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -36,7 +41,10 @@ FORGET_SECONDS: Final = 600.0
 
 
 class PostgresRemoteWorkers:
-    """The workers whose requests reach this server. What it remembers of them can be lost: it is read again."""
+    """The workers whose requests reach this server.
+
+    What it remembers of them can be lost: it is read again.
+    """
 
     def __init__(self, config: DatabaseConfig) -> None:
         self._config = config
@@ -130,7 +138,9 @@ class PostgresRemoteWorker(PostgresWorkerStore):
         self.used_at = time.monotonic()
         self._workers, self._waiters = workers, waiters
 
-    def attach(self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]) -> None:
+    def attach(
+        self, worker_id: int, registered_by: str, queues: Collection[str], handlers: Mapping[str, str]
+    ) -> None:
         """Act for a worker that is registered."""
         self.worker_id, self.key = worker_id, (worker_id, registered_by)
         self._queues, self.handlers = list(queues), dict(handlers)
@@ -199,7 +209,10 @@ class PostgresRemoteWorker(PostgresWorkerStore):
             "statuses": [report.status.value for report in reports],
             "oldest_id": first_id(self.identity.clock.now() - RECEIPT_SECONDS),
         }
-        statements: list[tuple[Any, Mapping[str, Any]]] = [(_REMOTE["keep_receipts"], receipts), (query, params)]
+        statements: list[tuple[Any, Mapping[str, Any]]] = [
+            (_REMOTE["keep_receipts"], receipts),
+            (query, params),
+        ]
         rows = await self._reports.execute_in_transaction(statements)
         return split_ids(rows[0]["task_ids"]) if rows else set()
 

@@ -64,7 +64,10 @@ class PostgresReusableResults:
 
     async def unfinished_children(self, nodes: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], str]:
         """Return the last child job of each of these nodes, where it failed or was cancelled."""
-        params = {"job_ids": [int(job_id) for job_id, _ in nodes], "node_ids": [node_id for _, node_id in nodes]}
+        params = {
+            "job_ids": [int(job_id) for job_id, _ in nodes],
+            "node_ids": [node_id for _, node_id in nodes],
+        }
         rows = await self._connection.fetch(_SQL["unfinished_children"], params)
         return {(str(row["job_id"]), row["node_id"]): str(row["id"]) for row in rows}
 
@@ -87,7 +90,9 @@ class PostgresReusableResults:
 
     async def find_workflow(self, workflow_id: str, version: int | None) -> StoredWorkflow | None:
         """Return a published workflow."""
-        row = await self._connection.row(_SQL["find_workflow"], {"workflow_id": workflow_id, "version": version})
+        row = await self._connection.row(
+            _SQL["find_workflow"], {"workflow_id": workflow_id, "version": version}
+        )
         return None if row is None else StoredWorkflow(*row)
 
     async def resolve_value(self, value: JsonText) -> JsonValue:

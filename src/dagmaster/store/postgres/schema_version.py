@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 # The newest version. A test compares it with the migration files.
 HEAD: Final = "0009"
 ANSWER_SECONDS: Final = 3.0
-"""How long the database may take to accept a connection, and to answer: the readiness of a server waits for it."""
+"""How long the database may take to accept a connection, and to answer: the readiness of a server waits for
+it."""
 _SQL = queries("read")
 
 

@@ -23,7 +23,9 @@ class PostgresTimelineReader:
     def __init__(self, pool: ReadOnlyPool) -> None:
         self._pool = pool
 
-    async def rows(self, job_id: str, *, after: Position | None = None, limit: int = 1000) -> list[TimelineRecord]:
+    async def rows(
+        self, job_id: str, *, after: Position | None = None, limit: int = 1000
+    ) -> list[TimelineRecord]:
         """Return the attempts of a job, also those in flight, and nodes that ran without a task."""
         number = bigint(job_id)
         node_id, attempt = ("", -1) if after is None else (str(after[0]), clamp_integer(after[1]))

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[Any, ...]]
 MAX_EVENT_VALUES: Final = 2
-"""A turn of a chain has two events. For more, arrays: each number is one more statement of every kind of turn."""
+"""A turn of a chain has two events. For more, arrays: each number is one more statement of every kind of
+turn."""
 
 # The parameters of each part, in the order of its rows.
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
@@ -79,7 +80,8 @@ _NOTIFIES: Final = {
     "cancelled_children": "notify_cancelled",
     "parents": "notify_parents",
 }
-# What `_for_one_job` replaces. The ids of rows of the turn are those of its job; ids that were read are compared.
+# What `_for_one_job` replaces. The ids of rows of the turn are those of its job; ids that were read are
+# compared.
 _IS_OWNED: Final = re.compile(r"\(n\.\w+ IN \(SELECT id FROM owned\)\) IS TRUE")
 _IS_OF_OWNED: Final = re.compile(r"\((\w\.job_id) IN \(SELECT id FROM owned\)\) IS TRUE")
 _IS_REFUTED: Final = re.compile(r"\(n\.id IN \(SELECT job_id FROM refuted\)\) IS NOT TRUE")
@@ -88,12 +90,19 @@ _LOOK_UP: Final = re.compile(
     r"(?P<between>.*?WHERE )(?P<changed>\w)\.ctid = f\.row_id",
     re.DOTALL,
 )
-_OUTER_LOOK_UP: Final = re.compile(r"LEFT JOIN LATERAL \(SELECT \* FROM (\w+ \w) WHERE ([^()]+) LIMIT 1\) \w ON true")
+_OUTER_LOOK_UP: Final = re.compile(
+    r"LEFT JOIN LATERAL \(SELECT \* FROM (\w+ \w) WHERE ([^()]+) LIMIT 1\) \w ON true"
+)
 
 
 @cache
 def statement(
-    present: tuple[str, ...], *, has_readers: bool, is_watched: bool = False, single: bool = False, events: int = 0
+    present: tuple[str, ...],
+    *,
+    has_readers: bool,
+    is_watched: bool = False,
+    single: bool = False,
+    events: int = 0,
 ) -> Query:
     """Combine parts into a statement. A test prepares each part.
 
@@ -101,7 +110,9 @@ def statement(
     """
     texts = parts("turn")
     if single:
-        texts = {name: _for_one_job(text, rows=events if name == "events" else 1) for name, text in texts.items()}
+        texts = {
+            name: _for_one_job(text, rows=events if name == "events" else 1) for name, text in texts.items()
+        }
     notifies = [texts[_NOTIFIES[name]] for name in present if name in _NOTIFIES]
     if has_readers:
         notifies.append(texts["notify_readers"])
@@ -116,10 +127,12 @@ def statement(
 def _for_one_job(text: str, *, rows: int) -> str:
     """Return a part for one job, and for this many rows; with 0, for any number of them.
 
-    Its rows are found by keys that are constants: no plan of that depends on statistics. A turn of a chain takes 350 µs
-    of the server's CPU, with look-ups and hashed subplans 540 (2026-11, PostgreSQL 18).
+    Its rows are found by keys that are constants: no plan of that depends on statistics. A turn of a chain
+    takes 350 µs of the server's CPU, with look-ups and hashed subplans 540 (2026-11, PostgreSQL 18).
     """
-    text = _IS_REFUTED.sub("NOT EXISTS (SELECT FROM refuted)", _IS_OWNED.sub("EXISTS (SELECT FROM owned)", text))
+    text = _IS_REFUTED.sub(
+        "NOT EXISTS (SELECT FROM refuted)", _IS_OWNED.sub("EXISTS (SELECT FROM owned)", text)
+    )
     text = _IS_OF_OWNED.sub(r"\1 = (SELECT id FROM owned)", text)
     if not rows:
         return text
@@ -134,17 +147,23 @@ def _for_one_job(text: str, *, rows: int) -> str:
 def statement_of(
     turns: Sequence[TurnCommit], *, owner_id: int, by: str, now: float, watched: Container[str] = ()
 ) -> tuple[Query, JsonObject]:
-    """Return the statement that commits these turns, and its params. It notifies of every turn of a watched job."""
+    """Return the statement that commits these turns, and its params.
+
+    It notifies of every turn of a watched job.
+    """
     rows: dict[str, Rows] = {name: [] for name in _COLUMNS}
     for turn in turns:
         _collect(turn, rows)
     params: dict[str, Any] = {"owner_id": owner_id, "by": by, "now": datetime.fromtimestamp(now, UTC)}
-    params["rejections"] = json.dumps({key: error for turn in turns for key, error in turn.rejections.items()})
+    params["rejections"] = json.dumps(
+        {key: error for turn in turns for key, error in turn.rejections.items()}
+    )
     # Every statement locks rows of the queue in the same order, so that no two deadlock.
     rows["withdrawals"].sort()
     rows["stops"].sort()
     present = tuple(name for name, part in rows.items() if part)
-    # Readers wait for the end of a job, and for the effect of a command; feeds for every turn of the jobs they watch.
+    # Readers wait for the end of a job, and for the effect of a command; feeds for every turn of the jobs
+    # they watch.
     read_job_ids = [int(turn.job.id) for turn in turns if turn.finished is not None or turn.commands]
     watched_job_ids = [int(turn.job.id) for turn in turns if turn.job.id in watched]
     # For all parts or none: chosen part by part, there would be too many statements to prepare.
@@ -162,7 +181,11 @@ def statement_of(
         params["queues"] = list(dict.fromkeys(params.get("task_queues", ())))
         params["read_job_ids"], params["watched_job_ids"] = read_job_ids, watched_job_ids
     query = statement(
-        present, has_readers=bool(read_job_ids), is_watched=bool(watched_job_ids), single=single, events=events
+        present,
+        has_readers=bool(read_job_ids),
+        is_watched=bool(watched_job_ids),
+        single=single,
+        events=events,
     )
     return query, params
 
@@ -217,7 +240,8 @@ def _collect(turn: TurnCommit, rows: dict[str, Rows]) -> None:
         rows["parents"].append((job_id, int(parent.job_id), json.dumps(body)))
     first_seq = turn.event_seq - len(turn.events) + 1
     rows["events"] += [
-        (job_id, first_seq + offset, e.type, e.by, e.node, e.attempt, e.data) for offset, e in enumerate(turn.events)
+        (job_id, first_seq + offset, e.type, e.by, e.node, e.attempt, e.data)
+        for offset, e in enumerate(turn.events)
     ]
 
 

@@ -1,7 +1,7 @@
 """The worker's store on PostgreSQL.
 
-Claims, reports and checkpoints are committed asynchronously: losing one in a crash of the database repeats work, which
-at-least-once allows; and the commit of the next turn makes all earlier ones durable.
+Claims, reports and checkpoints are committed asynchronously: losing one in a crash of the database repeats
+work, which at-least-once allows; and the commit of the next turn makes all earlier ones durable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _HANDLERS = queries("handlers")
 def claim_query(ready: str, condition: str | None = None) -> Query:
     """Return the statement that claims the tasks of a part of claim.sql, if a condition of it is met."""
     texts = parts("claim")
-    claimed = texts["claimed"].replace("{condition}", "" if condition is None else f"\n      {texts[condition]}")
+    claimed = texts["claimed"].replace(
+        "{condition}", "" if condition is None else f"\n      {texts[condition]}"
+    )
     return compile_query(f"worker.claim, {ready}", f"WITH {texts[ready]},\n{claimed}")
 
 
@@ -72,10 +74,15 @@ class WorkerConnections:
     """Claims, reports, the journal and heartbeats have a connection each, so that none waits."""
 
     def __init__(
-        self, config: DatabaseConfig, name: str = "dagmaster worker", on_disconnect: Callable[[], None] | None = None
+        self,
+        config: DatabaseConfig,
+        name: str = "dagmaster worker",
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
         def connect(use: str, *, listens: bool = False) -> Connection:
-            return Connection(config, f"{name}{use}", async_commit=True, listens=listens, on_disconnect=on_disconnect)
+            return Connection(
+                config, f"{name}{use}", async_commit=True, listens=listens, on_disconnect=on_disconnect
+            )
 
         self.tasks, self.reports, self.journal = connect(""), connect(", reports"), connect(", journal")
         self.side = connect(", side", listens=True)
@@ -91,7 +98,11 @@ class PostgresWorkerStore(PostgresTaskNodes):
         self.stops = asyncio.Event()
         self.on_disconnect: Callable[[], None] = lambda: None
         connections = connections or WorkerConnections(config, on_disconnect=self._disconnected)
-        self._tasks, self._reports, self._journal = connections.tasks, connections.reports, connections.journal
+        self._tasks, self._reports, self._journal = (
+            connections.tasks,
+            connections.reports,
+            connections.journal,
+        )
         self._side = connections.side
         self.sessions = connections.all
         self.identity = connections.identity
@@ -132,7 +143,9 @@ class PostgresWorkerStore(PostgresTaskNodes):
         await self._side.listen("dagmaster_tasks", on_tasks)
         await self._side.listen(f"dagmaster_worker_{self.worker_id}", lambda _payload: self.stops.set())
 
-    async def heartbeat(self, held: Collection[str], counters: Mapping[str, JsonValue]) -> HeartbeatAnswer | None:
+    async def heartbeat(
+        self, held: Collection[str], counters: Mapping[str, JsonValue]
+    ) -> HeartbeatAnswer | None:
         """Renew the lease; return what to do, or None if the worker was expired."""
         answer = await self._renew(held, json.dumps(counters))
         if answer is not None:
@@ -184,7 +197,11 @@ class PostgresWorkerStore(PostgresTaskNodes):
             self._reconcile_at = self.identity.clock.now() + RECONCILE_SECONDS
         elif self.identity.clock.now() >= self._reconcile_at:
             self._reconcile_at = self.identity.clock.now() + RECONCILE_EVERY_SECONDS
-            params = {"worker_id": self.worker_id, "task_ids": list(map(int, held)), "seconds": RECONCILE_SECONDS}
+            params = {
+                "worker_id": self.worker_id,
+                "task_ids": list(map(int, held)),
+                "seconds": RECONCILE_SECONDS,
+            }
             await self._side.fetch(_SQL["reconcile"], params)
 
     async def claim(
@@ -204,7 +221,9 @@ class PostgresWorkerStore(PostgresTaskNodes):
         """Claim the first exclusive task, if there is one."""
         return next(iter(await self._claim(_CLAIM_EXCLUSIVE, {"queues": self._queues})), None)
 
-    async def _claim(self, query: Query, params: Mapping[str, Any], *, lock: Query | None = None) -> list[ClaimedTask]:
+    async def _claim(
+        self, query: Query, params: Mapping[str, Any], *, lock: Query | None = None
+    ) -> list[ClaimedTask]:
         token = int(self.identity.ids.new())
         params = {**params, "worker_id": self.worker_id, "token": token}
         if lock is None:
@@ -273,7 +292,9 @@ class PostgresWorkerStore(PostgresTaskNodes):
     async def mark_started(self, running_seconds: Mapping[str, tuple[int, float]]) -> None:
         """Store when the handlers of tasks started."""
         rows = sorted((int(task_id), token, seconds) for task_id, (token, seconds) in running_seconds.items())
-        await self._journal.fetch(_SQL["mark_started"], _columns(("task_ids", "tokens", "running_seconds"), rows))
+        await self._journal.fetch(
+            _SQL["mark_started"], _columns(("task_ids", "tokens", "running_seconds"), rows)
+        )
 
     async def append_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Append log chunks."""
@@ -325,7 +346,10 @@ def _claimed_task(token: int, task_id: int, job_id: int, *rest: Any) -> ClaimedT
 
 @lru_cache(maxsize=4)
 def _encode_names(names: frozenset[str]) -> str | None:
-    """Return the names of handlers as an array. Once, and not for each claim: a worker has about a hundred."""
+    """Return the names of handlers as an array.
+
+    Once, and not for each claim: a worker has about a hundred.
+    """
     return encode_texts(sorted(names))
 
 

@@ -89,7 +89,9 @@ def _row(view: AuditEntryView, query: AuditQuery, now: float) -> AuditRow:
         object_kind=view.object_kind,
         object_id=view.object_id,
         object_href=_object_path(view.object_kind, view.object_id),
-        details=tuple((name, _detail(name, value)) for name, value in view.details.items() if value is not None),
+        details=tuple(
+            (name, _detail(name, value)) for name, value in view.details.items() if value is not None
+        ),
         request_id=view.request_id or "",
     )
 

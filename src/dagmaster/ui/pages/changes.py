@@ -55,7 +55,9 @@ class CancelPage:
 def cancel_page(job: JobView) -> CancelPage:
     """Return the confirmation of a cancellation."""
     path = job_path(job.job_id)
-    return CancelPage(title=f"Cancel {job.name}", job=job_row(job), action=job_path(job.job_id, "cancel"), back=path)
+    return CancelPage(
+        title=f"Cancel {job.name}", job=job_row(job), action=job_path(job.job_id, "cancel"), back=path
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +127,9 @@ def nodes_change_origin(job_id: str, of_node: str) -> str:
     return node_path(job_id, of_node) if of_node else job_path(job_id, "map")
 
 
-def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: Sequence[str] = ()) -> PlanPage:
+def plan_page(
+    plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: Sequence[str] = ()
+) -> PlanPage:
     """Return what a resume, or the retry of one node, would do."""
     verb, name = ("Retry", node_id) if node_id else ("Resume", job.name)
     action = node_path(job.job_id, node_id, "retry") if node_id else job_path(job.job_id, "resume")
@@ -152,7 +156,9 @@ def plan_page(plan: ResumePlanView, job: JobView, *, node_id: str = "", nodes: S
 
 def _nodes(job: JobView, planned: Sequence[PlannedNodeView]) -> tuple[PlannedNode, ...]:
     return tuple(
-        PlannedNode(node.node, node_path(job.job_id, node.node), node.reason.replace("`", ""), _children(node))
+        PlannedNode(
+            node.node, node_path(job.job_id, node.node), node.reason.replace("`", ""), _children(node)
+        )
         for node in planned
     )
 

@@ -117,7 +117,10 @@ def duration_chart(report: WorkflowHistoryReport) -> BarChart:
         axis=(_time(report.since), "now"),
         columns=("From", "Average", "p50", "p95"),
         rows=tuple(
-            (_time(period.at), *map(format_optional, (period.avg_duration, period.p50_duration, period.p95_duration)))
+            (
+                _time(period.at),
+                *map(format_optional, (period.avg_duration, period.p50_duration, period.p95_duration)),
+            )
             for period in report.periods
         ),
         is_empty=not measured,
@@ -139,7 +142,9 @@ def histogram_chart(report: DurationReport) -> BarChart:
         )
         for index, bucket in enumerate(report.buckets)
     ]
-    completed, failed = (sum(getattr(bucket, name) for bucket in report.buckets) for name in ("completed", "failed"))
+    completed, failed = (
+        sum(getattr(bucket, name) for bucket in report.buckets) for name in ("completed", "failed")
+    )
     return BarChart(
         title="Duration of finished executions",
         summary=f"{format_count(completed + failed, 'execution')}: {completed:,} completed, {failed:,} failed",
@@ -175,7 +180,9 @@ def _finished_chart(
         )
         for index, bucket in enumerate(buckets)
     ]
-    totals = [sum(getattr(bucket, name) for bucket in buckets) for name in ("completed", "failed", "cancelled")]
+    totals = [
+        sum(getattr(bucket, name) for bucket in buckets) for name in ("completed", "failed", "cancelled")
+    ]
     return BarChart(
         title=title,
         summary=_words(*totals),

@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dagmaster.application.commands.drain import describe_holds, describe_lack, find_live_service, format_name, get_id
+from dagmaster.application.commands.drain import (
+    describe_holds,
+    describe_lack,
+    find_live_service,
+    format_name,
+    get_id,
+)
 from dagmaster.application.views import WorkerView
 
 if TYPE_CHECKING:

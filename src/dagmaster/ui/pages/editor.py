@@ -120,7 +120,9 @@ def definition_text(definition: JsonObject) -> str:
     nodes: Any = definition.get("nodes") or {}
     workflow["nodes"] = {
         node_id: {
-            key: value for key, value in _in_order(node, schema.TaskModel).items() if (key, value) != ("type", "task")
+            key: value
+            for key, value in _in_order(node, schema.TaskModel).items()
+            if (key, value) != ("type", "task")
         }
         for node_id, node in nodes.items()
     }
@@ -147,11 +149,15 @@ def draft_document(text: str, result: ValidationResult) -> dict[str, Any]:
 def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """Return a graph, as the API sends it, of nodes that need not be valid. Edges of a cycle are left out."""
     parts = [(*source.partition(".")[::2], target) for source, target in edges]
-    known = [(source, branch, target) for source, branch, target in parts if source in nodes and target in nodes]
+    known = [
+        (source, branch, target) for source, branch, target in parts if source in nodes and target in nodes
+    ]
     while (cycle := _cycle([(source, target) for source, _, target in known])) is not None:
         known = [edge for edge in known if (edge[0], edge[2]) != cycle]
     groups = {node_id: _field(node, "group") for node_id, node in nodes.items()}
-    content = json.dumps([[(node_id, _kind(node), groups[node_id]) for node_id, node in nodes.items()], known])
+    content = json.dumps(
+        [[(node_id, _kind(node), groups[node_id]) for node_id, node in nodes.items()], known]
+    )
     return {
         "workflow_id": "",
         "version": 0,
@@ -169,7 +175,12 @@ def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> di
             for node_id, node in nodes.items()
         ],
         "edges": [
-            {"source": source, "target": target, "branches": [branch] if branch else [], "is_alternative": False}
+            {
+                "source": source,
+                "target": target,
+                "branches": [branch] if branch else [],
+                "is_alternative": False,
+            }
             for source, branch, target in known
         ],
     }
@@ -186,13 +197,19 @@ def completions(handlers: Sequence[HandlerView]) -> dict[str, Any]:
             *({"label": name, "kind": "key", "detail": detail} for name, detail in sorted(keys.items())),
             *({"label": view.name, "kind": "handler", "detail": view.description} for view in handlers),
             *({"label": kind, "kind": "value", "after": "type", "detail": "kind of node"} for kind in KINDS),
-            *({"label": name, "kind": "expression", "detail": detail} for name, detail in _EXPRESSIONS.items()),
+            *(
+                {"label": name, "kind": "expression", "detail": detail}
+                for name, detail in _EXPRESSIONS.items()
+            ),
         ]
     }
 
 
 def new_node(kind: str, handler: str, handlers: Sequence[HandlerView] = ()) -> JsonObject:
-    """Return the keys that a new node of a kind starts with. A handler without a queue of its own gets one."""
+    """Return the keys that a new node of a kind starts with.
+
+    A handler without a queue of its own gets one.
+    """
     has_queue = any(view.queue for view in handlers if view.name == handler)
     run: JsonObject = {"handler": handler or "echo", **({} if has_queue else {"queue": "default"})}
     match kind:

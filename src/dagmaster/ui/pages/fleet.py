@@ -41,7 +41,9 @@ class MemberState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRow:
-    """An orchestrator or a worker. `lease`: how much of it is left, in percent; `left`: what became of what it held.
+    """An orchestrator or a worker.
+
+    `lease`: how much of it is left, in percent; `left`: what became of what it held.
 
     `drain_word`: what the button does, Drain or Undrain; `drain_href`: its confirmation, empty if it has none.
     """
@@ -149,7 +151,10 @@ def queues_page(view: FleetView) -> QueuesPage:
         names = ", ".join(queue.queue for queue in stuck[:3])
         headline, tone = f"No worker serves {names}", "failed"
     elif waiting:
-        headline, tone = f"{format_count(waiting, 'task waits', 'tasks wait')}, the oldest for {age(oldest)}", "ok"
+        headline, tone = (
+            f"{format_count(waiting, 'task waits', 'tasks wait')}, the oldest for {age(oldest)}",
+            "ok",
+        )
     else:
         headline, tone = "No task waits", "ok"
     return QueuesPage(
@@ -205,7 +210,11 @@ def _stopped_rows(view: FleetView) -> Iterator[tuple[str, MemberRow]]:
     members: tuple[OrchestratorView | WorkerView, ...] = (*view.orchestrators, *view.workers)
     stopped = [one for one in members if is_settled(one)]
     for one in sorted(stopped, key=left_seconds):
-        yield ("worker", _worker_row(one)) if isinstance(one, WorkerView) else ("orchestrator", _orchestrator_row(one))
+        yield (
+            ("worker", _worker_row(one))
+            if isinstance(one, WorkerView)
+            else ("orchestrator", _orchestrator_row(one))
+        )
 
 
 def _orchestrator_row(one: OrchestratorView) -> MemberRow:
@@ -298,7 +307,11 @@ def _drain(one: OrchestratorView | WorkerView, member_id: str) -> dict[str, Any]
     if one.drain is not None:
         word = "Undrain"
         is_late = not one.drain.is_seen and one.drain.requested_seconds > one.lease_seconds
-        note = "does not answer: an older version" if is_late else f"asked {age(one.drain.requested_seconds)} ago"
+        note = (
+            "does not answer: an older version"
+            if is_late
+            else f"asked {age(one.drain.requested_seconds)} ago"
+        )
     has_button = one.is_alive and (one.drain is not None or not one.is_draining)
     href = f"/ui/fleet/{member_id}/{word.lower()}" if has_button else ""
     return {"drain_word": word, "drain_href": href, "drain_note": note}

@@ -59,7 +59,9 @@ def health_page(
     """Return the health; what cannot be read from the database is None."""
     bad = [name for name, part in health.parts.items() if part.state is not HealthState.HEALTHY]
     return HealthPage(
-        headline="Everything is healthy" if not bad else f"{', '.join(map(_title, bad)).capitalize()}: not healthy",
+        headline="Everything is healthy"
+        if not bad
+        else f"{', '.join(map(_title, bad)).capitalize()}: not healthy",
         tone="ok" if not bad else "failed",
         parts=tuple(
             PartRow(
@@ -83,10 +85,14 @@ def _title(part: str) -> str:
     return part.replace("_", " ")
 
 
-def _versions(health: HealthView, schema: SchemaView | None, fleet: FleetView | None) -> list[tuple[str, str]]:
+def _versions(
+    health: HealthView, schema: SchemaView | None, fleet: FleetView | None
+) -> list[tuple[str, str]]:
     rows = [("This server", health.version)]
     if schema is not None:
-        known = "" if schema.version == schema.newest_version else f" (this server knows {schema.newest_version})"
+        known = (
+            "" if schema.version == schema.newest_version else f" (this server knows {schema.newest_version})"
+        )
         rows.append(("Schema of the database", f"{schema.version or 'none'}{known}"))
     if fleet is not None:
         rows.append(("Orchestrators", _counted([one.version for one in fleet.orchestrators if one.is_alive])))

@@ -193,7 +193,9 @@ def job_head(
         because=tuple(Link(node_id, node_path(job.job_id, node_id)) for node_id in because),
         first_failure=_first_failure(job, failed),
         remaining="" if estimate is None else f"about {format_seconds(estimate.remaining_seconds)} left",
-        counts=tuple((status.value, f"{job.counts[status]:,}") for status in NodeStatus if job.counts.get(status)),
+        counts=tuple(
+            (status.value, f"{job.counts[status]:,}") for status in NodeStatus if job.counts.get(status)
+        ),
         owner="" if job.owner is None else f"{job.owner.host}:{job.owner.pid}",
         started=moment(job.started_at, job.read_at),
         correlation_id=job.correlation_id or "",
@@ -204,7 +206,12 @@ def job_head(
         can_resume=job.is_finished and job.status is not JobStatus.COMPLETED,
         pending_commands=tuple(f"{command.kind} by {command.sent_by}" for command in job.pending_commands),
         tabs=tuple(
-            Tab(label, icon, job_path(job.job_id) if name == TABS[0][0] else job_path(job.job_id, name), name == tab)
+            Tab(
+                label,
+                icon,
+                job_path(job.job_id) if name == TABS[0][0] else job_path(job.job_id, name),
+                name == tab,
+            )
             for name, label, icon in TABS
         ),
         api=f"/api/v1/jobs/{job.job_id}",
@@ -231,7 +238,9 @@ def _first_failure(job: JobView, failed: Sequence[NodeView]) -> Link | None:
     causes = [node for node in failed if node.node_id not in fan_outs]
     if not causes:
         return None
-    first = min(causes, key=lambda node: (node.finished_at or float("inf"), node.fan_out_index or 0, node.node_id))
+    first = min(
+        causes, key=lambda node: (node.finished_at or float("inf"), node.fan_out_index or 0, node.node_id)
+    )
     return Link(first.node_id, node_path(job.job_id, first.node_id))
 
 
@@ -254,7 +263,9 @@ def nodes_of_graph(
     base = job_path(job.job_id, "nodes")
     has_more = start + MAX_NODES < len(order)
     return NodesBody(
-        rows=tuple(node_row(job.nodes[node_id], job.read_at, needs=job.dependencies[node_id]) for node_id in shown),
+        rows=tuple(
+            node_row(job.nodes[node_id], job.read_at, needs=job.dependencies[node_id]) for node_id in shown
+        ),
         choices=_choices(job, ""),
         open_id=open_id,
         children=() if children is None else tuple(node_row(child, job.read_at) for child in children.items),
@@ -293,7 +304,9 @@ def _choices(job: JobDetailView, chosen: str) -> tuple[tuple[str, str, bool], ..
 _EVENT_TONES: Final = {"success": "ok", "failure": "failed", "warning": "warning"}
 
 
-def events_body(job: JobView, page: Page[EventView], *, cursor: str | None, with_children: bool) -> EventsBody:
+def events_body(
+    job: JobView, page: Page[EventView], *, cursor: str | None, with_children: bool
+) -> EventsBody:
     """Return a page of the audit log."""
     base = job_path(job.job_id, "events")
     children = "1" if with_children else ""
@@ -306,7 +319,9 @@ def events_body(job: JobView, page: Page[EventView], *, cursor: str | None, with
                 type=str(event.type),
                 by=event.by,
                 tone=_EVENT_TONES.get(event.event_status, "pending"),
-                node=None if event.node_id is None else Link(event.node_id, node_path(job.job_id, event.node_id)),
+                node=None
+                if event.node_id is None
+                else Link(event.node_id, node_path(job.job_id, event.node_id)),
             )
             for event in page.items
             if event.node_id is None or is_written(event.node_id)
@@ -346,7 +361,9 @@ def logs_body(
         all_href=path,
         follows=not job.is_finished,
         text="".join(chunk.text for chunk in page.items),
-        next="" if page.next_cursor is None else with_query(path, *chosen, attempt=attempt, cursor=page.next_cursor),
+        next=""
+        if page.next_cursor is None
+        else with_query(path, *chosen, attempt=attempt, cursor=page.next_cursor),
     )
 
 

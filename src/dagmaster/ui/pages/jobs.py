@@ -16,7 +16,13 @@ if TYPE_CHECKING:
     from dagmaster.application.views import JobView, Page
 
 PATH: Final = "/ui/jobs"
-SPANS: Final = {"": "any time", "1h": "last hour", "1d": "last 24 hours", "1w": "last 7 days", "30d": "last 30 days"}
+SPANS: Final = {
+    "": "any time",
+    "1h": "last hour",
+    "1d": "last 24 hours",
+    "1w": "last 7 days",
+    "30d": "last 30 days",
+}
 """Times to choose from. Others can be written in the address: an age, a date, a time."""
 MAX_BULK: Final = 100
 """How many jobs are changed at once: each of them is a command of its own."""
@@ -38,7 +44,15 @@ class JobsQuery:
     def path(self, **changes: str) -> str:
         """Return the address of this list, or of another page of it."""
         pairs = [("status", status) for status in self.statuses]
-        names = ("workflow_id", "submitted_by", "text", "since", "finished_since", "correlation_id", "parent_job_id")
+        names = (
+            "workflow_id",
+            "submitted_by",
+            "text",
+            "since",
+            "finished_since",
+            "correlation_id",
+            "parent_job_id",
+        )
         pairs += [(name, getattr(self, name)) for name in names]
         return with_query(PATH, *pairs, **changes)
 
@@ -109,7 +123,10 @@ def jobs_page(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkPage:
-    """What is about to be done with several jobs. `action`: cancel or resume; `left_out`: why some are not changed."""
+    """What is about to be done with several jobs.
+
+    `action`: cancel or resume; `left_out`: why some are not changed.
+    """
 
     action: str
     rows: tuple[JobRow, ...]
@@ -122,11 +139,15 @@ def bulk_page(action: str, jobs: Sequence[JobView]) -> BulkPage:
     """Return the confirmation of a change of several jobs."""
     rows = [job_row(job) for job in jobs]
     is_cancel = action == "cancel"
-    fitting = tuple(row for row in rows if row.is_finished != is_cancel and (is_cancel or row.status != "COMPLETED"))
+    fitting = tuple(
+        row for row in rows if row.is_finished != is_cancel and (is_cancel or row.status != "COMPLETED")
+    )
     return BulkPage(
         action=action,
         rows=fitting,
         left_out=tuple(row for row in rows if row not in fitting),
-        reason="they have finished already" if is_cancel else "they run, or completed with nothing to run again",
+        reason="they have finished already"
+        if is_cancel
+        else "they run, or completed with nothing to run again",
         title=f"{action.capitalize()} {format_count(len(fitting), 'job')}",
     )

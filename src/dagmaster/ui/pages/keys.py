@@ -108,7 +108,9 @@ def keys_page(
     return KeysPage(
         rows=tuple(_row(view, own_id, now) for view in page.items),
         entry=entry,
-        choices=tuple(ScopeChoice(scope.value, MEANINGS[scope], scope.value in entry.scopes) for scope in MEANINGS),
+        choices=tuple(
+            ScopeChoice(scope.value, MEANINGS[scope], scope.value in entry.scopes) for scope in MEANINGS
+        ),
         days=DAYS,
         problem=problem,
         made=made,

@@ -49,7 +49,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePage:
-    """A node with its attempts and values. Buttons are shown for what it allows, if the viewer may operate."""
+    """A node with its attempts and values.
+
+    Buttons are shown for what it allows, if the viewer may operate.
+    """
 
     row: NodeRow
     job: Link
@@ -111,7 +114,9 @@ def node_page(node: NodeDetailView, why: NodeWhyView, log: Sequence[LogView]) ->
         log="".join(chunk.text for chunk in reversed(log))[-MAX_LOG:],
         log_href=with_query(job_path(job_id, "logs"), node_id=node_id),
         log_src=f"/api/v1/jobs/{job_id}/nodes/{node_id}/logs",
-        children_href=with_query(job_path(job_id, "nodes"), open=node_id) if node.children is not None else "",
+        children_href=with_query(job_path(job_id, "nodes"), open=node_id)
+        if node.children is not None
+        else "",
         child_job=None if node.child_job_id is None else Link(node.child_job_id, job_path(node.child_job_id)),
         handler_version=node.handler_version or "",
         retry_href=node_path(job_id, node_id, "retry") if can_retry else "",

@@ -70,7 +70,9 @@ def node_row(node: NodeView, now: float, *, needs: Sequence[str] = ()) -> NodeRo
 
 def count_children(children: ChildrenView) -> tuple[tuple[str, str], ...]:
     """Return the children of a fan-out by status, those that exist."""
-    return tuple((status.value, f"{children.counts[status]:,}") for status in NodeStatus if children.counts.get(status))
+    return tuple(
+        (status.value, f"{children.counts[status]:,}") for status in NodeStatus if children.counts.get(status)
+    )
 
 
 def _percent(node: NodeView) -> int | None:

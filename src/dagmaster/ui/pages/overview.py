@@ -117,7 +117,10 @@ def overview_page(
     fleet: FleetView,
     workflows: Sequence[WorkflowView],
 ) -> OverviewPage:
-    """Return the overview. `active`: open jobs of all times; `recent`: those that finished within 24 hours."""
+    """Return the overview.
+
+    `active`: open jobs of all times; `recent`: those that finished within 24 hours.
+    """
     members = [*_orchestrators(fleet), *_workers(fleet)]
     queues = sorted(fleet.queues, key=lambda queue: -(queue.oldest_seconds or 0.0))
     headline, tone = _headline(active, recent, fleet)
@@ -147,7 +150,9 @@ def overview_page(
         members_stopped=sum(map(is_settled, fleet.orchestrators)) + sum(map(is_settled, fleet.workers)),
         counting=_counting(throughput.pending_jobs),
         is_first_run=not newest,
-        workflows=tuple(sorted((one.workflow_id for one in workflows), key=lambda name: name != FIRST_WORKFLOW)),
+        workflows=tuple(
+            sorted((one.workflow_id for one in workflows), key=lambda name: name != FIRST_WORKFLOW)
+        ),
     )
 
 
@@ -159,7 +164,9 @@ def _tile(status: JobStatus, active: CountsView, recent: CountsView) -> StatusTi
     is_open = status in _OPEN
     count = (active if is_open else recent).counts.get(status.value, 0)
     since = "" if is_open else "&finished_since=1d"
-    return StatusTile(status.value, f"{count:,}", f"/ui/jobs?status={status.value.lower()}{since}", count == 0)
+    return StatusTile(
+        status.value, f"{count:,}", f"/ui/jobs?status={status.value.lower()}{since}", count == 0
+    )
 
 
 def _headline(active: CountsView, recent: CountsView, fleet: FleetView) -> tuple[str, str]:
@@ -191,7 +198,9 @@ def _counting(pending: int) -> str:
 def _queue(queue: QueueView) -> QueueRow:
     oldest = "" if queue.oldest_seconds is None else age(queue.oldest_seconds)
     is_stuck = bool(queue.waiting) and not queue.workers
-    return QueueRow(queue.queue, queue.waiting, queue.claimed, oldest, queue.workers, queue.note or "", is_stuck)
+    return QueueRow(
+        queue.queue, queue.waiting, queue.claimed, oldest, queue.workers, queue.note or "", is_stuck
+    )
 
 
 def _orchestrators(fleet: FleetView) -> list[Member]:

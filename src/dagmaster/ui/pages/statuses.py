@@ -1,4 +1,7 @@
-"""How a status looks: a word, an icon and one of seven tones. `static/statuses.json` is the table, for scripts, too."""
+"""How a status looks: a word, an icon and one of seven tones.
+
+`static/statuses.json` is the table, for scripts, too.
+"""
 
 from __future__ import annotations
 

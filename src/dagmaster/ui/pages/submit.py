@@ -117,7 +117,9 @@ def submit_page(
     )
 
 
-def input_fields(schema: JsonObject, values: Mapping[str, str], problems: Sequence[Problem] = ()) -> list[InputField]:
+def input_fields(
+    schema: JsonObject, values: Mapping[str, str], problems: Sequence[Problem] = ()
+) -> list[InputField]:
     """Return a field for each input, required ones first."""
     properties: Any = schema.get("properties") or {}
     required: Any = schema.get("required") or ()
@@ -174,7 +176,9 @@ def to_text(entry: SubmitEntry, schema: JsonObject) -> SubmitEntry:
     """Return the same inputs as one text: those of a new form are the defaults."""
     properties: Any = schema.get("properties") or {}
     typed = {
-        name: parse_input_text(_type(properties.get(name, {})), text) for name, text in entry.values.items() if text
+        name: parse_input_text(_type(properties.get(name, {})), text)
+        for name, text in entry.values.items()
+        if text
     }
     defaults = {name: declared["default"] for name, declared in properties.items() if "default" in declared}
     required: Any = schema.get("required") or ()
@@ -248,7 +252,9 @@ def _workflow_options(workflows: Sequence[WorkflowView]) -> tuple[tuple[str, str
 
 
 def _summary(plan: SubmissionPlanView) -> PlanSummary:
-    starting = [node.node_id for node in plan.nodes if node.status.value in ("READY", "DISPATCHED", "WAITING")]
+    starting = [
+        node.node_id for node in plan.nodes if node.status.value in ("READY", "DISPATCHED", "WAITING")
+    ]
     named = format_list(starting)
     sentence = f"The inputs are valid: {plan.workflow_id} v{plan.version} has {len(plan.nodes)} nodes"
     sentence += f", and starts with {named}." if starting else "."

@@ -57,7 +57,10 @@ class TasksQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A task of the list. `waited`: how long it was in its queue; `runs`: how long its handler runs, or ran."""
+    """A task of the list.
+
+    `waited`: how long it was in its queue; `runs`: how long its handler runs, or ran.
+    """
 
     task_id: str
     href: str
@@ -84,7 +87,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TasksPage:
-    """A page of the list. `workers`: the live ones, with what they run. `problem`: why the filters cannot be used."""
+    """A page of the list. `workers`: the live ones, with what they run.
+
+    `problem`: why the filters cannot be used.
+    """
 
     query: TasksQuery
     problem: str
@@ -120,7 +126,9 @@ def tasks_page(
         query=query,
         problem=problem,
         rows=tuple(
-            _finished_row(view, query, now) if isinstance(view, AttemptView) else _row(view, query, places, now)
+            _finished_row(view, query, now)
+            if isinstance(view, AttemptView)
+            else _row(view, query, places, now)
             for view in views
         ),
         workers=tuple(row for row in fleet_page(fleet).workers if row.tasks_href),

@@ -39,7 +39,9 @@ def moment(at: float | None, now: float) -> Moment | None:
         return None
     seconds = now - at
     relative = f"{age(seconds)} ago" if seconds >= 0 else f"in {age(-seconds)}"
-    return Moment(format_rfc3339(round(at, 3)), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC", relative)
+    return Moment(
+        format_rfc3339(round(at, 3)), f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC", relative
+    )
 
 
 def duration(began: float | None, ended: float | None, now: float) -> Duration | None:
@@ -47,7 +49,9 @@ def duration(began: float | None, ended: float | None, now: float) -> Duration |
     if began is None:
         return None
     seconds = max((now if ended is None else ended) - began, 0.0)
-    return Duration(format_seconds(seconds), seconds, format_rfc3339(round(began, 3)) if ended is None else "")
+    return Duration(
+        format_seconds(seconds), seconds, format_rfc3339(round(began, 3)) if ended is None else ""
+    )
 
 
 def format_seconds(seconds: float) -> str:

@@ -317,7 +317,9 @@ def versions_page(
     )
 
 
-def choose_versions(detail: WorkflowDetailView, before: int | None, after: int | None) -> tuple[int | None, int | None]:
+def choose_versions(
+    detail: WorkflowDetailView, before: int | None, after: int | None
+) -> tuple[int | None, int | None]:
     """Return the two versions to compare: those that are named, else the last two; None if there is only one."""
     numbers = [one.version for one in detail.versions]
     if after is None:

@@ -45,7 +45,9 @@ class WorkflowRow:
     last: JobRow | None
 
 
-def workflow_row(view: WorkflowView, metrics: WorkflowMetricsView | None, newest: JobView | None) -> WorkflowRow:
+def workflow_row(
+    view: WorkflowView, metrics: WorkflowMetricsView | None, newest: JobView | None
+) -> WorkflowRow:
     """Return the row of a workflow."""
     return WorkflowRow(
         workflow_id=view.workflow_id,

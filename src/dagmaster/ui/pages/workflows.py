@@ -44,7 +44,8 @@ def workflows_page(
     return WorkflowsPage(
         tag=tag,
         rows=tuple(
-            workflow_row(view, of_workflow.get(view.workflow_id), newest.get(view.workflow_id)) for view in page.items
+            workflow_row(view, of_workflow.get(view.workflow_id), newest.get(view.workflow_id))
+            for view in page.items
         ),
         days=days,
         summary=f"{format_count(len(page.items), 'workflow')} on this page",

@@ -9,7 +9,14 @@ from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.application.api_keys import MAX_NAME, create_key, list_keys, parse_scopes, revoke_key, rotate_key
+from dagmaster.application.api_keys import (
+    MAX_NAME,
+    create_key,
+    list_keys,
+    parse_scopes,
+    revoke_key,
+    rotate_key,
+)
 from dagmaster.application.audit_trail import list_changes
 from dagmaster.application.database_admin import schema_state
 from dagmaster.application.queries.fleet import fleet
@@ -57,7 +64,9 @@ async def keys(request: Request, services: Services, caller: Caller, cursor: Cur
 
 
 @routes.post("/ui/keys", Scope.ADMIN)
-async def create(request: Request, services: Services, caller: Caller, origin: Origin, form: FormFields) -> Response:
+async def create(
+    request: Request, services: Services, caller: Caller, origin: Origin, form: FormFields
+) -> Response:
     """Create a key. The answer shows it, and nothing shows it again."""
     entry = KeyEntry(
         name=form.text("name", max_length=10 * MAX_NAME).strip(),
@@ -107,7 +116,10 @@ async def audit(
     """List what callers changed, newest first."""
     query = AuditQuery(actor=actor, action=action, object_kind=object_kind, object_id=object_id)
     audit_filter = AuditFilter(
-        actor=actor or None, action=action or None, object_kind=object_kind or None, object_id=object_id or None
+        actor=actor or None,
+        action=action or None,
+        object_kind=object_kind or None,
+        object_id=object_id or None,
     )
     page = await list_changes(services.audit, audit_filter, cursor=cursor, limit=ROWS)
     return render(request, "audit.html", audit_page(query, page, now=time.time(), cursor=cursor))

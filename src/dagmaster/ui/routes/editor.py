@@ -80,7 +80,9 @@ async def edit(app: App, compiler: Compiler, form: FormFields) -> Response:
 
 
 @routes.post("/ui/editor", Scope.ADMIN)
-async def publish(request: Request, app: App, caller: Caller, compiler: Compiler, form: FormFields) -> Response:
+async def publish(
+    request: Request, app: App, caller: Caller, compiler: Compiler, form: FormFields
+) -> Response:
     """Check or publish a text. What stands in the way is shown with the text as it is."""
     text, is_next = _text(form), form.text("next_version") == "yes"
     result = await _validate(app, compiler, text)
@@ -91,7 +93,9 @@ async def publish(request: Request, app: App, caller: Caller, compiler: Compiler
         if is_next:
             text = await _raise_version(app, compiler, text, result)
             result = await _validate(app, compiler, text)
-        (published,) = await publish_workflows(app, to_sources([result]), activate=form.text("activate") == "yes")
+        (published,) = await publish_workflows(
+            app, to_sources([result]), activate=form.text("activate") == "yes"
+        )
     except (WorkflowVersionConflict, WorkflowEditRejected, WorkflowInvalid) as error:
         return await _render(request, app, caller, text, **options, message=str(error), status=409)
     notice = Notice(f"{published.workflow_id} v{published.version}: {published.outcome.value}.")
@@ -106,7 +110,9 @@ def _edit(text: str, form: Form, handlers: Sequence[HandlerView]) -> str:
     node_id, source, target = form.text("node_id"), form.text("source"), form.text("target")
     match form.text("edit"):
         case "add":
-            added = node_edits.add_node(text, node_id, new_node(form.text("kind"), form.text("handler"), handlers))
+            added = node_edits.add_node(
+                text, node_id, new_node(form.text("kind"), form.text("handler"), handlers)
+            )
             return node_edits.connect_nodes(added, source, node_id) if source else added
         case "remove":
             return node_edits.remove_node(text, node_id)
@@ -130,7 +136,9 @@ async def _validate(app: Application, compiler: CompilerThreads, text: str) -> V
     return await compiler.run(validate_text, text, handlers, allow_missing_handlers=True)
 
 
-async def _raise_version(app: Application, compiler: CompilerThreads, text: str, result: ValidationResult) -> str:
+async def _raise_version(
+    app: Application, compiler: CompilerThreads, text: str, result: ValidationResult
+) -> str:
     """Return the text with the version after the newest one, unless it is new or published as it is."""
     graph = result.graph
     if graph is None:

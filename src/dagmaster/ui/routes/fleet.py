@@ -46,8 +46,12 @@ async def drain(app: App, caller: Caller, service_id: ServiceId, form: FormField
     """Drain a service."""
     text = form.text("grace_seconds", max_length=10)
     if text not in dict(GRACE_CHOICES):
-        raise QueryInvalid(f"grace_seconds: one of {', '.join(value for value, _ in GRACE_CHOICES if value)}, or empty")
-    result = await drain_service(app, service_id, sent_by=caller.name, grace_seconds=float(text) if text else None)
+        raise QueryInvalid(
+            f"grace_seconds: one of {', '.join(value for value, _ in GRACE_CHOICES if value)}, or empty"
+        )
+    result = await drain_service(
+        app, service_id, sent_by=caller.name, grace_seconds=float(text) if text else None
+    )
     return see_other("/ui/fleet", Notice(f"{result.sentence[:1].upper()}{result.sentence[1:]}."))
 
 

@@ -76,17 +76,23 @@ async def nodes(
         page = await list_nodes(app, node_filter, cursor=cursor, limit=CHILDREN)
         body = nodes_by_status(job, status.lower(), page, cursor)
     else:
-        children = await list_children(app, job.job_id, open_id, cursor=cursor, limit=CHILDREN) if open_id else None
+        children = (
+            await list_children(app, job.job_id, open_id, cursor=cursor, limit=CHILDREN) if open_id else None
+        )
         body = nodes_of_graph(job, after, open_id=open_id, children=children)
     return await _render(request, app, job, "nodes", body)
 
 
 @routes.get("/ui/jobs/{job_id}/events", Scope.READ)
-async def events(request: Request, app: App, job_id: JobId, children: bool = False, cursor: Cursor = None) -> Response:
+async def events(
+    request: Request, app: App, job_id: JobId, children: bool = False, cursor: Cursor = None
+) -> Response:
     """List what happened to a job."""
     job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     page = await list_events(app, job.job_id, with_children=children, cursor=cursor, limit=EVENTS)
-    return await _render(request, app, job, "events", events_body(job, page, cursor=cursor, with_children=children))
+    return await _render(
+        request, app, job, "events", events_body(job, page, cursor=cursor, with_children=children)
+    )
 
 
 @routes.get("/ui/jobs/{job_id}/values", Scope.READ)
@@ -109,7 +115,9 @@ async def logs(
     job = await job_detail(app, job_id, max_bytes=SHOWN_BYTES)
     chosen = {"node_id": node_id, "attempt": attempt}
     page = await list_log_text(app, job.job_id, max_characters=MAX_VALUE, cursor=cursor, **chosen)
-    return await _render(request, app, job, "logs", logs_body(job, page, node_ids=node_id or (), attempt=attempt))
+    return await _render(
+        request, app, job, "logs", logs_body(job, page, node_ids=node_id or (), attempt=attempt)
+    )
 
 
 @routes.get("/ui/jobs/{job_id}/map", Scope.READ)

@@ -8,7 +8,13 @@ from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.application.commands.control import MAX_NAMED, cancel_job, cancel_nodes, choose_nodes, retry_nodes
+from dagmaster.application.commands.control import (
+    MAX_NAMED,
+    cancel_job,
+    cancel_nodes,
+    choose_nodes,
+    retry_nodes,
+)
 from dagmaster.application.commands.resume import ResumeRequest, plan_resume, resume_job
 from dagmaster.application.context import Application
 from dagmaster.application.queries.jobs import show_jobs
@@ -19,13 +25,21 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ui.forms import Form
 from dagmaster.ui.notices import Notice, command_notice
 from dagmaster.ui.page_routes import FormFields, PageRoutes, see_other
-from dagmaster.ui.pages.changes import NodesChange, cancel_page, nodes_change_origin, nodes_change_page, plan_page
+from dagmaster.ui.pages.changes import (
+    NodesChange,
+    cancel_page,
+    nodes_change_origin,
+    nodes_change_page,
+    plan_page,
+)
 from dagmaster.ui.pages.job_rows import job_path
 from dagmaster.ui.rendering import render
 
 routes = PageRoutes()
 Names = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]] | None, Query(max_length=MAX_NAMED)]
-SelectedNodes = Annotated[list[Annotated[str, Query(max_length=MAX_ID)]], Query(min_length=1, max_length=MAX_NAMED)]
+SelectedNodes = Annotated[
+    list[Annotated[str, Query(max_length=MAX_ID)]], Query(min_length=1, max_length=MAX_NAMED)
+]
 
 
 @routes.get("/ui/jobs/{job_id}/cancel", Scope.OPERATE)
@@ -83,7 +97,9 @@ def _return_to_origin(job_id: str, form: Form, result: CommandResult) -> Respons
 
 
 @routes.get("/ui/jobs/{job_id}/resume", Scope.OPERATE)
-async def plan(request: Request, app: App, caller: Caller, job_id: JobId, from_node: Names = None) -> Response:
+async def plan(
+    request: Request, app: App, caller: Caller, job_id: JobId, from_node: Names = None
+) -> Response:
     """Show what a resume would reuse, run again, and what is not possible."""
     nodes = tuple(from_node or ())
     (job,) = await show_jobs(app, [job_id])

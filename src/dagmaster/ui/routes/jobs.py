@@ -66,7 +66,9 @@ async def jobs(
     try:
         page = await list_jobs(app, _job_filter(query), cursor=cursor, limit=ROWS)
     except (QueryInvalid, CursorInvalid) as error:
-        content = jobs_page(query, None, workflows=workflows, successors={}, cursor=cursor, problem=str(error))
+        content = jobs_page(
+            query, None, workflows=workflows, successors={}, cursor=cursor, problem=str(error)
+        )
         return render(request, "jobs.html", content, status=400)
     successors = await find_successors(app, [view.job_id for view in page.items])
     content = jobs_page(query, page, workflows=workflows, successors=successors, cursor=cursor)
@@ -81,7 +83,10 @@ async def confirm_bulk(request: Request, app: App, action: Action, job_ids: JobI
 
 @routes.post("/ui/jobs/bulk", Scope.OPERATE)
 async def change_bulk(app: App, caller: Caller, form: FormFields) -> Response:
-    """Cancel or resume several jobs. Each is a command of its own: one that is rejected does not stop the others."""
+    """Cancel or resume several jobs.
+
+    Each is a command of its own: one that is rejected does not stop the others.
+    """
     action, job_ids = form.text("action"), form.texts("job_id")
     if action not in ("cancel", "resume"):
         raise QueryInvalid("action: cancel or resume")

@@ -26,7 +26,9 @@ MAX_KEY = 8_000
 
 
 @routes.get("/ui/login", None)
-async def show(request: Request, target: Annotated[str, Query(alias="next", max_length=2_000)] = HOME) -> Response:
+async def show(
+    request: Request, target: Annotated[str, Query(alias="next", max_length=2_000)] = HOME
+) -> Response:
     """Show the form for a key, and the way to the identity provider."""
     return render(request, "login.html", login_page(request, safe_target(target)))
 
@@ -44,7 +46,9 @@ async def log_in(request: Request, form: FormFields) -> Response:
     except DagmasterError as error:
         if error.category is not Category.UNAUTHENTICATED:
             raise
-        return render(request, "login.html", login_page(request, target, problem=_explain(key, error)), status=401)
+        return render(
+            request, "login.html", login_page(request, target, problem=_explain(key, error)), status=401
+        )
     return response
 
 
@@ -56,7 +60,9 @@ async def log_out(request: Request) -> Response:
         response = see_other(LOGIN, Notice("You are logged out."))
     else:
         # No redirect: `form-action 'self'` counts for all of those that a form leads to.
-        response = render(request, "forward.html", ForwardPage(target=address, label="Log out", title="Log out"))
+        response = render(
+            request, "forward.html", ForwardPage(target=address, label="Log out", title="Log out")
+        )
     end_session(response)
     return response
 

@@ -1,8 +1,8 @@
 """Log in at an identity provider: leave for it, and come back with a code.
 
-Between the two the browser keeps a ticket, in a cookie that only this server's own address can set (`__Host-`): the
-answer to a login that another browser started is worth nothing here. The cookie is SameSite=Lax, as the way back starts
-on the provider's site.
+Between the two the browser keeps a ticket, in a cookie that only this server's own address can set
+(`__Host-`): the answer to a login that another browser started is worth nothing here. The cookie is
+SameSite=Lax, as the way back starts on the provider's site.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ Login = Annotated[BrowserLogin, Depends(_login)]
 async def start(
     request: Request, login: Login, target: Annotated[str, Query(alias="next", max_length=2_000)] = HOME
 ) -> Response:
-    """Send the browser to the provider. Whether the target is ours is checked where it is used: at the end."""
+    """Send the browser to the provider.
+
+    Whether the target is ours is checked where it is used: at the end.
+    """
     if not is_own_fetch(request.headers):
         # Another site must not log a visitor in unasked, nor out of the session that they have.
         return see_other(f"{LOGIN}?next={quote(target, safe='')}")
@@ -68,8 +71,8 @@ async def finish(request: Request, login: Login) -> Response:
     ticket = request.cookies.get(_cookie_name(login), "")
     try:
         finished = await login.finish(ticket, request.query_params)
-        # No redirect: it would be part of the way from the provider's site, on which a browser holds a cookie with
-        # SameSite=Strict back.
+        # No redirect: it would be part of the way from the provider's site, on which a browser holds a cookie
+        # with SameSite=Strict back.
         response = render(request, "forward.html", ForwardPage(target=safe_target(finished.target)))
         start_session(response, finished.token, is_secure=_is_secure(login), seconds=finished.seconds)
     except DagmasterError as error:
@@ -81,7 +84,9 @@ async def finish(request: Request, login: Login) -> Response:
 def _show_failure(request: Request, error: DagmasterError) -> Response:
     """Show why a login led to nothing, where another can be started."""
     status = error.http_status or OUTCOMES[error.category].http_status
-    return render(request, "login.html", login_page(request, HOME, failure=sentence_of(str(error))), status=status)
+    return render(
+        request, "login.html", login_page(request, HOME, failure=sentence_of(str(error))), status=status
+    )
 
 
 def _cookie_name(login: BrowserLogin) -> str:

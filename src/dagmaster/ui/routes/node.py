@@ -50,7 +50,9 @@ async def node(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Re
 async def plan(request: Request, app: App, job_id: JobId, node_id: NodeId) -> Response:
     """Show what a retry of a node would do."""
     (job,) = await show_jobs(app, [job_id])
-    return render(request, "plan.html", plan_page(await plan_retry(app, job_id, node_id), job, node_id=node_id))
+    return render(
+        request, "plan.html", plan_page(await plan_retry(app, job_id, node_id), job, node_id=node_id)
+    )
 
 
 @routes.post("/ui/jobs/{job_id}/nodes/{node_id}/retry", Scope.OPERATE)

@@ -47,10 +47,13 @@ async def nodes(
 ) -> Response:
     """List nodes across jobs, newest job first."""
     query = NodesQuery(
-        statuses=tuple(word.lower() for word in status or ()), workflow_id=workflow_id.strip(), top_level=top_level
+        statuses=tuple(word.lower() for word in status or ()),
+        workflow_id=workflow_id.strip(),
+        top_level=top_level,
     )
     published, durations = await asyncio.gather(
-        list_workflows(app, limit=WORKFLOWS), node_durations(app, workflow_id=query.workflow_id or None, days=DAYS)
+        list_workflows(app, limit=WORKFLOWS),
+        node_durations(app, workflow_id=query.workflow_id or None, days=DAYS),
     )
     problem, page = "", None
     try:
@@ -86,7 +89,11 @@ async def tasks(
 ) -> Response:
     """List tasks in flight across jobs, or finished ones, newest first."""
     query = TasksQuery(
-        queue=queue.strip(), worker_id=worker_id.strip(), job_id=job_id.strip(), handler=handler.strip(), state=state
+        queue=queue.strip(),
+        worker_id=worker_id.strip(),
+        job_id=job_id.strip(),
+        handler=handler.strip(),
+        state=state,
     )
     members, durations = await asyncio.gather(fleet(app), node_durations(app, days=DAYS))
     problem: str = ""
@@ -96,19 +103,30 @@ async def tasks(
     except (QueryInvalid, CursorInvalid) as error:
         problem = str(error)
     content = tasks_page(
-        query, page, fleet=members, durations=durations, days=DAYS, now=time.time(), cursor=cursor, problem=problem
+        query,
+        page,
+        fleet=members,
+        durations=durations,
+        days=DAYS,
+        now=time.time(),
+        cursor=cursor,
+        problem=problem,
     )
     return render(request, "tasks.html", content, status=400 if problem else 200)
 
 
-async def _list_tasks(app: Application, query: TasksQuery, cursor: str | None) -> Page[TaskView] | Page[AttemptView]:
+async def _list_tasks(
+    app: Application, query: TasksQuery, cursor: str | None
+) -> Page[TaskView] | Page[AttemptView]:
     states = [value for value, _ in STATES]
     if query.state not in states:
         raise QueryInvalid(f"state: one of {', '.join(filter(None, states))}")
     if not query.is_finished:
         return await list_tasks(app, _task_filter(query), cursor=cursor, limit=ROWS)
     if query.handler:
-        raise QueryInvalid("handler: finished tasks are not stored with their handler: clear it, or list by queue")
+        raise QueryInvalid(
+            "handler: finished tasks are not stored with their handler: clear it, or list by queue"
+        )
     return await list_finished_tasks(app, _finished_filter(query), cursor=cursor, limit=ROWS)
 
 

@@ -36,7 +36,10 @@ async def without_slash() -> Response:
 
 @routes.get("/ui/static/{version}/{path:path}", None)
 async def static_file(request: Request, version: str, path: str) -> Response:
-    """Send a static file. Under its hash it never changes; a page of an older server gets what there is now."""
+    """Send a static file.
+
+    Under its hash it never changes; a page of an older server gets what there is now.
+    """
     site: Site = request.app.state.site
     asset = site.assets.files.get(path)
     if asset is None:

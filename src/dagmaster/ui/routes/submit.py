@@ -50,7 +50,9 @@ WorkflowName = Annotated[str, Query(max_length=64)]
 
 
 @routes.get("/ui/submit", Scope.SUBMIT)
-async def show(request: Request, app: App, workflow_id: WorkflowName = "", version: Version = None) -> Response:
+async def show(
+    request: Request, app: App, workflow_id: WorkflowName = "", version: Version = None
+) -> Response:
     """Ask for a workflow, or for its inputs."""
     workflow_id = workflow_id.strip()
     if not workflow_id:
@@ -64,7 +66,9 @@ async def show(request: Request, app: App, workflow_id: WorkflowName = "", versi
 async def completions(app: App, workflow_id: WorkflowName, version: Version = None) -> Response:
     """Return what the editor of inputs offers: names, and the values that a list allows."""
     fields = input_fields(await workflow_inputs_schema(app, workflow_id, version), {})
-    keys = [{"label": field.name, "kind": "key", "detail": field.description or field.type} for field in fields]
+    keys = [
+        {"label": field.name, "kind": "key", "detail": field.description or field.type} for field in fields
+    ]
     values = [
         {"label": option, "kind": "value", "after": field.name, "detail": field.name}
         for field in fields
@@ -74,7 +78,9 @@ async def completions(app: App, workflow_id: WorkflowName, version: Version = No
 
 
 @routes.post("/ui/submit", Scope.SUBMIT)
-async def submit(request: Request, app: App, services: Services, origin: Origin, form: FormFields) -> Response:
+async def submit(
+    request: Request, app: App, services: Services, origin: Origin, form: FormFields
+) -> Response:
     """Check a job, change between form and text, or submit it. What was typed is never lost."""
     entry = _read_entry(form)
     action = form.text("action")
@@ -89,7 +95,9 @@ async def submit(request: Request, app: App, services: Services, origin: Origin,
         result = await services.submissions.submit(job, origin)
     except _CORRECTABLE as error:
         problems = error.problems if isinstance(error, InputsInvalid) else [Problem(message=str(error))]
-        return await _show(request, app, entry, problems=locate_problems(entry, problems), status=_status(error))
+        return await _show(
+            request, app, entry, problems=locate_problems(entry, problems), status=_status(error)
+        )
     outcome = "Submitted" if result.is_new else "This key was used before: it is"
     return see_other(f"/ui/jobs/{result.job_id}", Notice(f"{outcome} job {result.job_id}."))
 
@@ -103,7 +111,10 @@ def _read_entry(form: Form) -> SubmitEntry:
         workflow_id=form.text("workflow_id"),
         version=form.text("version"),
         is_text=form.text("mode") == "text",
-        values={name.removeprefix(PREFIX): _lines(form.text(name, max_length=MAX_TEXT)) for name in form.names(PREFIX)},
+        values={
+            name.removeprefix(PREFIX): _lines(form.text(name, max_length=MAX_TEXT))
+            for name in form.names(PREFIX)
+        },
         text=_lines(form.text("text", max_length=MAX_TEXT)),
         name=form.text("name"),
         priority=form.text("priority") or "5",

@@ -92,7 +92,9 @@ async def definition(
     """Show the text of a version."""
     detail = await workflow_detail(app, workflow_id, version)
     text = await compiler.run(format_definition, detail.definition)
-    return render(request, "workflow.html", definition_page(workflow_head(detail, "definition", time.time()), text))
+    return render(
+        request, "workflow.html", definition_page(workflow_head(detail, "definition", time.time()), text)
+    )
 
 
 @routes.get("/ui/workflows/{workflow_id}/versions", Scope.READ)
@@ -109,7 +111,9 @@ async def versions(
     older, newer = choose_versions(detail, before, after)
     diff = None if older is None or newer is None else await compare_versions(app, workflow_id, older, newer)
     now = time.time()
-    return render(request, "workflow.html", versions_page(workflow_head(detail, "versions", now), detail, diff, now))
+    return render(
+        request, "workflow.html", versions_page(workflow_head(detail, "versions", now), detail, diff, now)
+    )
 
 
 @routes.post("/ui/workflows/{workflow_id}/activate", Scope.ADMIN)
@@ -120,5 +124,6 @@ async def activate(app: App, workflow_id: WorkflowId, form: FormFields) -> Respo
         raise QueryInvalid("version: the number of a version, as 3")
     result = await activate_version(app, workflow_id, int(text))
     return see_other(
-        workflow_path(workflow_id, "versions"), Notice(f"New jobs of {workflow_id} get version {result.version}.")
+        workflow_path(workflow_id, "versions"),
+        Notice(f"New jobs of {workflow_id} get version {result.version}."),
     )

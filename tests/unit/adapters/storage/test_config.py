@@ -105,7 +105,9 @@ def test_wrong_keys_have_their_own_sentence_that_does_not_show_them(tmp_path, mo
 
 @pytest.mark.slow
 def test_a_storage_that_fails_is_asked_a_few_times_and_told_about_without_keys(tmp_path, monkeypatch):
-    with a_server(503, f"<Error><Code>SlowDown</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId>{KEY}</Error>") as (
+    with a_server(
+        503, f"<Error><Code>SlowDown</Code><AWSAccessKeyId>AKIAEXAMPLE</AWSAccessKeyId>{KEY}</Error>"
+    ) as (
         port,
         came,
     ):
@@ -124,7 +126,8 @@ def test_a_storage_that_hangs_up_is_asked_a_few_times(monkeypatch):
     with a_server(0, "") as (port, came):
         storage, uri = s3_at(port, monkeypatch)
         with pytest.raises(
-            BlobsUnavailable, match=r"s3://bucket/x\.tif cannot be read: there is no connection to the storage at 127"
+            BlobsUnavailable,
+            match=r"s3://bucket/x\.tif cannot be read: there is no connection to the storage at 127",
         ):
             storage.find(uri)
     assert 2 <= len(came) <= 8
@@ -132,7 +135,8 @@ def test_a_storage_that_hangs_up_is_asked_a_few_times(monkeypatch):
 
 def test_a_key_that_is_no_key_is_reported_without_it(monkeypatch):
     monkeypatch.setenv(
-        "AZURE_STORAGE_CONNECTION_STRING", "AccountName=me;AccountKey=!hunter2secret!;EndpointSuffix=core.windows.net"
+        "AZURE_STORAGE_CONNECTION_STRING",
+        "AccountName=me;AccountKey=!hunter2secret!;EndpointSuffix=core.windows.net",
     )
     storage = ObjectStorage({"bronze": "az://box"})
     with pytest.raises(BlobsUnavailable, match="az://box cannot be opened") as error:
@@ -177,7 +181,10 @@ def test_gdal_gets_the_options_of_azure_and_google_under_its_own_names(monkeypat
     assert options == {IN_PLACE: "YES", "AZURE_STORAGE_ACCOUNT": "me", "AZURE_STORAGE_ACCESS_KEY": KEY}
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:1/me")
     text = gdal_path(BlobUri.parse("az://box/x.tif")).options["AZURE_STORAGE_CONNECTION_STRING"]
-    assert text == f"DefaultEndpointsProtocol=http;AccountName=me;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/me"
+    assert (
+        text
+        == f"DefaultEndpointsProtocol=http;AccountName=me;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/me"
+    )
     monkeypatch.setenv("GOOGLE_SERVICE_ACCOUNT", "/keys.json")
     path = gdal_path(BlobUri.parse("gs://bucket/x.tif"))
     assert (path.path, path.options) == (

@@ -93,7 +93,9 @@ storage.publish(Path(sys.argv[2]), storage.in_zone("silver", "a.bin"), lambda do
 def test_a_process_that_is_killed_while_it_publishes_leaves_nothing(tmp_path):
     target = tmp_path / "made"
     target.write_bytes(bytes(MEGABYTE))
-    killed = subprocess.run([sys.executable, "-c", KILLED_IN_BETWEEN, str(tmp_path), str(target)], check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_IN_BETWEEN, str(tmp_path), str(target)], check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     assert list((tmp_path / "silver").iterdir()) == []
 

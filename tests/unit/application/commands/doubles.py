@@ -106,7 +106,9 @@ class Client:
 
     async def activate(self, workflow_id: str, version: int, audit: Sequence[AuditEntry] = ()) -> None:
         self.reads.version_records = [
-            a_version(record.workflow_id, record.version, record.content_hash, is_active=record.version == version)
+            a_version(
+                record.workflow_id, record.version, record.content_hash, is_active=record.version == version
+            )
             if record.workflow_id == workflow_id
             else record
             for record in self.reads.version_records

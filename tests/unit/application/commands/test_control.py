@@ -234,7 +234,9 @@ def test_nodes_are_cancelled_and_the_finished_ones_skipped():
     # Of a group, the event names a member.
     processed(
         store,
-        an_event(10, EventType.NODE_CANCEL_REQUESTED, "inner", command_id="1", nodes=["inner"], count=1, skipped=1),
+        an_event(
+            10, EventType.NODE_CANCEL_REQUESTED, "inner", command_id="1", nodes=["inner"], count=1, skipped=1
+        ),
     )
     app, client = an_app(store)
     result = run(cancel_nodes(app, "7", ["fetch", "release"], sent_by="ada"))

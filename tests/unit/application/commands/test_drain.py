@@ -23,7 +23,9 @@ class Client:
         self.asked: list[Any] = []
 
     async def drain(self, service_id: str, *, grace_seconds: float | None, audit: Any) -> bool:
-        self.asked.append((service_id, grace_seconds, [(one.actor, one.action, one.details) for one in audit]))
+        self.asked.append(
+            (service_id, grace_seconds, [(one.actor, one.action, one.details) for one in audit])
+        )
         return self.is_registered
 
     async def undrain(self, service_id: str, *, audit: Any) -> bool:
@@ -55,7 +57,10 @@ def test_a_worker_is_named_by_id_or_place_and_the_actor_is_recorded():
         details = {"where": "h:9", "grace_seconds": 60.0}
         assert client.asked == [("5", 60.0, [("ada", "worker.drain", details)])]
         assert (result.service_id, result.kind, result.held_count) == ("5", "worker", 11)
-        assert result.sentence == "worker h:9 drains: it claims no more tasks, and holds 11 tasks, for 1 min at most"
+        assert (
+            result.sentence
+            == "worker h:9 drains: it claims no more tasks, and holds 11 tasks, for 1 min at most"
+        )
 
 
 def test_the_last_one_of_its_kind_is_drained_and_the_answer_says_what_waits():
@@ -97,7 +102,9 @@ def test_one_that_stops_in_the_meantime_is_rejected():
         run(undrain_service(app, "5", sent_by="ada"))
 
 
-@pytest.mark.parametrize(("sender", "seconds"), [("", None), ("ada", -1.0), ("ada", float("nan")), ("ada", 1e6)])
+@pytest.mark.parametrize(
+    ("sender", "seconds"), [("", None), ("ada", -1.0), ("ada", float("nan")), ("ada", 1e6)]
+)
 def test_an_invalid_sender_or_grace_period_is_rejected(sender: str, seconds: float | None):
     app, client = an_app(a_worker())
     with pytest.raises(CommandInvalid):

@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from dagmaster.application.context import Application
 
 
-def a_source(version: int = 1, node: str = "a", workflow_id: str = "flow", file: str = "flow.yaml") -> WorkflowSource:
+def a_source(
+    version: int = 1, node: str = "a", workflow_id: str = "flow", file: str = "flow.yaml"
+) -> WorkflowSource:
     text = f"{{workflow_id: {workflow_id}, version: {version}, nodes: {{{node}: {{handler: h, queue: q}}}}}}"
     return WorkflowSource(compile_text(text).graph, file)
 
 
 async def versions(app: Application, workflow_id: str = "flow") -> dict[int, tuple[str, bool]]:
     """Return the published versions: content and whether it is the active one."""
-    return {record.version: (record.content_hash, record.is_active) for record in await app.read.versions(workflow_id)}
+    return {
+        record.version: (record.content_hash, record.is_active)
+        for record in await app.read.versions(workflow_id)
+    }
 
 
 def outcomes(results: Any) -> list[tuple[str, int, str, bool]]:
-    return [(result.workflow_id, result.version, result.outcome.value, result.is_active) for result in results]
+    return [
+        (result.workflow_id, result.version, result.outcome.value, result.is_active) for result in results
+    ]
 
 
 def test_a_version_is_published_once_and_is_active():
@@ -55,7 +62,9 @@ def test_a_published_version_does_not_change_and_one_conflict_publishes_nothing(
         before = await versions(app)
         with pytest.raises(WorkflowVersionConflict) as conflict:
             await publish_workflows(app, [a_source(5), a_source(1, node="b"), a_source(1, workflow_id="new")])
-        assert "flow v1 is published with other content: raise `version:` to 5 in flow.yaml" in str(conflict.value)
+        assert "flow v1 is published with other content: raise `version:` to 5 in flow.yaml" in str(
+            conflict.value
+        )
         assert str(conflict.value).endswith("nothing was published")
         assert await versions(app) == before
         assert await versions(app, "new") == {}
@@ -67,9 +76,7 @@ def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_p
     async def work() -> None:
         app = memory_application()
         task = "handler: h, queue: q"
-        text = (
-            "{{workflow_id: flow, version: 1, nodes: {{a: {{{0}}}, f: {{type: fan_out, source: [1], task: {{{0}}}}}}}}}"
-        )
+        text = "{{workflow_id: flow, version: 1, nodes: {{a: {{{0}}}, f: {{type: fan_out, source: [1], task: {{{0}}}}}}}}}"
         retry = "retry: {max_attempts: 3}"
         earlier, now, other = (
             WorkflowSource(compile_text(text.format(one)).graph)
@@ -77,7 +84,9 @@ def test_a_file_that_was_published_with_the_default_retry_in_its_definition_is_p
         )
         await publish_workflows(app, [earlier])
         assert outcomes(await publish_workflows(app, [now])) == [("flow", 1, "replaced", True)]
-        assert await versions(app) == {1: (now.graph.content_hash, True)}, "the operator's setting counts from now on"
+        assert await versions(app) == {1: (now.graph.content_hash, True)}, (
+            "the operator's setting counts from now on"
+        )
         for source in (other, earlier):
             with pytest.raises(WorkflowVersionConflict):
                 await publish_workflows(app, [source])
@@ -95,7 +104,9 @@ def test_a_version_is_replaced_when_that_is_asked_for():
         assert (await versions(app))[1][0] == a_source(1, node="b").graph.content_hash
         stored = await app.read.job(str(job.job_id))
         assert stored is not None
-        assert stored.content_hash == a_source(1).graph.content_hash, "a job keeps the graph it was submitted with"
+        assert stored.content_hash == a_source(1).graph.content_hash, (
+            "a job keeps the graph it was submitted with"
+        )
 
     asyncio.run(work())
 
@@ -108,7 +119,9 @@ def test_a_secret_default_that_is_shown_as_stars_is_not_published():
             " nodes: {a: {handler: h, queue: q}}}"
         )
         with pytest.raises(WorkflowInvalid, match="secret input 'token'"):
-            await publish_workflows(app, [a_source(workflow_id="other"), WorkflowSource(compile_text(text).graph)])
+            await publish_workflows(
+                app, [a_source(workflow_id="other"), WorkflowSource(compile_text(text).graph)]
+            )
         assert await versions(app, "other") == {}
 
     asyncio.run(work())
@@ -133,7 +146,9 @@ def test_a_version_can_be_published_without_being_activated():
         assert outcomes(await publish_workflows(app, [a_source(2)], activate=False)) == [
             ("flow", 2, "published", False)
         ]
-        assert outcomes(await publish_workflows(app, [a_source(1)], activate=False)) == [("flow", 1, "unchanged", True)]
+        assert outcomes(await publish_workflows(app, [a_source(1)], activate=False)) == [
+            ("flow", 1, "unchanged", True)
+        ]
         assert (await submit_job(app, JobRequest(workflow_id="flow"))).version == 1
         assert (await submit_job(app, JobRequest(workflow_id="flow", version=2))).version == 2
 
@@ -199,7 +214,9 @@ def test_files_are_validated_each_once_and_one_invalid_file_hides_no_other(tmp_p
     for name, text in (("a.yaml", VALID), ("b.yml", INVALID), ("c.yaml", "{"), ("notes.txt", "no workflow")):
         (tmp_path / name).write_text(text)
     results = validate_files([tmp_path, tmp_path / "a.yaml"], HANDLERS)
-    assert [result.file for result in results] == [str(tmp_path / name) for name in ("a.yaml", "b.yml", "c.yaml")]
+    assert [result.file for result in results] == [
+        str(tmp_path / name) for name in ("a.yaml", "b.yml", "c.yaml")
+    ]
     assert [result.is_valid for result in results] == [True, False, False]
     assert "did you mean 'known'?" in str(results[1].to_dict())
     with pytest.raises(WorkflowInvalid) as invalid:
@@ -216,12 +233,18 @@ def test_a_folder_without_workflows_is_refused(tmp_path: Path):
 
 
 def test_a_text_is_validated_as_a_file_is():
-    assert validate_text(VALID, HANDLERS).to_dict() == {"file": "workflow.yaml", "is_valid": True, "problems": []}
+    assert validate_text(VALID, HANDLERS).to_dict() == {
+        "file": "workflow.yaml",
+        "is_valid": True,
+        "problems": [],
+    }
     assert not validate_text(INVALID, HANDLERS, name="x.yaml").is_valid
 
 
 def test_a_missing_handler_can_be_a_warning():
-    result = validate_text(INVALID.replace("handler", "queue: q, handler"), HANDLERS, allow_missing_handlers=True)
+    result = validate_text(
+        INVALID.replace("handler", "queue: q, handler"), HANDLERS, allow_missing_handlers=True
+    )
     assert result.is_valid
     assert [problem.severity for problem in result.problems] == ["warning"]
     assert to_sources([result])[0].graph.workflow_id == "bad"

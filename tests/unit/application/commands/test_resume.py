@@ -57,7 +57,15 @@ def a_resume(before: Any, after: Any, **request: Any) -> _Resume:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [(1, True), (0, False), (1, 1.0), ([1], [True]), ({"a": {"b": 0}}, {"a": {"b": 0.0}}), ("1", 1), (None, 0)],
+    [
+        (1, True),
+        (0, False),
+        (1, 1.0),
+        ([1], [True]),
+        ({"a": {"b": 0}}, {"a": {"b": 0.0}}),
+        ("1", 1),
+        (None, 0),
+    ],
 )
 def test_values_that_are_equal_in_python_and_not_in_json_differ(before: Any, after: Any):
     assert changed_names({"x": before, "y": 1}, {"x": after, "y": 1}) == {"x"}
@@ -131,7 +139,9 @@ def failed_job(test: Callable[[Application, str, Tiles], Coroutine[Any, Any, Non
     async def work() -> None:
         tiles = Tiles()
         async with served_application(tiles.registry) as app:
-            job_id = str((await submit_job(app, JobRequest(graph=tiles.compiled(), submitted_by="ada"))).job_id)
+            job_id = str(
+                (await submit_job(app, JobRequest(graph=tiles.compiled(), submitted_by="ada"))).job_id
+            )
             view = await finished(app, job_id)
             assert (view.status, sorted(tiles.calls)) == (JobStatus.FAILED, ["about 2024", "tile"])
             tiles.calls.clear()

@@ -35,7 +35,10 @@ def test_events_are_paged_by_their_number():
     app = an_application(store)
     first = run(list_events(app, "7", limit=3))
     assert [event.seq for event in first.items] == [1, 2, 3]
-    assert [event.seq for event in run(list_events(app, "7", cursor=first.next_cursor, limit=3)).items] == [4, 5]
+    assert [event.seq for event in run(list_events(app, "7", cursor=first.next_cursor, limit=3)).items] == [
+        4,
+        5,
+    ]
     assert [event.seq for event in run(list_events(app, "7", after=4)).items] == [5]
 
 
@@ -95,7 +98,9 @@ def test_logs_are_paged_and_redacted():
     app = an_application(FakeReadStore([a_record()], log_records=logs))
     first = run(list_logs(app, "7", limit=2))
     assert [log.text for log in first.items] == ["0 ***\n", "1 ***\n"]
-    assert [log.text for log in run(list_logs(app, "7", cursor=first.next_cursor, limit=2)).items] == ["2 ***\n"]
+    assert [log.text for log in run(list_logs(app, "7", cursor=first.next_cursor, limit=2)).items] == [
+        "2 ***\n"
+    ]
 
 
 def test_a_follower_of_logs_sees_a_late_chunk_and_none_twice():

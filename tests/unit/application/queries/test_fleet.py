@@ -54,7 +54,10 @@ def test_a_service_is_drained_when_it_has_seen_the_request_and_holds_nothing():
 
 
 def test_a_queue_sums_what_its_workers_finished_in_the_last_minute():
-    workers = a_worker(finished_last_minute={"light": 30, "heavy": 2}), a_worker(finished_last_minute={"light": 12})
+    workers = (
+        a_worker(finished_last_minute={"light": 30, "heavy": 2}),
+        a_worker(finished_last_minute={"light": 12}),
+    )
     (queue,) = queues_of(*workers)
     assert queue.finished_last_minute == 42
 

@@ -16,7 +16,14 @@ from dagmaster.application.queries.jobs import (
 )
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import CursorInvalid, JobNotFound
-from dagmaster.ports.read_store import ChildCounts, FootprintRecord, JobFilter, NodeRecord, PendingCommand, WaitInfo
+from dagmaster.ports.read_store import (
+    ChildCounts,
+    FootprintRecord,
+    JobFilter,
+    NodeRecord,
+    PendingCommand,
+    WaitInfo,
+)
 from tests.unit.application.world import (
     ASKED,
     DONE,
@@ -56,7 +63,9 @@ def test_the_filter_reaches_the_store():
 
 
 def test_a_job_has_the_same_values_in_a_list_and_alone():
-    app = an_application(FakeReadStore([a_record(error={"message": "no"}, is_cancelling=True)], node_records=[DONE]))
+    app = an_application(
+        FakeReadStore([a_record(error={"message": "no"}, is_cancelling=True)], node_records=[DONE])
+    )
     (listed,) = run(list_jobs(app)).items
     shared = listed.to_dict()
     detail = run(job_detail(app, "7")).to_dict()
@@ -87,7 +96,10 @@ def test_without_jobs_last_says_how_to_get_one():
 def test_a_result_in_a_blob_is_loaded_and_an_unreadable_one_is_named():
     store = FakeReadStore([a_record(result_ref="out")])
     assert run(job_detail(an_application(store, out=b'{"a": 1}'), "7")).result == {"a": 1}
-    assert run(job_detail(an_application(store), "7")).result == {"blob": "out", "unreadable": "there is no blob out"}
+    assert run(job_detail(an_application(store), "7")).result == {
+        "blob": "out",
+        "unreadable": "there is no blob out",
+    }
 
 
 def test_secrets_are_redacted_in_every_part_of_a_job():
@@ -166,7 +178,9 @@ def test_the_time_between_two_runs_belongs_to_no_node():
 
 
 def test_a_node_that_has_no_row_is_pending_and_a_result_of_another_job_is_marked():
-    view = snapshot_view(a_snapshot(NodeRecord(node_id="fetch", status=NodeStatus.COMPLETED, finished_at=102.0)))
+    view = snapshot_view(
+        a_snapshot(NodeRecord(node_id="fetch", status=NodeStatus.COMPLETED, finished_at=102.0))
+    )
     assert view.nodes["after"].status is NodeStatus.PENDING
     assert view.nodes["fetch"].is_reused
     assert not snapshot_view(a_snapshot(DONE)).nodes["fetch"].is_reused
@@ -205,7 +219,9 @@ def test_footprints_are_geojson_and_one_that_is_none_is_left_out():
             attempt=1, error={"message": f"no {SECRET}"}, footprint=where,
         )  # fmt: skip
 
-    store = FakeReadStore([a_record()], footprint_records=[footprint(0, [0, 0, 1, 1]), footprint(1, "somewhere")])
+    store = FakeReadStore(
+        [a_record()], footprint_records=[footprint(0, [0, 0, 1, 1]), footprint(1, "somewhere")]
+    )
     document = run(job_footprints(an_application(store), "7")).to_dict()
     (feature,) = document["features"]
     assert document["next_cursor"] is None

@@ -42,7 +42,9 @@ def test_a_level_selects_itself_and_what_is_more_severe():
 def test_pages_of_lines_have_every_line_once(limit, newest_first):
     app, texts, cursor = a_searched_application(), [], None
     while True:
-        page = run(list_log_lines(app, "7", contains="read", cursor=cursor, limit=limit, newest_first=newest_first))
+        page = run(
+            list_log_lines(app, "7", contains="read", cursor=cursor, limit=limit, newest_first=newest_first)
+        )
         texts += [line.text for line in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -88,7 +90,9 @@ SPLIT = ["one\nERR", "OR a: the nee", "d", "le is long\nneedle again, nee", "dle
 def test_a_text_that_is_split_between_chunks_is_found_once_where_its_line_begins(limit, newest_first):
     app, lines, cursor = a_searched_application(SPLIT), [], None
     while True:
-        page = run(list_log_lines(app, "7", contains="NEEDLE", cursor=cursor, limit=limit, newest_first=newest_first))
+        page = run(
+            list_log_lines(app, "7", contains="NEEDLE", cursor=cursor, limit=limit, newest_first=newest_first)
+        )
         lines += [(line.at, line.line, line.level, line.text) for line in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -110,7 +114,9 @@ def test_a_secret_that_is_split_between_chunks_is_redacted_in_the_joined_line():
 
 
 def test_a_line_longer_than_a_chunk_is_searched_in_parts():
-    app = a_searched_application(["x" * 70_000, "y" * 70_000 + "nee", "dle" + "z" * 70_000, "z" * 70_000 + "\n"])
+    app = a_searched_application(
+        ["x" * 70_000, "y" * 70_000 + "nee", "dle" + "z" * 70_000, "z" * 70_000 + "\n"]
+    )
     (line,) = run(list_log_lines(app, "7", contains="needle")).items
     assert "needle" in line.text
     assert len(line.text) < 300_000

@@ -6,10 +6,23 @@ import json
 
 import pytest
 
-from dagmaster.application.queries.nodes import list_attempts, list_children, list_nodes, list_tasks, node_detail
+from dagmaster.application.queries.nodes import (
+    list_attempts,
+    list_children,
+    list_nodes,
+    list_tasks,
+    node_detail,
+)
 from dagmaster.engine.status import AttemptStatus, Isolation, NodeStatus
 from dagmaster.errors import CursorInvalid, NodeNotFound
-from dagmaster.ports.read_store import AttemptRecord, ChildCounts, NodeFilter, NodeRecord, NodeValues, TaskRecord
+from dagmaster.ports.read_store import (
+    AttemptRecord,
+    ChildCounts,
+    NodeFilter,
+    NodeRecord,
+    NodeValues,
+    TaskRecord,
+)
 from tests.unit.application.world import DONE, SECRET, TILES, FakeReadStore, a_record, an_application, run
 
 
@@ -53,7 +66,9 @@ def test_an_output_in_a_blob_is_loaded():
 
 
 def test_a_fan_out_has_its_children_counted():
-    store = FakeReadStore([a_record()], node_records=[TILES], counts={"tiles": ChildCounts({NodeStatus.FAILED: 2})})
+    store = FakeReadStore(
+        [a_record()], node_records=[TILES], counts={"tiles": ChildCounts({NodeStatus.FAILED: 2})}
+    )
     children = run(node_detail(an_application(store), "7", "tiles")).children
     assert children is not None
     assert children.to_dict() == {"total": 10, "counts": {"FAILED": 2, "PENDING": 8}}
@@ -75,7 +90,9 @@ def test_children_are_paged_by_index():
 
 
 def test_nodes_across_jobs_are_paged_newest_job_first():
-    nodes = [NodeRecord(node_id="fetch", status=NodeStatus.FAILED, job_id=job_id) for job_id in ("7", "9", "8")]
+    nodes = [
+        NodeRecord(node_id="fetch", status=NodeStatus.FAILED, job_id=job_id) for job_id in ("7", "9", "8")
+    ]
     store = FakeReadStore([a_record(id=job_id) for job_id in ("7", "8", "9")], node_records=nodes)
     app = an_application(store)
     first = run(list_nodes(app, NodeFilter(statuses=frozenset({NodeStatus.FAILED})), limit=2))

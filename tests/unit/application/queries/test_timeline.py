@@ -8,7 +8,16 @@ from dagmaster.application.queries.timeline import job_timeline
 from dagmaster.engine.status import NodeStatus
 from dagmaster.ports.read_store import WaitInfo
 from dagmaster.ports.timelines import TimelineRecord
-from tests.unit.application.world import ASKED, DONE, TILES, FakeReadStore, FakeTimelines, a_record, an_application, run
+from tests.unit.application.world import (
+    ASKED,
+    DONE,
+    TILES,
+    FakeReadStore,
+    FakeTimelines,
+    a_record,
+    an_application,
+    run,
+)
 
 ROWS = [
     TimelineRecord("fetch", 1, "FAILED", "h:1", 100.5, 101.0, 103.5),
@@ -21,7 +30,9 @@ ROWS = [
 def store(**changes: object) -> FakeReadStore:
     nodes = [DONE, ASKED, replace(TILES, status=NodeStatus.COMPLETED, finished_at=110.5)]
     waits = {"release": WaitInfo(106.5)}
-    return FakeReadStore([a_record(**changes)], node_records=nodes, timelines=FakeTimelines(ROWS), wait_infos=waits)
+    return FakeReadStore(
+        [a_record(**changes)], node_records=nodes, timelines=FakeTimelines(ROWS), wait_infos=waits
+    )
 
 
 def test_times_are_seconds_after_the_submission_in_columns_of_equal_length():

@@ -14,7 +14,12 @@ from tests.unit.application.world import FLOW, FakeReadStore, an_application, ru
 
 def a_version(version: int, *, is_active: bool = False) -> VersionRecord:
     return VersionRecord(
-        workflow_id="flow", version=version, content_hash="x", is_active=is_active, published_at=100.0, now=200.0
+        workflow_id="flow",
+        version=version,
+        content_hash="x",
+        is_active=is_active,
+        published_at=100.0,
+        now=200.0,
     )
 
 
@@ -35,7 +40,9 @@ def test_workflows_are_paged_by_id():
     app = an_application(FakeReadStore(workflow_records=[a_workflow(name) for name in ("a", "b", "c")]))
     first = run(list_workflows(app, limit=2))
     assert [view.workflow_id for view in first.items] == ["a", "b"]
-    assert [view.workflow_id for view in run(list_workflows(app, cursor=first.next_cursor, limit=2)).items] == ["c"]
+    assert [
+        view.workflow_id for view in run(list_workflows(app, cursor=first.next_cursor, limit=2)).items
+    ] == ["c"]
     assert first.items[0].to_dict() == {
         "workflow_id": "a", "name": None, "tags": [], "versions_total": 2, "newest_version": 2, "active_version": 1,
         "published_at": "1970-01-01T00:01:40Z",

@@ -109,7 +109,9 @@ def app() -> Application:
         silent_seconds=20.0, age_seconds=90.0, stopped_seconds=None, jobs=2, counters={"turns": 5}, left=LEFT_JOBS,
     )  # fmt: skip
     queue = QueueRecord(queue="light", waiting=3, waiting_exclusive=1, claimed=1, oldest_seconds=65.0)
-    child_job = a_record(id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1})
+    child_job = a_record(
+        id="8", parent_job_id="7", parent_node_id="fetch", status=JobStatus.FAILED, error={"a": 1}
+    )
     return an_application(
         FakeReadStore(
             [a_record(finished_at=None, result={"a": [1]}), child_job],
@@ -207,7 +209,9 @@ QUERIES: dict[str, Any] = {
     ),
     "DeregistrationView": lambda _app: answer(views.DeregistrationView(worker_id="5")),
     "ClaimedTasksView": lambda _app: answer(
-        views.ClaimedTasksView(worker_id="5", tasks=(A_MESSAGE.to_json(),), stop=("9",), lease_seconds=6.0, drain=False)
+        views.ClaimedTasksView(
+            worker_id="5", tasks=(A_MESSAGE.to_json(),), stop=("9",), lease_seconds=6.0, drain=False
+        )
     ),
     "HeartbeatView": lambda _app: answer(
         views.HeartbeatView(worker_id="5", stop=("9",), lease_seconds=6.0, drain=True)
@@ -297,9 +301,14 @@ def test_every_result_of_a_command_is_in_the_schema():
         str(inspect.signature(function).return_annotation)
         for module in commands
         for name, function in vars(module).items()
-        if inspect.isfunction(function) and not name.startswith("_") and function.__module__ == module.__name__
+        if inspect.isfunction(function)
+        and not name.startswith("_")
+        and function.__module__ == module.__name__
     ]
-    names = set(re.findall(r"\w+(?:Result|PlanView)\b", " ".join(annotations))) | {"AddedNodesView", "ReleasedHoldView"}
+    names = set(re.findall(r"\w+(?:Result|PlanView)\b", " ".join(annotations))) | {
+        "AddedNodesView",
+        "ReleasedHoldView",
+    }
     assert names == {type(result).__name__ for result in RESULTS}
     assert names <= set(SCHEMAS["$defs"])
 
@@ -313,7 +322,9 @@ def test_statuses_types_kinds_and_codes_are_enums():
     }  # fmt: skip
     for (view, key), enum in expected.items():
         schema = SCHEMAS["$defs"][view]["properties"][key]
-        assert {"enum": [member.value for member in enum]} in [schema, *schema.get("anyOf", ())], f"{view}.{key}"
+        assert {"enum": [member.value for member in enum]} in [schema, *schema.get("anyOf", ())], (
+            f"{view}.{key}"
+        )
 
 
 def test_the_schemas_are_schemas():
@@ -348,10 +359,40 @@ def test_every_view_is_validated_by_some_query():
 
 
 def test_every_number_has_its_unit_and_every_time_its_name():
-    counts = {"version", "run", "priority", "pid", "attempt", "seq", "event_seq", "count", "total", "current", "jobs"}
+    counts = {
+        "version",
+        "run",
+        "priority",
+        "pid",
+        "attempt",
+        "seq",
+        "event_seq",
+        "count",
+        "total",
+        "current",
+        "jobs",
+    }
     counts |= {"lost_attempts", "shared_losses", "waiting_exclusive", "finished_last_minute"}
-    counts |= {"failed_attempts", "concurrency", "running", "prefetched", "processes", "processes_busy", "waiting"}
-    counts |= {"tasks", "owned_again", "unowned", "not_reclaimed", "reassigned", "reused", "redone", "line", "column"}
+    counts |= {
+        "failed_attempts",
+        "concurrency",
+        "running",
+        "prefetched",
+        "processes",
+        "processes_busy",
+        "waiting",
+    }
+    counts |= {
+        "tasks",
+        "owned_again",
+        "unowned",
+        "not_reclaimed",
+        "reassigned",
+        "reused",
+        "redone",
+        "line",
+        "column",
+    }
     counts |= {"completed", "pending", "failed", "skipped", "cancelled", "children", "before", "after"}
     counts |= {"alive", "jobs_claimed", "jobs_reclaimed", "turns", "results", "submitted", "success_rate"}
     counts |= {"jobs_checked", "nodes_checked", "events_checked", "counted_jobs"}

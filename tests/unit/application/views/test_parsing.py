@@ -28,7 +28,11 @@ def test_what_a_query_returns_is_the_same_after_a_journey(name):
         parsed = parse_view(type(view), sent(view), read_at=110.0)
         assert parsed.to_dict() == view.to_dict()
         # Enums are members again, not text.
-        assert all(type(getattr(parsed, key)) is type(getattr(view, key)) for key in ("status",) if hasattr(view, key))
+        assert all(
+            type(getattr(parsed, key)) is type(getattr(view, key))
+            for key in ("status",)
+            if hasattr(view, key)
+        )
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)

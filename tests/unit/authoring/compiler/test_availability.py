@@ -68,7 +68,9 @@ def test_a_branch_is_not_certain_behind_the_join_nor_in_the_end():
 
 
 def test_a_join_of_all_branches_always_runs():
-    implied = known(ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"), last="end")
+    implied = known(
+        ROUTE, route="", s=join("route.small"), l=join("route.large"), end=join("s", "l"), last="end"
+    )
     assert implied.always_runs("end")
     assert implied.is_certain("end", "last")
 
@@ -79,7 +81,9 @@ def test_a_join_of_some_branches_may_not_run():
 
 
 def test_a_node_on_the_same_branch_is_certain():
-    implied = known(ROUTE, route="", first=join("route.small"), second=join("first"), third=all_of("first second"))
+    implied = known(
+        ROUTE, route="", first=join("route.small"), second=join("first"), third=all_of("first second")
+    )
     assert implied.is_certain("first", "second")
     assert implied.is_certain("first", "third")
     assert implied.is_certain("second", "third")
@@ -186,7 +190,9 @@ class World:
     def _add(self, node_id: str) -> None:
         after = self._gate()
         if self.random.random() < 0.4:
-            branches: dict[str, str | None] = {f"b{k}": f"inputs.{node_id} == {k}" for k in range(self._some(3))}
+            branches: dict[str, str | None] = {
+                f"b{k}": f"inputs.{node_id} == {k}" for k in range(self._some(3))
+            }
             if self.random.random() < 0.7:
                 branches["other"] = None
             self.specs[node_id] = make.conditional(None, branches, after or "")(node_id)
@@ -256,7 +262,9 @@ class Run(Driver):
     def saw(self, event: Any) -> None:
         self.apply(event, output={})
         done = {node.id for node in self.job.nodes.values() if node.status is NodeStatus.COMPLETED}
-        done |= {node_id for node_id in self.world.may_fail if self.job.nodes[node_id].status is NodeStatus.FAILED}
+        done |= {
+            node_id for node_id in self.world.may_fail if self.job.nodes[node_id].status is NodeStatus.FAILED
+        }
         for node in self.job.nodes.values():
             if node.status not in (NodeStatus.PENDING, NodeStatus.SKIPPED):
                 self.before.setdefault(node.id, done - {node.id})

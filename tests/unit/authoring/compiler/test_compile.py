@@ -116,7 +116,11 @@ def test_a_stored_definition_with_such_a_key_still_loads(text):
 def test_what_is_not_said_has_its_default():
     graph = graph_of(f"{{workflow_id: w, nodes: {{a: {{{TASK}}}}}}}")
     assert (graph.name, graph.version, graph.description, graph.tags) == ("w", 1, "", ())
-    assert (graph.on_failure, graph.deadline_seconds, graph.max_active_jobs) == (OnFailure.FINISH_RUNNING, None, None)
+    assert (graph.on_failure, graph.deadline_seconds, graph.max_active_jobs) == (
+        OnFailure.FINISH_RUNNING,
+        None,
+        None,
+    )
     assert (graph.inputs, graph.outputs) == ({}, None)
 
 
@@ -130,7 +134,9 @@ def test_a_name_alone_is_the_id():
     assert (graph.workflow_id, graph.name) == ("process_raster", "process_raster")
 
 
-@pytest.mark.parametrize(("name", "hint"), [("My flow", "my_flow"), ("7up", "my_workflow"), ("x" * 65, "x" * 64)])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("My flow", "my_flow"), ("7up", "my_workflow"), ("x" * 65, "x" * 64)]
+)
 def test_a_name_that_is_no_identifier_is_not_an_id(name, hint):
     problem = the_problem_of(f"{{name: {name}, nodes: {{a: {{{TASK}}}}}}}")
     assert problem.message.startswith("name alone is the id")
@@ -159,8 +165,14 @@ def test_a_file_is_a_mapping(text):
 def test_a_file_has_nodes():
     assert the_problem_of("workflow_id: w").message == "missing key 'nodes'"
     assert the_problem_of("{workflow_id: w, nodes: {}}").message == "a workflow has at least one node"
-    assert the_problem_of("{workflow_id: w, nodes: [a]}").message == "nodes is a mapping (key: value), not a list"
-    assert the_problem_of("{workflow_id: w, nodes: }").message == "nodes is a mapping (key: value), but it is empty"
+    assert (
+        the_problem_of("{workflow_id: w, nodes: [a]}").message
+        == "nodes is a mapping (key: value), not a list"
+    )
+    assert (
+        the_problem_of("{workflow_id: w, nodes: }").message
+        == "nodes is a mapping (key: value), but it is empty"
+    )
 
 
 @pytest.mark.parametrize("node_id", ["a__b", "__a", "a__", "____"])
@@ -173,7 +185,9 @@ def test_two_underscores_are_reserved_for_children(node_id):
 @pytest.mark.parametrize("node_id", ["1a", "a b", "a-b", "a.b", "''", "ä", '"a\\n"', "x" * 101])
 def test_a_node_id_is_an_identifier(node_id):
     problem = the_problem_of(flow(f"{node_id}: {{{TASK}}}"))
-    assert problem.message == "a node id is made of letters, digits and _, at most 100, and starts with no digit"
+    assert (
+        problem.message == "a node id is made of letters, digits and _, at most 100, and starts with no digit"
+    )
 
 
 @pytest.mark.parametrize("node_id", ["a", "_", "_a_1", "START", "x" * 100])
@@ -285,7 +299,12 @@ def test_a_fan_out_has_these_keys():
 
 def test_a_fan_out_has_defaults():
     spec = spec_of_node(f"{{type: fan_out, source: [], task: {{{TASK}}}}}")
-    assert (spec.max_parallel, spec.tolerance, spec.fail_fast, spec.on_item_error) == (None, Tolerance(), False, "fail")
+    assert (spec.max_parallel, spec.tolerance, spec.fail_fast, spec.on_item_error) == (
+        None,
+        Tolerance(),
+        False,
+        "fail",
+    )
 
 
 @pytest.mark.parametrize(
@@ -310,7 +329,9 @@ def test_a_fan_out_runs_nothing_else(kind):
 
 @pytest.mark.parametrize("key", ["depends_on", "next"])
 def test_the_task_of_a_fan_out_has_no_edges(key):
-    problem = the_problem_of(flow(f"a: {{type: fan_out, source: [1], task: {{{TASK}, {key}: b}}}}\nb: {{{TASK}}}"))
+    problem = the_problem_of(
+        flow(f"a: {{type: fan_out, source: [1], task: {{{TASK}, {key}: b}}}}\nb: {{{TASK}}}")
+    )
     assert (problem.message, problem.hint) == (f"a fan-out's task has no {key!r}", "move it to the fan-out")
 
 
@@ -344,7 +365,9 @@ def test_fan_outs_nest_no_deeper():
 )
 def test_failures_are_tolerated_by_count_or_by_share(written, expected):
     assert (
-        spec_of_node(f"{{type: fan_out, source: [], tolerate_failures: {written}, task: {{{TASK}}}}}").tolerance
+        spec_of_node(
+            f"{{type: fan_out, source: [], tolerate_failures: {written}, task: {{{TASK}}}}}"
+        ).tolerance
         == expected
     )
 
@@ -353,7 +376,9 @@ def test_failures_are_tolerated_by_count_or_by_share(written, expected):
     "written", ["-1", "1.5", "true", "many", "101%", "-2%", "2 %", "'%'", "[1]", "'٣%'", "'5%\\n'"]
 )
 def test_another_tolerance_is_refused(written):
-    problem = the_problem_of(flow(f"a: {{type: fan_out, source: [], tolerate_failures: {written}, task: {{{TASK}}}}}"))
+    problem = the_problem_of(
+        flow(f"a: {{type: fan_out, source: [], tolerate_failures: {written}, task: {{{TASK}}}}}")
+    )
     assert problem.message.startswith("tolerate_failures is a count, or a share from '0%' to '100%', not ")
 
 
@@ -444,7 +469,11 @@ def test_an_approval_has_these_keys():
         "{type: approval, approvers: [ada, bob], message: 'Go, {{ job.id }}?', timeout_seconds: 60, on_timeout: approve}"
     )
     assert isinstance(spec, ApprovalSpec)
-    assert (spec.approvers, spec.timeout_seconds, spec.on_timeout) == (("ada", "bob"), 60.0, OnTimeout.APPROVE)
+    assert (spec.approvers, spec.timeout_seconds, spec.on_timeout) == (
+        ("ada", "bob"),
+        60.0,
+        OnTimeout.APPROVE,
+    )
     assert spec.message.resolve({"job": {"id": "j"}}) == "Go, j?"
 
 
@@ -456,7 +485,9 @@ def test_an_approval_has_defaults():
 def test_a_wait_is_for_seconds_for_a_time_or_for_a_signal():
     assert spec_of_node("{type: wait, seconds: 5}").seconds.resolve({}) == 5
     assert spec_of_node("{type: wait, seconds: '{{ 2 * 3 }}'}").seconds.resolve({}) == 6
-    assert spec_of_node("{type: wait, until: 2026-01-31T06:00:00Z}").until.resolve({}) == "2026-01-31T06:00:00Z"
+    assert (
+        spec_of_node("{type: wait, until: 2026-01-31T06:00:00Z}").until.resolve({}) == "2026-01-31T06:00:00Z"
+    )
     spec = spec_of_node("{type: wait, signal: go, timeout_seconds: 9, on_timeout: go_on}")
     assert isinstance(spec, WaitSpec)
     assert (spec.signal, spec.timeout_seconds, spec.on_timeout) == ("go", 9.0, OnTimeout.GO_ON)
@@ -468,14 +499,23 @@ def test_a_wait_is_for_seconds_for_a_time_or_for_a_signal():
     [
         ("", "a wait has exactly one of seconds, until, signal"),
         (", seconds: 1, signal: go", "a wait has exactly one of seconds, until, signal"),
-        (", seconds: 1, timeout_seconds: 3", "timeout_seconds goes with signal: a wait for a time ends by itself"),
+        (
+            ", seconds: 1, timeout_seconds: 3",
+            "timeout_seconds goes with signal: a wait for a time ends by itself",
+        ),
         (", seconds: soon", "seconds is a number or an expression, not the text 'soon'"),
         (", seconds: true", "seconds is a number or an expression, not true"),
         (", seconds: [1]", "seconds is a number or an expression, not a list"),
         (", seconds: -1", "seconds is a number from 0 to 3,162,240,000"),
         (", seconds: 1e12", "seconds is a number from 0 to 3,162,240,000"),
-        (", until: tomorrow", "until is a date-time with its zone, or an expression, not the text 'tomorrow'"),
-        (", until: 2026-01-01T00:00:00", "until is a date-time with its zone, or an expression, not the text "),
+        (
+            ", until: tomorrow",
+            "until is a date-time with its zone, or an expression, not the text 'tomorrow'",
+        ),
+        (
+            ", until: 2026-01-01T00:00:00",
+            "until is a date-time with its zone, or an expression, not the text ",
+        ),
         (", signal: go, on_timeout: approve", "on_timeout is one of go_on, fail, not 'approve'"),
     ],
 )
@@ -610,7 +650,9 @@ def test_a_handler_that_is_like_no_other_is_an_error_with_what_to_do():
 
 
 def test_a_handler_that_is_not_there_can_be_a_warning():
-    compiled = compile_flow(flow("a: {handler: elsewhere, queue: q}"), handlers=HANDLERS, allow_missing_handlers=True)
+    compiled = compile_flow(
+        flow("a: {handler: elsewhere, queue: q}"), handlers=HANDLERS, allow_missing_handlers=True
+    )
     (warning,) = compiled.warnings
     assert (warning.severity, warning.message) == ("warning", "unknown handler 'elsewhere'")
 
@@ -622,16 +664,22 @@ def test_a_task_whose_handler_is_missing_needs_a_queue_of_its_own():
 
 def test_a_task_whose_handler_is_mistyped_has_that_problem_only():
     # The right one may have a queue.
-    assert the_problem_of(flow("a: {handler: mesure}"), handlers=HANDLERS).message == "unknown handler 'mesure'"
+    assert (
+        the_problem_of(flow("a: {handler: mesure}"), handlers=HANDLERS).message == "unknown handler 'mesure'"
+    )
 
 
 def test_an_alias_names_the_same_handler():
-    problem = the_problem_of(flow("a: {handler: trim, queue: q, params: {path: x, size: 1}}"), handlers=HANDLERS)
+    problem = the_problem_of(
+        flow("a: {handler: trim, queue: q, params: {path: x, size: 1}}"), handlers=HANDLERS
+    )
     assert problem.message == "handler 'crop' has no param 'size'"
 
 
 def test_a_param_that_a_typed_handler_does_not_have_is_reported_with_the_nearest():
-    problem = the_problem_of(flow("a: {handler: crop, queue: q, params: {path: x, margn: 1}}"), handlers=HANDLERS)
+    problem = the_problem_of(
+        flow("a: {handler: crop, queue: q, params: {path: x, margn: 1}}"), handlers=HANDLERS
+    )
     assert described(problem) == "3:50 handler 'crop' has no param 'margn' | did you mean 'margin'?"
     assert problem.path == "nodes.a.params.margn"
 
@@ -639,7 +687,9 @@ def test_a_param_that_a_typed_handler_does_not_have_is_reported_with_the_nearest
 def test_a_param_that_a_typed_handler_needs_is_reported():
     problem = the_problem_of(flow("a:\n  handler: measure"), handlers=HANDLERS)
     assert described(problem) == "3:3 handler 'measure' needs 'path' | add under params: path: …"
-    problem = the_problem_of(flow("a:\n  handler: crop\n  queue: q\n  params: {margin: 2}"), handlers=HANDLERS)
+    problem = the_problem_of(
+        flow("a:\n  handler: crop\n  queue: q\n  params: {margin: 2}"), handlers=HANDLERS
+    )
     assert described(problem).startswith("6:5 handler 'crop' needs 'path'")
 
 
@@ -713,7 +763,10 @@ def test_an_unknown_key_anywhere_is_reported_with_the_nearest_its_place_and_what
         (f"{{{TASK}, branches: []}}", "'branches' goes with type: conditional"),
         (f"{{{TASK}, signal: go}}", "'signal' goes with type: wait"),
         ("{type: wait, seconds: 1, queue: q}", "'queue' goes with type: task"),
-        (f"{{type: fan_out, source: [], retry: none, task: {{{TASK}}}}}", "'retry' goes into the task of the fan-out"),
+        (
+            f"{{type: fan_out, source: [], retry: none, task: {{{TASK}}}}}",
+            "'retry' goes into the task of the fan-out",
+        ),
     ],
 )
 def test_a_key_of_another_type_of_node_is_reported_where_it_belongs(node, hint):
@@ -798,7 +851,8 @@ def test_these_are_not_conditions(text):
 
 
 @pytest.mark.parametrize(
-    "field", ["nodes.a.output.size_mb", "'{{ nodes.a.output.size_mb | default(0) }}'", "nodes.a.output['size_mb']"]
+    "field",
+    ["nodes.a.output.size_mb", "'{{ nodes.a.output.size_mb | default(0) }}'", "nodes.a.output['size_mb']"],
 )
 def test_a_unit_against_a_field_that_counts_megabytes_is_an_error_that_says_why(field):
     problem = the_problem_of(condition("< 100MB", field))
@@ -806,7 +860,8 @@ def test_a_unit_against_a_field_that_counts_megabytes_is_an_error_that_says_why(
 
 
 @pytest.mark.parametrize(
-    "field", ["nodes.a.output.size", "nodes.a.output.size_mb * 1000000", "'{{ nodes.a.output.size_mb * 1000000 }}'"]
+    "field",
+    ["nodes.a.output.size", "nodes.a.output.size_mb * 1000000", "'{{ nodes.a.output.size_mb * 1000000 }}'"],
 )
 def test_a_unit_against_a_field_that_counts_bytes_is_right(field):
     graph_of(condition("< 100MB", field))
@@ -1002,7 +1057,9 @@ def test_the_order_of_keys_does_not_change_the_hash():
     head, _, rest = WHOLE.partition("nodes:\n")
     nodes, _, outputs = rest.partition("outputs:\n")
     changed = f"outputs:\n{outputs}nodes:\n{nodes}{head}"
-    changed = changed.replace("{type: integer, default: 3, minimum: 1}", "{minimum: 1, default: 3, type: integer}")
+    changed = changed.replace(
+        "{type: integer, default: 3, minimum: 1}", "{minimum: 1, default: 3, type: integer}"
+    )
     changed = changed.replace(
         "{type: approval, approvers: [ada], message", "{approvers: [ada], type: approval, message"
     )
@@ -1017,9 +1074,13 @@ def test_the_order_of_keys_does_not_change_the_hash():
 
 
 def test_a_default_that_is_written_out_does_not_change_the_hash():
-    changed = WHOLE.replace("tags: [a, b]", "tags: [a, b]").replace("{type: end}", "{type: end, description: ''}")
+    changed = WHOLE.replace("tags: [a, b]", "tags: [a, b]").replace(
+        "{type: end}", "{type: end, description: ''}"
+    )
     changed = changed.replace("    max_parallel: 4\n", "    max_parallel: 4\n    fail_fast: false\n")
-    changed = changed.replace("{max_attempts: 2, backoff: fixed}", "{max_attempts: 2, backoff: fixed, jitter: true}")
+    changed = changed.replace(
+        "{max_attempts: 2, backoff: fixed}", "{max_attempts: 2, backoff: fixed, jitter: true}"
+    )
     assert graph_of(changed).content_hash == graph_of(WHOLE).content_hash
 
 
@@ -1060,7 +1121,8 @@ def test_any_change_of_meaning_changes_the_hash(old, new):
 
 def test_the_order_of_nodes_changes_the_hash_because_a_fan_in_goes_by_it():
     one, other = (
-        flow(f"{a}: {{{TASK}}}\n{b}: {{{TASK}}}\nf: {{type: fan_in, depends_on: [a, b]}}") for a, b in ("ab", "ba")
+        flow(f"{a}: {{{TASK}}}\n{b}: {{{TASK}}}\nf: {{type: fan_in, depends_on: [a, b]}}")
+        for a, b in ("ab", "ba")
     )
     assert graph_of(one).content_hash != graph_of(other).content_hash
 
@@ -1069,9 +1131,9 @@ def same(one: Graph, other: Graph) -> bool:
     """Equal in everything that the engine reads."""
     parts = ("workflow_id", "version", "name", "description", "inputs", "specs", "outputs", "result_nodes")
     more = ("on_failure", "deadline_seconds", "max_active_jobs", "tags", "definition", "content_hash")
-    return all(getattr(one, part) == getattr(other, part) for part in (*parts, *more)) and list(one.specs) == list(
-        other.specs
-    )
+    return all(getattr(one, part) == getattr(other, part) for part in (*parts, *more)) and list(
+        one.specs
+    ) == list(other.specs)
 
 
 def stored(graph: Graph) -> Graph:
@@ -1133,5 +1195,7 @@ def test_a_file_of_ten_thousand_nodes_compiles():
 
 
 def test_a_file_of_many_mistakes_tells_them_all():
-    nodes = "\n".join(f"n{n}: {{{TASK}, next: nobody{n}, params: {{x: '{{{{ inputs.x{n} }}}}'}}}}" for n in range(500))
+    nodes = "\n".join(
+        f"n{n}: {{{TASK}, next: nobody{n}, params: {{x: '{{{{ inputs.x{n} }}}}'}}}}" for n in range(500)
+    )
     assert len(problems_of(flow(textwrap.dedent(nodes)))) == 1000

@@ -76,7 +76,10 @@ def test_a_branch_without_next_leads_nowhere():
         a: {type: conditional, branches: [{condition: "1 == 1"}, {default: true}]}
     """)
     assert isinstance(nodes["a"], ConditionalSpec)
-    assert [(branch.name, branch.next) for branch in nodes["a"].branches] == [("branch_1", ()), ("default", ())]
+    assert [(branch.name, branch.next) for branch in nodes["a"].branches] == [
+        ("branch_1", ()),
+        ("default", ()),
+    ]
 
 
 def test_next_end_needs_no_declared_end():
@@ -104,7 +107,10 @@ def test_next_end_leads_to_the_declared_end():
 
 
 def test_without_an_end_the_result_is_that_of_the_last_nodes():
-    assert graph_of(flow(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")).result_nodes == ("b", "c")
+    assert graph_of(flow(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")).result_nodes == (
+        "b",
+        "c",
+    )
 
 
 def test_an_unknown_target_is_reported_with_the_nearest_node():
@@ -135,7 +141,10 @@ def test_a_target_is_a_name(target):
 
 
 def test_a_target_is_named_once():
-    assert the_problem_of(flow(f"a: {{{TASK}, next: [b, b]}}\nb: {{{TASK}}}")).message == "node 'b' is named twice"
+    assert (
+        the_problem_of(flow(f"a: {{{TASK}, next: [b, b]}}\nb: {{{TASK}}}")).message
+        == "node 'b' is named twice"
+    )
 
 
 @pytest.mark.parametrize("key", ["next", "depends_on"])
@@ -227,7 +236,11 @@ def test_depends_on_is_an_expression(written, expected):
         ("{}", "write one of any_of, all_of here; nest the other inside it", ""),
         ("3", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", ""),
         ("[a, 3]", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", "[1]"),
-        ("{any_of: ~}", "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", ".any_of"),
+        (
+            "{any_of: ~}",
+            "depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}",
+            ".any_of",
+        ),
         ("a.small", "'a' is not a conditional: it has no branch 'small'", ""),
         ("route.smal", "'route' has no branch 'smal'", ""),
         ("route.", "'route' has no branch ''", ""),
@@ -324,7 +337,9 @@ def test_a_cycle_is_spelled_out_in_the_order_of_the_work_from_the_first_in_the_f
         d: {{{TASK}, depends_on: c}}
     """)
     )
-    assert described(problem) == "4:3 cycle: a → b → c → a | remove one of these dependencies to break the cycle"
+    assert (
+        described(problem) == "4:3 cycle: a → b → c → a | remove one of these dependencies to break the cycle"
+    )
 
 
 def test_a_node_that_waits_for_itself_is_a_cycle():

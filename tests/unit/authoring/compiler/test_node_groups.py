@@ -71,7 +71,9 @@ def test_a_group_that_no_node_declares_is_declared_by_its_first_node():
     assert list(graph.specs) == ["x", "clean", "a", "b"]
     assert members(graph.specs["clean"]) == ["a"]
     declared = graph_of(
-        flow(f"x: {{{TASK}}}\nclean: {{type: group}}\na: {{{TASK}, group: clean}}\nb: {{{TASK}, depends_on: clean}}")
+        flow(
+            f"x: {{{TASK}}}\nclean: {{type: group}}\na: {{{TASK}, group: clean}}\nb: {{{TASK}, depends_on: clean}}"
+        )
     )
     assert declared.content_hash == graph.content_hash
 
@@ -89,7 +91,9 @@ def test_groups_nest_and_may_be_declared_below_their_nodes():
 
 def test_groups_of_a_file_may_be_nested_5000_deep():
     inner = "\n".join(f"g{depth}: {{type: group, group: g{depth + 1}}}" for depth in range(5_000))
-    nodes = nodes_of(f"x: {{{TASK}}}\na: {{{TASK}, group: g0}}\n{inner}\ng5000: {{type: group, depends_on: x}}")
+    nodes = nodes_of(
+        f"x: {{{TASK}}}\na: {{{TASK}, group: g0}}\n{inner}\ng5000: {{type: group, depends_on: x}}"
+    )
     assert nodes["a"].requires == all_of("x")
 
 
@@ -105,11 +109,18 @@ def test_a_stored_definition_with_groups_compiles_to_the_same_graph():
 
 def test_a_stored_definition_may_have_what_was_valid_when_it_was_published():
     graph = graph_of(
-        flow(f"a: {{{TASK}, group: g}}\nload: {{{TASK}, depends_on: g, params: {{x: '{{{{ nodes.a.output }}}}'}}}}")
+        flow(
+            f"a: {{{TASK}, group: g}}\nload: {{{TASK}, depends_on: g, params: {{x: '{{{{ nodes.a.output }}}}'}}}}"
+        )
     )
     nodes = cast("dict[str, Any]", graph.definition["nodes"])
-    old = {**graph.definition, "nodes": {**nodes, "load": {**nodes["load"], "params": {"x": "{{ nodes.g.output }}"}}}}
-    old["inputs"] = {"day": {"type": "array", "items": {"type": "string", "format": "date"}, "default": ["20260131"]}}
+    old = {
+        **graph.definition,
+        "nodes": {**nodes, "load": {**nodes["load"], "params": {"x": "{{ nodes.g.output }}"}}},
+    }
+    old["inputs"] = {
+        "day": {"type": "array", "items": {"type": "string", "format": "date"}, "default": ["20260131"]}
+    }
     assert set(compile_definition(old).specs) == set(graph.specs)
 
 
@@ -153,7 +164,10 @@ def test_a_value_of_a_node_that_may_be_skipped_needs_a_default_behind_its_group(
         load: {{{TASK}, depends_on: g, params: {{x: "{{{{ nodes.b.output.y }}}}"}}}}
     """)
     )
-    assert problem.message == "nodes.b.output.y may be missing: 'b' may be skipped or still open when 'load' runs"
+    assert (
+        problem.message
+        == "nodes.b.output.y may be missing: 'b' may be skipped or still open when 'load' runs"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,10 +216,14 @@ def test_a_fan_in_aggregates_a_group_and_not_what_its_own_group_waits_for():
     assert nodes["alone"].sources == ("x",)
 
 
-@pytest.mark.parametrize("end", ["", "e: {type: end, depends_on: g}", "e: {type: end, group: g, depends_on: [b, c]}"])
+@pytest.mark.parametrize(
+    "end", ["", "e: {type: end, depends_on: g}", "e: {type: end, group: g, depends_on: [b, c]}"]
+)
 def test_the_result_is_that_of_the_last_nodes_of_a_group(end):
     graph = graph_of(
-        flow(f"a: {{{TASK}, group: g}}\nb: {{{TASK}, group: g, depends_on: a}}\nc: {{{TASK}, group: g}}\n{end}")
+        flow(
+            f"a: {{{TASK}, group: g}}\nb: {{{TASK}, group: g, depends_on: a}}\nc: {{{TASK}, group: g}}\n{end}"
+        )
     )
     assert graph.result_nodes == ("b", "c")
 
@@ -259,14 +277,18 @@ def test_a_mistake_with_groups_is_one_problem(nodes, problem):
 
 
 def test_a_group_with_a_name_like_another_one_is_a_warning():
-    compiled = compile_flow(flow(f"clean: {{type: group}}\na: {{{TASK}, group: clean}}\nb: {{{TASK}, group: claen}}"))
+    compiled = compile_flow(
+        flow(f"clean: {{type: group}}\na: {{{TASK}, group: clean}}\nb: {{{TASK}, group: claen}}")
+    )
     (warning,) = compiled.warnings
     assert warning.message == "group 'claen' is declared here, and 'clean' is another group"
     assert "did you mean 'clean'?" in warning.hint
 
 
 def test_a_group_that_cannot_be_read_is_reported_once():
-    problems = problems_of(flow(f"clean: 5\na: {{{TASK}, group: clean}}\nb: {{{TASK}, depends_on: [a, clean]}}"))
+    problems = problems_of(
+        flow(f"clean: 5\na: {{{TASK}, group: clean}}\nb: {{{TASK}, depends_on: [a, clean]}}")
+    )
     assert len(messages(problems)) == 1
 
 

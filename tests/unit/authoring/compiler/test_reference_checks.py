@@ -27,7 +27,9 @@ def task(*, after: str = "", **params: str) -> str:
 
 
 def test_an_unknown_input_is_reported_with_the_nearest():
-    problem = the_problem_of(flow(f"a: {task(x='inputs.sise')}", "inputs: {size: {type: integer, default: 1}}"))
+    problem = the_problem_of(
+        flow(f"a: {task(x='inputs.sise')}", "inputs: {size: {type: integer, default: 1}}")
+    )
     assert described(problem) == "3:48 unknown input 'sise' | did you mean 'size'?"
     assert problem.path == "nodes.a.params.x"
 
@@ -41,12 +43,16 @@ def test_all_inputs_can_be_named_at_once():
 
 
 def test_an_unknown_node_is_reported_with_the_nearest():
-    problem = the_problem_of(flow(f"validate: {{{TASK}}}\nb: {task(after='validate', x='nodes.valdate.output.x')}"))
+    problem = the_problem_of(
+        flow(f"validate: {{{TASK}}}\nb: {task(after='validate', x='nodes.valdate.output.x')}")
+    )
     assert described(problem) == "4:48 unknown node 'valdate' | did you mean 'validate'?"
 
 
 def test_the_place_of_a_reference_is_where_it_stands_in_its_text():
-    problem = the_problem_of(flow("a:\n  handler: work\n  queue: q\n  params:\n    x: 'from {{ 1 + inputs.y }} on'"))
+    problem = the_problem_of(
+        flow("a:\n  handler: work\n  queue: q\n  params:\n    x: 'from {{ 1 + inputs.y }} on'")
+    )
     assert (problem.line, problem.column) == (7, 23)
     problem = the_problem_of(
         flow("c:\n  type: conditional\n  condition_field: inputs.y\n  branches: [{default: true}]")
@@ -90,7 +96,9 @@ def test_outputs_and_failed_are_asked_of_fan_outs(key):
     "text", ["nodes", "nodes.a", "nodes.a.result", "nodes['a']", "nodes.a[0]", "nodes[inputs.x].output"]
 )
 def test_nothing_else_can_be_asked_of_a_node(text):
-    problems_of(flow(f"a: {{{TASK}}}\nb: {task(after='a', x=text)}", "inputs: {x: {type: string, default: a}}"))
+    problems_of(
+        flow(f"a: {{{TASK}}}\nb: {task(after='a', x=text)}", "inputs: {x: {type: string, default: a}}")
+    )
 
 
 def test_a_key_that_a_typed_handler_does_not_give_is_reported_with_the_nearest():
@@ -163,7 +171,9 @@ def test_a_job_has_nothing_but_an_id():
 
 
 def test_an_input_that_may_be_absent_is_a_warning():
-    text = flow(f"a: {task(x='inputs.size', y='inputs.size | default(1)')}", "inputs: {size: {type: integer}}")
+    text = flow(
+        f"a: {task(x='inputs.size', y='inputs.size | default(1)')}", "inputs: {size: {type: integer}}"
+    )
     (warning,) = compile_flow(text).warnings
     assert (warning.severity, warning.path) == ("warning", "nodes.a.params.x")
     assert warning.message == "input 'size' may be absent, and the run would fail here"
@@ -224,7 +234,9 @@ def test_a_branch_behind_its_conditional_may_be_missing(text):
         branching(joined="nodes.s.output.x is defined"),
         branching(joined="nodes.s.status", last="nodes.l.error", output="nodes.s.status"),
         branching(on_branch="nodes.s.output.x"),
-        branching(on_branch="nodes.first.output.x", joined="nodes.first.output.x", last="nodes.first.output.x"),
+        branching(
+            on_branch="nodes.first.output.x", joined="nodes.first.output.x", last="nodes.first.output.x"
+        ),
         branching(on_branch="nodes.route.output.branch", joined="nodes.route.output.value"),
         branching(last="nodes.both.output.x", output="nodes.both.output.x"),
         branching(output="nodes.first.output.x"),
@@ -268,7 +280,9 @@ def test_in_any_of_the_others_may_be_open():
         c: {task(after="{any_of: [a, b]}", x="EXPRESSION")}
     """
     problem = the_problem_of(flow(text.replace("EXPRESSION", "nodes.a.output.x")))
-    assert problem.message == "nodes.a.output.x may be missing: 'a' may be skipped or still open when 'c' runs"
+    assert (
+        problem.message == "nodes.a.output.x may be missing: 'a' may be skipped or still open when 'c' runs"
+    )
     graph_of(flow(text.replace("EXPRESSION", "nodes.a.output.x | default(1)")))
     graph_of(flow(text.replace("EXPRESSION", "upstream.output.x")))
 
@@ -280,7 +294,9 @@ def test_the_output_of_a_node_that_may_fail_needs_a_default(key):
         problem = the_problem_of(flow(nodes.replace("EXPRESSION", text)))
         assert problem.message == f"{text} may be missing: 'a' may fail (allow_failure)"
         graph_of(flow(nodes.replace("EXPRESSION", f"{text} | default(1)")))
-    problem = the_problem_of(flow(f"a: {{{TASK}, allow_failure: true}}", f'outputs: {{x: "{{{{ nodes.a.{key} }}}}"}}'))
+    problem = the_problem_of(
+        flow(f"a: {{{TASK}, allow_failure: true}}", f'outputs: {{x: "{{{{ nodes.a.{key} }}}}"}}')
+    )
     assert "may fail" in problem.message
 
 
@@ -347,7 +363,15 @@ def test_references_are_checked_wherever_an_expression_may_stand(node):
 
 @pytest.mark.parametrize(
     "after",
-    ["a", "[a]", "{all_of: a}", "{any_of: [a, b]}", "{any_of: [[a, b], c]}", "[{any_of: [a, b]}]", "route.small"],
+    [
+        "a",
+        "[a]",
+        "{all_of: a}",
+        "{any_of: [a, b]}",
+        "{any_of: [[a, b], c]}",
+        "[{any_of: [a, b]}]",
+        "route.small",
+    ],
 )
 def test_upstream_is_allowed_with_one_leaf_and_with_any_of(after):
     graph_of(
@@ -405,7 +429,10 @@ def test_a_key_of_upstream_is_one_that_each_of_them_gives():
 
 def test_with_a_default_it_is_enough_that_one_of_them_gives_it():
     graph_of(typed("upstream.output.size_mb | default(0)"), handlers=HANDLERS)
-    assert "has no key 'zzz'" in the_problem_of(typed("upstream.output.zzz | default(0)"), handlers=HANDLERS).message
+    assert (
+        "has no key 'zzz'"
+        in the_problem_of(typed("upstream.output.zzz | default(0)"), handlers=HANDLERS).message
+    )
 
 
 # ── item, index, outer ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -447,12 +474,18 @@ def test_item_and_index_are_those_of_the_innermost_fan_out_and_outer_goes_out(te
         (fan_out("outer.item"), "there is no `outer` here"),
         (fan_out("item", "outer.outer.item"), "outer.outer.item: there are not that many enclosing fan-outs"),
         (fan_out("outer.item", "item"), "there is no `outer` here"),
-        (fan_out("item", "outer.outer.item", "item"), "outer.outer.item: there are not that many enclosing fan-outs"),
+        (
+            fan_out("item", "outer.outer.item", "item"),
+            "outer.outer.item: there are not that many enclosing fan-outs",
+        ),
         (fan_out("itme"), "there is no `itme` here"),
         (flow(f"a: {task(x='item')}"), "there is no `item` here"),
         (flow(f"a: {task(x='index')}"), "there is no `index` here"),
         (flow(f"a: {{{TASK}}}", 'outputs: {x: "{{ item }}"}'), "there is no `item` here"),
-        (flow(f"f: {{type: fan_out, source: '{{{{ item }}}}', task: {{{TASK}}}}}"), "there is no `item` here"),
+        (
+            flow(f"f: {{type: fan_out, source: '{{{{ item }}}}', task: {{{TASK}}}}}"),
+            "there is no `item` here",
+        ),
     ],
 )
 def test_out_of_their_fan_out_they_mean_nothing(text, message):
@@ -470,7 +503,10 @@ def test_a_node_behind_a_fan_out_has_no_item():
 
 def test_the_children_of_a_fan_out_cannot_be_named():
     fan = f"f: {{type: fan_out, source: [1], task: {{{TASK}}}}}"
-    assert the_problem_of(flow(f"{fan}\nb: {task(after='f', x='nodes.f__0.output')}")).message == "unknown node 'f__0'"
+    assert (
+        the_problem_of(flow(f"{fan}\nb: {task(after='f', x='nodes.f__0.output')}")).message
+        == "unknown node 'f__0'"
+    )
     graph_of(flow(f"{fan}\nb: {task(after='f', x='nodes.f.outputs[0]')}"))
 
 

@@ -102,7 +102,9 @@ def test_each_kind_has_its_shape_and_says_what_it_runs():
 
 
 def test_a_group_joins_its_nodes_which_come_after_what_the_group_waits_for():
-    graph = a_graph(x="", y="", clean=group("x y"), wash=member("clean"), dry=member("clean", "wash"), pack="clean")
+    graph = a_graph(
+        x="", y="", clean=group("x y"), wash=member("clean"), dry=member("clean", "wash"), pack="clean"
+    )
     lines = [line.strip() for line in mermaid(graph).splitlines()]
     assert 'n_clean((("clean<br/>group#58; 2 nodes")))' in lines
     assert [line for line in lines if "--" in line] == [
@@ -191,7 +193,9 @@ def test_every_workflow_that_is_shipped_is_drawn_whole(path: Path):
 
 def test_every_node_and_every_edge_is_in_the_picture():
     root = tree(every_kind())
-    assert {name: texts(card, "name") for name, card in cards(root).items()} == {n: [n] for n in every_kind().specs}
+    assert {name: texts(card, "name") for name, card in cards(root).items()} == {
+        n: [n] for n in every_kind().specs
+    }
     assert [title(edge).splitlines()[0] for edge in edges(root)] == [
         "begin → check", "check → gate", "gate → route", "route → one", "route → many", "one → join (any of)",
         "many → total", "total → ready", "ready → join (any of)", "join → done",
@@ -201,7 +205,10 @@ def test_every_node_and_every_edge_is_in_the_picture():
 def test_branches_are_labels_whose_titles_have_the_condition():
     labels = [each for each in tree(every_kind()).iter(f"{NS}text") if each.get("class") == "label"]
     assert [each[0].tail for each in labels] == ["small", "large"]
-    assert [title(each) for each in labels] == ["route → one\nsmall: value < 10", "route → many\nlarge: default"]
+    assert [title(each) for each in labels] == [
+        "route → one\nsmall: value < 10",
+        "route → many\nlarge: default",
+    ]
 
 
 def test_edges_of_any_of_are_dashed_and_their_target_says_any():
@@ -215,7 +222,8 @@ def test_edges_of_any_of_are_dashed_and_their_target_says_any():
 def test_a_fan_out_is_a_stack():
     cards_by_id = cards(tree(every_kind()))
     sheets = {
-        name: sum(each.get("class") == "card" for each in card.iter(f"{NS}rect")) for name, card in cards_by_id.items()
+        name: sum(each.get("class") == "card" for each in card.iter(f"{NS}rect"))
+        for name, card in cards_by_id.items()
     }
     assert sheets["many"] == 3
     assert sheets["check"] == 1
@@ -230,7 +238,9 @@ def test_the_picture_stands_alone_and_can_be_read_aloud():
     assert root[1].tag == f"{NS}desc"
     assert "version 1, 10 nodes" in (root[1].text or "")
     assert "prefers-color-scheme:dark" in text
-    assert re.findall(r"https?://[^\"]*|<script|@import|<image|<foreignObject", text) == ["http://www.w3.org/2000/svg"]
+    assert re.findall(r"https?://[^\"]*|<script|@import|<image|<foreignObject", text) == [
+        "http://www.w3.org/2000/svg"
+    ]
     assert all(ref.startswith("#") for ref in re.findall(r'href="([^"]*)"', text))
 
 
@@ -283,12 +293,16 @@ def with_specs(*specs: Spec) -> Graph:
 def dags(draw: st.DrawFn) -> tuple[list[tuple[float, float]], list[Link]]:
     count = draw(st.integers(0, 24))
     sizes = draw(
-        st.lists(st.tuples(st.integers(30, 240), st.sampled_from([36, 52, 60])), min_size=count, max_size=count)
+        st.lists(
+            st.tuples(st.integers(30, 240), st.sampled_from([36, 52, 60])), min_size=count, max_size=count
+        )
     )
     names = draw(st.permutations(range(count)))
     pairs = list(itertools.combinations(range(count), 2))
     chosen = draw(st.lists(st.sampled_from(pairs), max_size=40, unique=True)) if pairs else []
-    labels = draw(st.lists(st.sampled_from([0.0, 0.0, 40.0, 130.0]), min_size=len(chosen), max_size=len(chosen)))
+    labels = draw(
+        st.lists(st.sampled_from([0.0, 0.0, 40.0, 130.0]), min_size=len(chosen), max_size=len(chosen))
+    )
     links = [Link(names[a], names[b], label) for (a, b), label in zip(chosen, labels, strict=True)]
     return [(float(width), float(height)) for width, height in sizes], links
 

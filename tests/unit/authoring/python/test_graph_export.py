@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.graph import Graph, Spec
 
-TEXTS = st.sampled_from(["", "{{ nodes.x.output }}", "{{", "}} {{{ a }}}", "{% x %}", "${x}", "- a: b", "no", "1e3"])
+TEXTS = st.sampled_from(
+    ["", "{{ nodes.x.output }}", "{{", "}} {{{ a }}}", "{% x %}", "${x}", "- a: b", "no", "1e3"]
+)
 JSON = VALUES | TEXTS | st.lists(TEXTS, max_size=2)
 
 
@@ -99,7 +101,8 @@ def facts(graph: Graph) -> dict[str, Any]:
     """Return what the nodes mean, and the params that tasks get if each node has returned its name."""
     outputs = {
         "nodes": {
-            name: {"output": {"results": name} if is_fan_in(spec) else name} for name, spec in graph.specs.items()
+            name: {"output": {"results": name} if is_fan_in(spec) else name}
+            for name, spec in graph.specs.items()
         }
     }
     return {name: (*fact(spec), params(spec, outputs)) for name, spec in graph.specs.items()}
@@ -142,7 +145,9 @@ def etl() -> list[Any]:
     first = create_task(double, {"x": 4}, name="first")
     parts = Group("parts", [create_task(echo, {"value": number}) for number in (2, 1)])
     both = create_result_collector(parts.tasks[::-1], name="both")
-    last = create_task(echo, {"value": {"text": "{{ inputs.x }}", "first": first, "both": [both]}}, name="last")
+    last = create_task(
+        echo, {"value": {"text": "{{ inputs.x }}", "first": first, "both": [both]}}, name="last"
+    )
     first >> parts >> last
     return [last]
 
@@ -162,7 +167,10 @@ def test_the_exported_file_runs_and_has_the_result_of_the_job(tmp_path: Path):
 
 def test_what_waits_for_the_items_is_part_of_the_workflow_as_of_the_job():
     def first_of_two() -> Task:
-        first, last = create_task(echo, {"value": 1}, name="first"), create_task(echo, {"value": 2}, name="last")
+        first, last = (
+            create_task(echo, {"value": 1}, name="first"),
+            create_task(echo, {"value": 2}, name="last"),
+        )
         first >> Group("rest", [last])
         return first
 
@@ -215,9 +223,13 @@ def test_what_a_file_cannot_say_is_rejected():
     with pytest.raises(NodesRejected, match="waits for two, whose result it does not collect"):
         Workflow.from_tasks("flow", create_result_collector([one]).depends_on(two)).to_yaml()
     risky = create_task(echo, name="risky", allow_failure=True)
-    with pytest.raises(NodesRejected, match=r"user takes the result of risky, which may fail \(allow_failure\)"):
+    with pytest.raises(
+        NodesRejected, match=r"user takes the result of risky, which may fail \(allow_failure\)"
+    ):
         Workflow.from_tasks("flow", create_task(echo, {"value": risky}, name="user")).to_yaml()
-    with pytest.raises(NodesRejected, match=r"task has the argument '\{\{ x \}\}': in a workflow file no name has"):
+    with pytest.raises(
+        NodesRejected, match=r"task has the argument '\{\{ x \}\}': in a workflow file no name has"
+    ):
         Workflow.from_tasks("flow", create_task("m.f", {"{{ x }}": 1}, name="task")).to_yaml()
     one >> two >> one
     with pytest.raises(NodesRejected, match="one → two → one"):

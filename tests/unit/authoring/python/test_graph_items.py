@@ -102,7 +102,12 @@ def test_all_four_kinds_of_dependency_are_of_one_shape():
     assert b.dependencies == [Dependency(a.id, "task", b.id, "task")]
     assert first.dependencies == [Dependency(b.id, "task", first.id, "group")]
     assert second.dependencies == [Dependency(first.id, "group", second.id, "group")]
-    assert edges(a, follows_of(second)) >= {("t0", "t1"), ("t1", "first"), ("first", "second"), ("second", "last")}
+    assert edges(a, follows_of(second)) >= {
+        ("t0", "t1"),
+        ("t1", "first"),
+        ("first", "second"),
+        ("second", "last"),
+    }
 
 
 def follows_of(group: Group) -> list[Any]:
@@ -127,8 +132,16 @@ def test_an_argument_of_the_function_among_the_options_is_a_type_error_that_says
 
 def test_create_task_takes_every_option_of_a_task():
     parameters = inspect.signature(Task).parameters.values()
-    options = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")}
-    given: dict[str, Any] = {"name": "n", "queue": "own", "retry": 2, "timeout_seconds": 5, "allow_failure": True}
+    options = {
+        one.name for one in parameters if one.kind is one.KEYWORD_ONLY and not one.name.startswith("_")
+    }
+    given: dict[str, Any] = {
+        "name": "n",
+        "queue": "own",
+        "retry": 2,
+        "timeout_seconds": 5,
+        "allow_failure": True,
+    }
     assert options == given.keys()
     create_task("m.f", **given)
 
@@ -294,7 +307,9 @@ def test_a_decorated_function_brings_its_options_which_a_task_can_change():
     definition: Any = part(create_task(light, {"x": 1})).tasks[0].definition
     assert definition["retry"]["max_attempts"] == 7
     assert definition["timeout_seconds"] == 30
-    changed = part(create_task(light, retry="none", timeout_seconds=5, allow_failure=True)).tasks[0].definition
+    changed = (
+        part(create_task(light, retry="none", timeout_seconds=5, allow_failure=True)).tasks[0].definition
+    )
     assert changed["retry"] == {"max_attempts": 1}
     assert (changed["timeout_seconds"], changed["allow_failure"]) == (5, True)
     assert part(create_task(light.with_options(name="n", queue="w"))).tasks[0].name == "n"
@@ -368,7 +383,9 @@ def test_a_forked_process_chooses_again():
     ],
 )
 def test_a_task_is_read_as_it_was_written(kwargs):
-    task = create_task("m.f", kwargs, queue="own", retry={"max_attempts": 3}, timeout_seconds=5, allow_failure=True)
+    task = create_task(
+        "m.f", kwargs, queue="own", retry={"max_attempts": 3}, timeout_seconds=5, allow_failure=True
+    )
     (spec,) = read_batch(part(task).to_rows(1)).specs
     assert isinstance(spec, TaskSpec)
     assert (spec.handler, spec.queue, spec.retry.max_attempts) == ("m.f", "own", 3)
@@ -450,7 +467,9 @@ def plain(): ...
         ("missing", (None, None, None)),
     ],
 )
-def test_options_of_a_function_that_is_named_are_read_without_an_import(tmp_path, monkeypatch, function, options):
+def test_options_of_a_function_that_is_named_are_read_without_an_import(
+    tmp_path, monkeypatch, function, options
+):
     (tmp_path / "steps_of_options.py").write_text(_STEPS)
     monkeypatch.syspath_prepend(str(tmp_path))
     made = create_task(f"steps_of_options.{function}")
@@ -496,7 +515,9 @@ def test_names_of_a_later_batch_differ_although_functions_have_similar_names():
 
 
 def test_tasks_of_one_function_have_its_options_or_their_own():
-    made = part(create_task(light, {"x": 0}), create_task(light, {"x": 1}), create_task(light, {"x": 2}, retry=5))
+    made = part(
+        create_task(light, {"x": 0}), create_task(light, {"x": 1}), create_task(light, {"x": 2}, retry=5)
+    )
     found = [
         (spec.params.source, spec.retry.max_attempts, spec.queue)
         for spec in read_batch(made.to_rows(1)).specs

@@ -97,7 +97,19 @@ def test_an_explicit_name_is_unique():
 
 
 @pytest.mark.parametrize(
-    "text", ["{{ inputs.day }}", "{% if %}", "{# #}", "{{{", "{{ '{{' }}", "{{{{%}}", "{ {{", "plain", "{'a': 1}", ""]
+    "text",
+    [
+        "{{ inputs.day }}",
+        "{% if %}",
+        "{# #}",
+        "{{{",
+        "{{ '{{' }}",
+        "{{{{%}}",
+        "{ {{",
+        "plain",
+        "{'a': 1}",
+        "",
+    ],
 )
 def test_text_is_a_value_and_never_a_template(text):
     @workflow
@@ -173,7 +185,10 @@ def test_a_branch_runs_if_it_is_taken_and_any_of_has_the_value_of_the_one_that_r
         return echo(any_of(one, other)), route.output.branch
 
     nodes = nodes_of(flow)
-    assert nodes["route"]["branches"] == [{"name": "small", "condition": "< 10"}, {"name": "large", "default": True}]
+    assert nodes["route"]["branches"] == [
+        {"name": "small", "condition": "< 10"},
+        {"name": "large", "default": True},
+    ]
     assert [nodes[name].get("depends_on") for name in ("echo", "echo_2", "echo_3", "echo_4")] == [
         "route.small",
         "route.large",
@@ -195,7 +210,11 @@ def test_nodes_in_a_branch_of_a_branch_wait_for_the_inner_one():
             echo(2)
 
     nodes = nodes_of(flow)
-    assert [nodes[name]["depends_on"] for name in ("inner", "echo", "echo_2")] == ["outer.a", "inner.c", "outer.a"]
+    assert [nodes[name]["depends_on"] for name in ("inner", "echo", "echo_2")] == [
+        "outer.a",
+        "inner.c",
+        "outer.a",
+    ]
 
 
 def test_join_draws_edges():
@@ -238,7 +257,9 @@ def test_a_value_that_is_upstream_already_is_no_dependency_of_its_own():
         with route["large"]:
             other = echo.submit(2)
         # Where the branch was not taken, there is a default: the node runs all the same.
-        return echo.with_options(name="last", depends_on=any_of(deep, other))([one.default(None), other.default(None)])
+        return echo.with_options(name="last", depends_on=any_of(deep, other))(
+            [one.default(None), other.default(None)]
+        )
 
     assert nodes_of(flow)["last"]["depends_on"] == {"any_of": ["echo_2", "echo_3"]}
     assert [flow.run(size=size) for size in (1, 10)] == [[1, None], [None, 2]]
@@ -306,7 +327,11 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
             code_fingerprint="0123456789abcdef",
         )(uri="file:///x")
         route = conditional(
-            task_node.node.status, {"ok": "== 'COMPLETED'"}, default="bad", name="conditional", description="d"
+            task_node.node.status,
+            {"ok": "== 'COMPLETED'"},
+            default="bad",
+            name="conditional",
+            description="d",
         )
         asked = approval(
             expression("really? {{ why }}", why=task_node.node.error),
@@ -354,7 +379,9 @@ def test_all_node_types_and_keys_of_yaml_can_be_written():
     # `next` is written by `join`; a pool is not implemented.
     for kind, model in NODE_MODELS.items():
         assert set(model.model_fields) - {"next", "pool", "depends_on"} <= written[kind], kind
-    assert {"version", "name", "description", "on_failure", "deadline_seconds", "tags"} <= set(flow.document.data)
+    assert {"version", "name", "description", "on_failure", "deadline_seconds", "tags"} <= set(
+        flow.document.data
+    )
 
 
 # ── Groups ──
@@ -373,7 +400,12 @@ def test_nodes_that_are_made_in_a_group_are_in_it_and_others_wait_for_it():
 
     nodes = nodes_of(flow)
     assert nodes["clean"] == {"type": "group", "description": "Clean up", "depends_on": "first"}
-    assert [nodes[name].get("group") for name in ("a", "inner", "b", "last")] == ["clean", "clean", "inner", None]
+    assert [nodes[name].get("group") for name in ("a", "inner", "b", "last")] == [
+        "clean",
+        "clean",
+        "inner",
+        None,
+    ]
     assert nodes["last"]["depends_on"] == "clean"
     flow.compile()
 
@@ -483,7 +515,11 @@ def test_a_workflow_that_is_called_is_a_child_job():
         first = square.with_options(name="first")(n)
         return {"first": first[0], "each": fan_out([1, 2], square)}
 
-    assert nodes_of(flow)["first"] == {"type": "workflow", "workflow_id": "square", "inputs": {"x": "{{ inputs.n }}"}}
+    assert nodes_of(flow)["first"] == {
+        "type": "workflow",
+        "workflow_id": "square",
+        "inputs": {"x": "{{ inputs.n }}"},
+    }
     assert flow.run(n=4) == {"first": 4, "each": [[1], [2]]}
 
 

@@ -90,7 +90,10 @@ def test_annotations_are_the_schema_of_inputs():
         "table": {"type": "object", "required": True},
         "box": {
             "type": "object",
-            "properties": {"corner": point, "tags": {"type": "array", "items": {"type": "string"}, "default": []}},
+            "properties": {
+                "corner": point,
+                "tags": {"type": "array", "items": {"type": "string"}, "default": []},
+            },
             "constraints": {"required": ["corner"]},
             "required": True,
         },
@@ -139,7 +142,9 @@ class Area(BaseModel):
 def test_json_of_a_model_has_the_defaults_that_an_instance_has():
     @workflow
     def flow(area: Area, areas: list[Area]):
-        return echo({"area": area, "areas": areas, "corner": area.corner.y, "tags": area.tags, "inner": area.inner})
+        return echo(
+            {"area": area, "areas": areas, "corner": area.corner.y, "tags": area.tags, "inner": area.inner}
+        )
 
     instance = Area(name="a", inner=Point(x=2))
     values: JsonValue = {"name": "a", "inner": {"x": 2}}

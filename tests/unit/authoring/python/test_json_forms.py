@@ -184,7 +184,9 @@ def around_itself() -> Any:
 
 
 @pytest.mark.parametrize("write", PLACES)
-@pytest.mark.parametrize("value", [nest(1, 3000), {"a": nest({}, 3000)}, around_itself()], ids=["list", "dict", "loop"])
+@pytest.mark.parametrize(
+    "value", [nest(1, 3000), {"a": nest({}, 3000)}, around_itself()], ids=["list", "dict", "loop"]
+)
 def test_a_value_that_is_too_deep_is_refused_everywhere(write, value):
     kind, task, _ = PLACES[write]
     with pytest.raises(kind, match=r"nested .*deep.*, or contains itself") as caught:
@@ -229,7 +231,10 @@ def test_a_job_fails_at_a_result_that_json_lacks():
         job = blocking.run_job_test(blocking.create_job("sets", create_task(make_day)))
         assert job.status is JobStatus.FAILED
         assert "make_day: `names` is of type set" in (job.error or "")
-        assert blocking.run_job_test(blocking.create_job("days", create_task(read_day, {"day": DAY}))).result == 2026
+        assert (
+            blocking.run_job_test(blocking.create_job("days", create_task(read_day, {"day": DAY}))).result
+            == 2026
+        )
 
 
 def test_the_text_of_any_value_is_short():

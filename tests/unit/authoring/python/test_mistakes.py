@@ -73,14 +73,18 @@ MISUSES: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("use", "remedy"), [(use, remedy) for remedy, uses in MISUSES.items() for use in uses])
+@pytest.mark.parametrize(
+    ("use", "remedy"), [(use, remedy) for remedy, uses in MISUSES.items() for use in uses]
+)
 def test_what_needs_the_value_of_a_future_is_an_error_at_that_line(use, remedy):
     @workflow
     def flow():
         use(echo(1))
 
     problem = problem_of(flow)
-    assert re.search(r"the result of 'echo' \(line \d+\), which is not known while the graph is built", problem.message)
+    assert re.search(
+        r"the result of 'echo' \(line \d+\), which is not known while the graph is built", problem.message
+    )
     assert remedy in problem.hint
     assert problem.file == __file__
 
@@ -170,26 +174,58 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     "set of items": (lambda: double.map({1, 2}), "not of type set", "double.map(sorted(items))"),
     "dict of items": (lambda: double.map({"a": 2}), "not of type dict", "double.map(items.items())"),
     "chunk": (lambda: double.map([1], chunk=0), "double has no parameter 'chunk'", ""),
-    "no parallelism": (lambda: double.with_options(max_parallel=0).map([1]), "max_parallel is at least 1", ""),
+    "no parallelism": (
+        lambda: double.with_options(max_parallel=0).map([1]),
+        "max_parallel is at least 1",
+        "",
+    ),
     "not JSON": (lambda: echo(object()), "is of type object, which JSON does not have", ""),
-    "inside": (lambda: echo({"a": [Opaque(object())]}), "params of 'echo'.value.a[0].thing is of type object", ""),
+    "inside": (
+        lambda: echo({"a": [Opaque(object())]}),
+        "params of 'echo'.value.a[0].thing is of type object",
+        "",
+    ),
     "bytes": (lambda: echo(b"x"), "is of type bytes", ""),
     "key": (lambda: echo({1: 2}), "has a key of type int, and keys are text", ""),
-    "fan-out key": (lambda: double.with_options(max_parallel=3)(1), "max_parallel goes with a fan-out", "double.map"),
+    "fan-out key": (
+        lambda: double.with_options(max_parallel=3)(1),
+        "max_parallel goes with a fan-out",
+        "double.map",
+    ),
     "retry": (lambda: double.with_options(retry=-1)(1), "retry has a wrong 'max_attempts'", ""),
     "fixed": (lambda: echo.with_options(queue=echo(1))(2), "queue of 'echo' cannot be a future", ""),
     "expand": (lambda: total.expand(values=[], note=[]), "the items of one argument, not of 2", ""),
     "constant": (lambda: conditional(3, {"a": "< 1"}), "decides by a future, not by 3", "write `if`"),
-    "branch": (lambda: conditional(echo(1), {"small": "< 1"})["smal"], "no branch 'smal'", "did you mean 'small'?"),
-    "both": (lambda: conditional(echo(1), {"a": "< 1"}, default="a"), "has a condition and is the default", ""),
-    "no future": (lambda: fan_out([1], lambda _: NOT_TYPED), "returns no future", "return the call of one task"),
-    "two nodes": (lambda: fan_out([1], lambda item: [echo(item), echo(item)][0]), "one node for an item, not 2", ""),
+    "branch": (
+        lambda: conditional(echo(1), {"small": "< 1"})["smal"],
+        "no branch 'smal'",
+        "did you mean 'small'?",
+    ),
+    "both": (
+        lambda: conditional(echo(1), {"a": "< 1"}, default="a"),
+        "has a condition and is the default",
+        "",
+    ),
+    "no future": (
+        lambda: fan_out([1], lambda _: NOT_TYPED),
+        "returns no future",
+        "return the call of one task",
+    ),
+    "two nodes": (
+        lambda: fan_out([1], lambda item: [echo(item), echo(item)][0]),
+        "one node for an item, not 2",
+        "",
+    ),
     "wait inside": (lambda: fan_out([1], lambda _: wait(seconds=1)), "not a wait", ""),
     "unused": (lambda: expression("{{ 1 }}", x=echo(1)), "x is not used in the text", ""),
     "syntax": (lambda: expression("{{ 1 + }}"), "cannot be parsed", ""),
     "dependency": (lambda: echo.with_options(depends_on=NOT_TYPED)(1), "a dependency is a future", ""),
     "member": (lambda: echo(any_of(conditional(echo(1), {"a": "< 1"})["a"])), "this any_of has no value", ""),
-    "nested join": (lambda: echo(any_of(join(echo.submit(1)), echo.submit(2))), "a join inside of another gate", ""),
+    "nested join": (
+        lambda: echo(any_of(join(echo.submit(1)), echo.submit(2))),
+        "a join inside of another gate",
+        "",
+    ),
     "join and any": (
         lambda: echo.with_options(depends_on=[join(echo.submit(1)), any_of(echo.submit(2))])(3),
         "waits for a join and for an any_of",
@@ -198,7 +234,11 @@ CALLS: dict[str, tuple[Any, str, str]] = {
     "default": (lambda: echo(echo(1).default(2).key), "the default comes last", ""),
     "state": (lambda: echo(echo(1).node.failed), "only a fan-out has failed items", ""),
     "condition": (lambda: conditional(echo(1), {"a": "<<"}), "cannot be parsed", ""),
-    "one approver": (lambda: approval("ok?", approvers="ada"), "approvers is a list, not the text 'ada'", "['ada']"),
+    "one approver": (
+        lambda: approval("ok?", approvers="ada"),
+        "approvers is a list, not the text 'ada'",
+        "['ada']",
+    ),
     "approvers": (lambda: approval("ok?", timeout_seconds=-1), "timeout_seconds is more than 0", ""),
 }
 
@@ -335,7 +375,11 @@ def test_what_is_not_known_of_the_inputs_of_a_child_workflow_is_not_checked():
 @pytest.mark.parametrize(
     ("wrap", "call", "expected"),
     [
-        (any_of, lambda value: echo.with_options(depends_on=value)(1), "what 'echo' waits for is nested too deep"),
+        (
+            any_of,
+            lambda value: echo.with_options(depends_on=value)(1),
+            "what 'echo' waits for is nested too deep",
+        ),
         (lambda value: expression("{{ x }}", x=value), echo, "params of 'echo' is nested too deep"),
         (lambda value: expression("{{ x }}", x=value), lambda value: value, "the result is nested too deep"),
         (lambda value: [value], echo, "is nested more than 100 deep, or contains itself"),
@@ -369,9 +413,18 @@ def test_an_input_that_is_nested_too_deep_is_an_error_of_the_inputs():
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda child: fan_out([1], lambda x: echo(x).default(3)), "a default cannot stand for a whole result here"),
-        (lambda child: fan_out([1], lambda x: echo(x)["a"].default(3)), "a default cannot stand for a whole result"),
-        (lambda child: fan_out([[1]], lambda row: fan_out(row, child)), "a fan-out in a fan-out gives whole results"),
+        (
+            lambda child: fan_out([1], lambda x: echo(x).default(3)),
+            "a default cannot stand for a whole result here",
+        ),
+        (
+            lambda child: fan_out([1], lambda x: echo(x)["a"].default(3)),
+            "a default cannot stand for a whole result",
+        ),
+        (
+            lambda child: fan_out([[1]], lambda row: fan_out(row, child)),
+            "a fan-out in a fan-out gives whole results",
+        ),
         (lambda child: fan_in(child(1), child(2)), "a fan-in aggregates whole results"),
         (lambda child: fan_in(echo(1)["a"]), "a fan-in aggregates whole results"),
         (lambda child: fan_in(fan_out([1], child)), "a fan-in aggregates whole results"),
@@ -395,8 +448,16 @@ def test_a_part_or_a_default_of_a_result_that_would_be_lost_is_an_error_at_the_l
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
-        (lambda: {"{{ x }}": echo(1)}, "a key cannot be an expression", "names of arguments and results have no {{"),
-        (lambda: echo({"{{ x }}": "x" * 5_000}), "longer than 4096 characters", "make the mapping in a @task"),
+        (
+            lambda: {"{{ x }}": echo(1)},
+            "a key cannot be an expression",
+            "names of arguments and results have no {{",
+        ),
+        (
+            lambda: echo({"{{ x }}": "x" * 5_000}),
+            "longer than 4096 characters",
+            "make the mapping in a @task",
+        ),
     ],
 )
 def test_where_a_key_cannot_have_braces_the_error_says_so(call, message, hint):

@@ -54,7 +54,11 @@ TEXTS = (
     | st.sampled_from(AWKWARD.split("|"))
 )
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
     max_leaves=12,
 )
@@ -158,7 +162,11 @@ class Calls:
 
     def make(self) -> None:
         for name, node in self.nodes.items():
-            rest = {key: value for key, value in node.items() if key not in ("type", "next", "depends_on", "group")}
+            rest = {
+                key: value
+                for key, value in node.items()
+                if key not in ("type", "next", "depends_on", "group")
+            }
             options = {"name": name, "depends_on": self.dependency(name, node)}
             around = node.get("group")
             if around is not None and around not in self.made:
@@ -172,7 +180,9 @@ class Calls:
             params = node.pop("params", {})
             return handler_task(node.pop("handler")).with_options(**node, **options)(**as_value(params))
         if kind == "workflow":
-            return child_workflow(node.pop("workflow_id"), as_value(node.pop("inputs", {})), **node, **options)
+            return child_workflow(
+                node.pop("workflow_id"), as_value(node.pop("inputs", {})), **node, **options
+            )
         if kind == "fan_out":
             child = dict(node.pop("task"))
             each = lambda _: self.call(child.pop("type", "task"), child, {})  # noqa: E731 - as it is written
@@ -181,7 +191,9 @@ class Calls:
             branches = node.pop("branches")
             default = next((branch["name"] for branch in branches if branch.get("default")), None)
             conditions = {branch["name"]: branch["condition"] for branch in branches if "condition" in branch}
-            return conditional(expression(node.pop("condition_field")), conditions, default=default, **node, **options)
+            return conditional(
+                expression(node.pop("condition_field")), conditions, default=default, **node, **options
+            )
         if kind == "fan_in":
             depends_on = options.pop("depends_on")
             return fan_in(*listed(depends_on), **node, **options)
@@ -228,13 +240,18 @@ def facts(graph: Graph) -> Any:
         graph.deadline_seconds,
         graph.tags,
         None if graph.outputs is None else graph.outputs.source,
-        {name: (replace(spec, requires=None, next=()), requires(spec.requires)) for name, spec in graph.specs.items()},
+        {
+            name: (replace(spec, requires=None, next=()), requires(spec.requires))
+            for name, spec in graph.specs.items()
+        },
     )
 
 
 def input_fact(definition: Any) -> Any:
     """Return what an input means: one with a default need not be required."""
-    return {key: value for key, value in definition.items() if key != "required" or "default" not in definition}
+    return {
+        key: value for key, value in definition.items() if key != "required" or "default" not in definition
+    }
 
 
 def requires(gate: Gate | Leaf | None) -> Any:

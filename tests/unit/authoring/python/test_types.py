@@ -144,7 +144,16 @@ def test_pyright_sees_the_types_of_this_file_and_of_the_tutorial_and_finds_wrong
             }
         )
     )
-    command = [sys.executable, "-m", "basedpyright", "-p", str(config), "--pythonpath", sys.executable, "--outputjson"]
+    command = [
+        sys.executable,
+        "-m",
+        "basedpyright",
+        "-p",
+        str(config),
+        "--pythonpath",
+        sys.executable,
+        "--outputjson",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     answer = json.loads(done.stdout)
     assert answer["summary"]["filesAnalyzed"] == 3

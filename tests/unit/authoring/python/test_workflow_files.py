@@ -55,7 +55,11 @@ def test_a_file_runs_tasks_of_a_module_beside_it(folder: Path):
 
 
 def test_workers_get_the_file_whose_folder_has_the_modules_of_its_tasks(folder: Path):
-    write(folder, beside=TASKS, flow=FLOW.format(tasks="beside").replace("from beside import inc", "import beside"))
+    write(
+        folder,
+        beside=TASKS,
+        flow=FLOW.format(tasks="beside").replace("from beside import inc", "import beside"),
+    )
     (folder / "flow.py").write_text((folder / "flow.py").read_text().replace("inc(n)", "beside.inc(n)"))
     sources = handler_sources(folder / "flow.py")
     assert sources == (str(folder / "flow.py"), "beside")
@@ -96,7 +100,9 @@ def test_a_syntax_error_is_reported_with_its_line(folder: Path):
 def test_a_relative_import_is_answered_with_what_to_write(folder: Path):
     (folder / "pack").mkdir()
     write(folder / "pack", __init__="", beside=TASKS, flow=FLOW.format(tasks=".beside"))
-    with pytest.raises(WorkflowInvalid, match=r"without the dot, or name the module pack\.flow instead of the file"):
+    with pytest.raises(
+        WorkflowInvalid, match=r"without the dot, or name the module pack\.flow instead of the file"
+    ):
         load_workflow(folder / "pack" / "flow.py")
     write(folder, alone="from .beside import inc")
     with pytest.raises(WorkflowInvalid, match=r"write the import without the dot\)"):

@@ -121,7 +121,10 @@ def test_blobs_are_deleted_after_a_confirmation(zones):
     assert "there is no blob at" in invoke("rm", "b.tif", "nope.tif", "--yes")[2]
     assert "a whole zone cannot be deleted" in invoke("rm", "-r", "/", "--yes")[2]
     assert len(listed()) == 3
-    assert invoke("rm", "-r", "c", f"file://{zones}/bronze/b.tif", "--yes")[::2] == (0, "3 blobs, 18 B: deleted")
+    assert invoke("rm", "-r", "c", f"file://{zones}/bronze/b.tif", "--yes")[::2] == (
+        0,
+        "3 blobs, 18 B: deleted",
+    )
     assert listed() == []
 
 
@@ -207,8 +210,9 @@ def test_an_unreachable_storage_has_its_own_exit_code(zones, monkeypatch, capsys
         main(["blobs", "put", "scene.tif"])
     assert exited.value.code == UNAVAILABLE
     output = capsys.readouterr().err
-    assert "s3://bucket/x/scene.tif cannot be read: there is no connection to the storage at 127.0.0.1:9" in " ".join(
-        output.split()
+    assert (
+        "s3://bucket/x/scene.tif cannot be read: there is no connection to the storage at 127.0.0.1:9"
+        in " ".join(output.split())
     )
     assert "hunter2" not in output
 
@@ -220,7 +224,10 @@ def test_a_closed_pipe_is_not_an_error(zones):
     os.close(reads)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "dagmaster", "blobs", "list"], stdout=writes, stderr=subprocess.PIPE, check=False
+            [sys.executable, "-m", "dagmaster", "blobs", "list"],
+            stdout=writes,
+            stderr=subprocess.PIPE,
+            check=False,
         )
     finally:
         os.close(writes)

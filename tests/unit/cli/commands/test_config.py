@@ -32,7 +32,9 @@ def show(monkeypatch):
 
 def test_each_setting_is_shown_with_its_value_and_its_source(show):
     done = show(DAGMASTER_CONCURRENCY="7", DAGMASTER_DATABASE_URL=f"postgresql://me:{CANARY}@db/jobs")
-    lines = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if re.match(r"[a-z_]+ ", line)}
+    lines = {
+        line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if re.match(r"[a-z_]+ ", line)
+    }
     assert set(Settings.model_fields) <= set(lines)
     assert lines["concurrency"] == ["7", "DAGMASTER_CONCURRENCY"]
     assert lines["database_url"][0] == "postgresql://me:***@db/jobs"
@@ -48,7 +50,8 @@ def test_aliases_count_only_with_services(show):
     done = show("--services", **names)
     assert re.search(r"^queues +heavy, light +WORKER_QUEUE$", done.stdout, re.MULTILINE)
     assert (
-        "WORKER_TYPE is known and not used: a worker is identified by its queues; use DAGMASTER_QUEUES" in done.stderr
+        "WORKER_TYPE is known and not used: a worker is identified by its queues; use DAGMASTER_QUEUES"
+        in done.stderr
     )
 
 
@@ -61,7 +64,9 @@ def test_an_invalid_setting_and_a_typo_are_reported_and_the_others_are_shown(sho
 
 
 def test_json_has_the_same_content(show):
-    done = show("--json", "--services", DAGMASTER_CONCURRENCY="many", DAGMASTER_SECRET_A=CANARY, WORKER_TYPE="docker")
+    done = show(
+        "--json", "--services", DAGMASTER_CONCURRENCY="many", DAGMASTER_SECRET_A=CANARY, WORKER_TYPE="docker"
+    )
     document = json.loads(done.stdout)
     rows = {row["name"]: row for row in document["settings"]}
     assert set(rows) == set(Settings.model_fields)

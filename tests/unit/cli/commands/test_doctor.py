@@ -118,7 +118,9 @@ def fleet(server, monkeypatch, database_only):
     """Store an orchestrator, a worker of the queue light, and a task that waits for it: everything works."""
     monkeypatch.setenv("DAGMASTER_DATABASE_URL", server)
     beat = "now(), now() + interval '1 hour'"
-    columns = "task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at"
+    columns = (
+        "task_id, job_id, node_id, attempt, queue, priority, handler, params, timeout_seconds, dispatched_at"
+    )
     do(
         server,
         f"INSERT INTO dag_orchestrators VALUES (1, 'h', 1, '1', {beat})",
@@ -156,7 +158,9 @@ def test_a_server_with_a_high_latency_is_a_warning():
         ("0003", True, True, "warning", "upgrade dagmaster"),
     ],
 )
-def test_a_schema_of_another_version_is_reported_with_the_remedy(version, is_usable, may_create, grade, remedy):
+def test_a_schema_of_another_version_is_reported_with_the_remedy(
+    version, is_usable, may_create, grade, remedy
+):
     state = SchemaState(
         version=version, required="0002", is_usable=is_usable, may_create=may_create, user="u", database="d"
     )
@@ -183,7 +187,9 @@ def test_a_low_limit_of_open_files_is_a_warning(soft, grade):
 
 def test_a_queue_is_served_by_a_worker_of_that_queue_or_of_all_queues():
     def grade(served: set[str], *, is_every_queue_served: bool = False) -> Finding:
-        return rules.grade_queues(WaitingTasks((("heavy", 7), ("light", 1)), frozenset(served), is_every_queue_served))
+        return rules.grade_queues(
+            WaitingTasks((("heavy", 7), ("light", 1)), frozenset(served), is_every_queue_served)
+        )
 
     unserved = grade({"light"})
     assert (unserved.grade, unserved.message) == (Grade.BAD, "no worker serves heavy (7 tasks)")
@@ -194,7 +200,10 @@ def test_a_queue_is_served_by_a_worker_of_that_queue_or_of_all_queues():
 
 def test_a_missing_orchestrator_is_bad_and_a_missing_worker_is_a_warning():
     assert rules.grade_services(LiveServices(1, 2)).grade is Grade.GOOD
-    no_worker, no_orchestrator = rules.grade_services(LiveServices(1, 0)), rules.grade_services(LiveServices(0, 2))
+    no_worker, no_orchestrator = (
+        rules.grade_services(LiveServices(1, 0)),
+        rules.grade_services(LiveServices(0, 2)),
+    )
     assert (no_worker.grade, no_orchestrator.grade) == (Grade.WARNING, Grade.BAD)
     assert "`dagmaster worker`" in no_worker.remedy
     assert "`dagmaster orchestrator`" in no_orchestrator.remedy
@@ -208,7 +217,10 @@ def test_services_that_all_drain_are_bad_and_some_that_drain_are_named():
         "2 orchestrators and 3 workers alive; 1 orchestrator and 2 workers draining",
     )
     workers = rules.grade_services(LiveServices(1, 2, 0, 2, drained_worker=77))
-    assert (workers.grade, workers.message) == (Grade.BAD, "1 orchestrator and 2 workers alive; 2 workers draining")
+    assert (workers.grade, workers.message) == (
+        Grade.BAD,
+        "1 orchestrator and 2 workers alive; 2 workers draining",
+    )
     assert "`dagmaster fleet undrain 77`" in workers.remedy
     assert "no orchestrator claims" in rules.grade_services(LiveServices(1, 2, 1, 0)).remedy
 
@@ -240,7 +252,9 @@ class Connection:
     def terminate(self) -> None: ...
 
 
-@pytest.mark.parametrize(("pid", "forgets", "grade"), [(100, False, None), (7, False, "warning"), (7, True, "bad")])
+@pytest.mark.parametrize(
+    ("pid", "forgets", "grade"), [(100, False, None), (7, False, "warning"), (7, True, "bad")]
+)
 def test_a_pooler_is_suspected(monkeypatch, pid, forgets, grade):
     connection: Any = Connection(pid, forgets=forgets)
 
@@ -472,7 +486,9 @@ def test_an_unreachable_database_is_reported_and_the_other_checks_run(monkeypatc
 def test_a_server_that_accepts_connections_and_never_answers_times_out(monkeypatch):
     monkeypatch.setattr(database_probe, "CONNECT_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as mute:
-        config = DatabaseConfig(dsn=f"postgresql://u:{CANARY}@127.0.0.1:{mute.getsockname()[1]}/d?sslmode=disable")
+        config = DatabaseConfig(
+            dsn=f"postgresql://u:{CANARY}@127.0.0.1:{mute.getsockname()[1]}/d?sslmode=disable"
+        )
         (finding,) = database.check_server(config, a_context())
     assert "no answer within" in finding.message
     assert CANARY not in finding.message
@@ -555,7 +571,10 @@ def test_a_check_that_fails_is_a_finding_without_secrets(monkeypatch):
         raise ZeroDivisionError(f"with {CANARY}\nand more")
 
     (finding,) = command.run_check(command.Check("disk", fails), a_context())
-    assert (finding.grade, finding.message) == (Grade.BAD, "the check itself failed: ZeroDivisionError: with ***")
+    assert (finding.grade, finding.message) == (
+        Grade.BAD,
+        "the check itself failed: ZeroDivisionError: with ***",
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,10 @@ def invoke(*arguments: str) -> str:
 def test_show_prints_values_ranges_and_defaults():
     output = " ".join(invoke("show", "raster.create_cog").split())
     assert "compression DEFLATE | ZSTD | LZW | LERC | NONE, default DEFLATE Lossless." in output
-    assert "tile_size integer, 64 to 4096, a multiple of 16, default 512 Block width and height in pixels." in output
+    assert (
+        "tile_size integer, 64 to 4096, a multiple of 16, default 512 Block width and height in pixels."
+        in output
+    )
     assert "target_crs string, required A code such as EPSG:3857" in " ".join(
         invoke("show", "raster.reproject").split()
     )
@@ -51,7 +54,9 @@ async def untyped(ctx: HandlerContext) -> dict:
         ("untyped", ["year=2020", "b=text"], {"year": 2020, "b": "text"}),
     ],
 )
-def test_a_param_is_text_if_the_handler_declares_text_and_else_json(tmp_path, monkeypatch, name, params, expected):
+def test_a_param_is_text_if_the_handler_declares_text_and_else_json(
+    tmp_path, monkeypatch, name, params, expected
+):
     monkeypatch.setenv("DAGMASTER_BLOB_DIR", str(tmp_path / "home"))
     (tmp_path / "takes.py").write_text(TAKES)
     pairs = [argument for pair in params for argument in ("-p", pair)]

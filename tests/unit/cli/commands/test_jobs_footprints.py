@@ -38,7 +38,10 @@ def ask(monkeypatch: pytest.MonkeyPatch, command: Any, *arguments: str, placed: 
 @pytest.mark.parametrize("placed", [[], [NOWHERE]])
 def test_a_job_without_footprints_is_an_error_and_nothing_is_printed(monkeypatch, tmp_path: Path, placed):
     picture = tmp_path / "x.png"
-    for command, arguments in ((jobs_footprints.footprints, ()), (jobs_footprints.draw, ("-o", str(picture)))):
+    for command, arguments in (
+        (jobs_footprints.footprints, ()),
+        (jobs_footprints.draw, ("-o", str(picture))),
+    ):
         done = ask(monkeypatch, command, *arguments, placed=placed)
         assert (done.exit_code, done.stdout) == (1, "")
         assert done.stderr.count("job 7 has no footprints") == 1

@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 
 def test_the_traceback_of_the_last_attempt_is_returned_without_secrets():
     failed = NodeRecord(
-        node_id="fetch", status=NodeStatus.FAILED, job_id="7", attempt=2, error={"traceback": f"at {SECRET}\n"}
+        node_id="fetch",
+        status=NodeStatus.FAILED,
+        job_id="7",
+        attempt=2,
+        error={"traceback": f"at {SECRET}\n"},
     )
     system = LocalSystem(an_application(FakeReadStore([a_record()], node_records=[failed])))
     assert run(last_traceback(system, "7", "fetch", None)) == (2, "at ***")

@@ -15,7 +15,16 @@ from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
 from dagmaster.ports.read_records import PendingCommand
 from dagmaster.ports.read_store import ChildCounts, JobRecord
-from tests.unit.application.world import DONE, TILES, FakeReadStore, a_record, a_snapshot, an_application, an_event, run
+from tests.unit.application.world import (
+    DONE,
+    TILES,
+    FakeReadStore,
+    a_record,
+    a_snapshot,
+    an_application,
+    an_event,
+    run,
+)
 
 
 def test_a_rate_is_that_of_the_last_seconds():
@@ -36,7 +45,13 @@ def test_many_attempts_that_were_lost_with_a_worker_are_one_line():
         event_view(
             "7",
             StoredEvent(
-                seq=n, type="AttemptLost", at=float(n), by="o", node=f"tiles__{n}", attempt=1, data={"worker": "h:7"}
+                seq=n,
+                type="AttemptLost",
+                at=float(n),
+                by="o",
+                node=f"tiles__{n}",
+                attempt=1,
+                data={"worker": "h:7"},
             ),
             JobRedactor({}, {}),
         )
@@ -76,7 +91,9 @@ def test_children_that_are_stopped_by_a_cancel_are_one_line_that_counts_the_kill
 
 
 def test_lines_are_printed_once_and_progress_at_each_tenth(capsys):
-    store = FakeReadStore([a_record()], stored_events=[an_event(1, "JobStarted"), an_event(2, "NodeFailed", "fetch")])
+    store = FakeReadStore(
+        [a_record()], stored_events=[an_event(1, "JobStarted"), an_event(2, "NodeFailed", "fetch")]
+    )
     lines = PlainLines(LocalSystem(an_application(store)))
 
     async def work() -> None:
@@ -121,7 +138,9 @@ class Flaky(FakeReadStore):
         if self.count == 3:
             raise DatabaseUnavailable("away")
         return (
-            a_record() if self.count < 5 else a_record(status=JobStatus.COMPLETED, finished_at=110.0, result={"a": 1})
+            a_record()
+            if self.count < 5
+            else a_record(status=JobStatus.COMPLETED, finished_at=110.0, result={"a": 1})
         )
 
 
@@ -162,6 +181,7 @@ def test_a_watch_of_a_finished_job_waits_for_its_resume():
 
 def test_a_watch_of_a_finished_job_ends_with_a_command_that_does_not_run_it_again():
     store = FakeReadStore(
-        [a_record(status=JobStatus.FAILED, finished_at=110.0)], commands=[PendingCommand("1", "cancel", "ada", 1.0)]
+        [a_record(status=JobStatus.FAILED, finished_at=110.0)],
+        commands=[PendingCommand("1", "cancel", "ada", 1.0)],
     )
     assert run(WatchScreen().follow(LocalSystem(an_application(store)), "7")).status is JobStatus.FAILED

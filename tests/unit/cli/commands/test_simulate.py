@@ -71,7 +71,9 @@ def test_the_first_seed_that_violates_an_invariant_is_printed(flow, capsys, monk
 
 def test_missing_inputs_are_reported_before_anything_is_simulated(tmp_path, capsys):
     file = tmp_path / "flow.yaml"
-    file.write_text("{workflow_id: f, inputs: {x: {type: string, required: true}}, nodes: {a: {handler: h, queue: q}}}")
+    file.write_text(
+        "{workflow_id: f, inputs: {x: {type: string, required: true}}, nodes: {a: {handler: h, queue: q}}}"
+    )
     code, output = storm(capsys, file, "--json")
     assert code == 2
     assert json.loads(output)["error"]["problems"][0]["message"] == "missing input 'x'"
@@ -80,7 +82,9 @@ def test_missing_inputs_are_reported_before_anything_is_simulated(tmp_path, caps
 @pytest.mark.slow
 def test_a_workflow_that_waits_longer_than_the_calm_violates_no_invariant(tmp_path, capsys):
     file = tmp_path / "flow.yaml"
-    file.write_text("{workflow_id: f, nodes: {rest: {type: wait, seconds: 700, next: a}, a: {handler: h, queue: q}}}")
+    file.write_text(
+        "{workflow_id: f, nodes: {rest: {type: wait, seconds: 700, next: a}, a: {handler: h, queue: q}}}"
+    )
     report: Any = json.loads(storm(capsys, file, "--seeds", 2, "--json")[1])
     assert report["violation"] is None
 
@@ -137,7 +141,9 @@ def test_a_seed_prints_the_history_of_its_nodes_and_a_trace_on_request(flow, cap
 @pytest.mark.slow
 def test_a_workflow_of_python_code_is_simulated_with_results_that_its_tasks_may_have(capsys):
     """A result that the workflow fans out over is a list: a mapping would fail every job."""
-    code, out = storm(capsys, "examples/decorated.py:nightly", "-i", "day=2026-01-01", "--seeds", 20, "--json")
+    code, out = storm(
+        capsys, "examples/decorated.py:nightly", "-i", "day=2026-01-01", "--seeds", 20, "--json"
+    )
     assert code == 0
     assert json.loads(out)["ends"]["COMPLETED"] > 10
 

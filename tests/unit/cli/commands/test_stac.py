@@ -78,7 +78,9 @@ def test_a_search_in_an_unknown_collection_fails_and_suggests_the_nearest(filled
 
 def test_a_long_list_is_shown_by_its_first_entries(filled):
     sources = [{"href": f"s3://x/{number}.tif"} for number in range(50)]
-    filled.register([an_item("many", properties={"dagmaster:sources": sources, "proj:shape": [1, 2, 3, 4, 5]})])
+    filled.register(
+        [an_item("many", properties={"dagmaster:sources": sources, "proj:shape": [1, 2, 3, 4, 5]})]
+    )
     out = run("show", "scenes", "many")
     assert 's3://x/2.tif"}, … and 47 more]' in out
     assert "[1, 2, 3, 4, 5]" in out
@@ -87,7 +89,10 @@ def test_a_long_list_is_shown_by_its_first_entries(filled):
 def test_json_is_a_feature_collection_and_nothing_else(filled):
     collection = json.loads(run("search", "--id", "fiji", "--collection", "scenes", "--json"))
     assert collection == {"type": "FeatureCollection", "features": [filled.item("scenes", "fiji")]}
-    assert json.loads(run("search", "--id", "none", "--json")) == {"type": "FeatureCollection", "features": []}
+    assert json.loads(run("search", "--id", "none", "--json")) == {
+        "type": "FeatureCollection",
+        "features": [],
+    }
     assert json.loads(run("collections", "--json"))["collections"] == [filled.collection("scenes")]
 
 
@@ -150,5 +155,9 @@ def test_a_server_that_does_not_answer_is_reported_without_its_password(monkeypa
 @pytest.mark.process
 def test_the_help_imports_nothing_that_is_slow():
     code = "import sys; from dagmaster.cli.main import cli; cli.main(['stac', '--help'], standalone_mode=False); print(*sys.modules)"
-    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"duckdb", "pyarrow", "psycopg", "rich.console", "pydantic", "asyncpg", "shapely"} & set(modules)
+    modules = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert not {"duckdb", "pyarrow", "psycopg", "rich.console", "pydantic", "asyncpg", "shapely"} & set(
+        modules
+    )

@@ -42,9 +42,12 @@ def test_the_duration_of_a_running_node_follows_the_clock():
 
 def test_failures_in_the_bar_of_a_fan_out_are_visible_without_colour():
     fan = FanOutLine(total=1000, completed=500, failed=100, in_flight=350, running=50, rate=100.0)
-    text = drawn(render_node(NodeLine("tiles", NodeStatus.RUNNING, "fan_out", fan_out=fan), "", 0.0), width=120)
+    text = drawn(
+        render_node(NodeLine("tiles", NodeStatus.RUNNING, "fan_out", fan_out=fan), "", 0.0), width=120
+    )
     assert (
-        text == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
+        text
+        == "▶ tiles  fan_out  ━━━━━━━━━━┅┅──────── 600/1,000  100 failed  100/s  4 s left  50 running  300 queued"
     )
 
 
@@ -62,7 +65,8 @@ def test_a_cancelled_fan_out_counts_its_children_by_status():
 
 def test_an_empty_fan_out_has_no_bar():
     assert (
-        drawn(render_node(NodeLine("tiles", NodeStatus.COMPLETED, fan_out=FanOutLine(total=0)), "", 0.0)) == "✔ tiles"
+        drawn(render_node(NodeLine("tiles", NodeStatus.COMPLETED, fan_out=FanOutLine(total=0)), "", 0.0))
+        == "✔ tiles"
     )
 
 
@@ -88,13 +92,22 @@ def test_an_error_kind_of_the_handler_is_shown_without_its_type():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 ms"), (0.25, "250 ms"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min"), (180000, "2 d 2 h")],
+    [
+        (0.0, "0 ms"),
+        (0.25, "250 ms"),
+        (59.94, "59.9 s"),
+        (61, "1 min 1 s"),
+        (7260, "2 h 1 min"),
+        (180000, "2 d 2 h"),
+    ],
 )
 def test_durations_have_two_units(seconds, text):
     assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(-1, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (1e6, "11 d")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-1, "0 s"), (59, "59 s"), (61, "1 min"), (7200, "2 h"), (1e6, "11 d")]
+)
 def test_ages_have_one_unit(seconds, text):
     assert age(seconds) == text
 
@@ -105,7 +118,9 @@ def chain(length: int) -> dict[str, tuple[str, ...]]:
 
 def shown(tree: Tree, height: int, *hints: str) -> list[str]:
     job = JobLine("chain v1", "RUNNING", 1, 9, 2.0, hints=hints)
-    drawing = screen(job, tree, lambda node_id: NodeLine(node_id, NodeStatus.PENDING), size=(80, height), now=0.0)
+    drawing = screen(
+        job, tree, lambda node_id: NodeLine(node_id, NodeStatus.PENDING), size=(80, height), now=0.0
+    )
     return drawn(drawing).splitlines()
 
 

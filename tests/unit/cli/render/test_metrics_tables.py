@@ -13,7 +13,9 @@ from dagmaster.application.views.metrics import (
 )
 from dagmaster.cli.render.metrics_tables import failures_table, workflows_tables
 
-FAILURE = FailureView(workflow_id="w", node_id="load", message="[red]no <n>", count=1234, job_id="7", last_at=0.0)
+FAILURE = FailureView(
+    workflow_id="w", node_id="load", message="[red]no <n>", count=1234, job_id="7", last_at=0.0
+)
 WORKFLOW = WorkflowMetricsView(
     workflow_id="w", total_jobs=20, completed=15, failed=5, cancelled=0, success_rate=0.75, avg_duration=0.25,
     p50_duration=61.0, p95_duration=7300.0, percentiles=Percentiles.HISTOGRAM, common_failures=(FAILURE,),
@@ -28,7 +30,9 @@ def text_of(drawn: object) -> str:
 
 
 def test_percentiles_of_a_histogram_are_marked_and_messages_are_no_markup():
-    text = text_of(workflows_tables(WorkflowMetricsReport(since=0.0, until=1.0, pending_jobs=0, workflows=(WORKFLOW,))))
+    text = text_of(
+        workflows_tables(WorkflowMetricsReport(since=0.0, until=1.0, pending_jobs=0, workflows=(WORKFLOW,)))
+    )
     assert "75.0%   250 ms  ~1 min 1 s  ~2 h 1 min" in text
     assert "1,234  w         load" in text
     assert "[red]no <n>" in text

@@ -151,7 +151,10 @@ def test_a_node_page_has_attempts_errors_and_values():
     )  # fmt: skip
     failed = replace(DONE, status=NodeStatus.FAILED, error={"message": "no", "type": "ValueError", "code": 7})
     store = FakeReadStore(
-        [a_record()], node_records=[failed], attempt_records=[attempt], values={"fetch": NodeValues(output={"a": 1})}
+        [a_record()],
+        node_records=[failed],
+        attempt_records=[attempt],
+        values={"fetch": NodeValues(output={"a": 1})},
     )
     text = drawn(*node_page(run(node_detail(an_application(store), "7", "fetch"))))
     assert "✘ failed" in text
@@ -186,7 +189,8 @@ def test_a_chain_has_its_root_cause_last():
 def test_an_explanation_fits_eighty_columns_and_counts_the_other_nodes():
     view = run(why_job(an_application(FakeReadStore([a_record()], facts=in_queue())), "7"))
     groups = tuple(
-        replace(view.groups[0], subject=f"a_node_with_a_rather_long_name_{n}", sentence="why? " * 40) for n in range(39)
+        replace(view.groups[0], subject=f"a_node_with_a_rather_long_name_{n}", sentence="why? " * 40)
+        for n in range(39)
     )
     text = drawn(*job_why_page(replace(view, groups=groups)))
     assert max(map(len, text.splitlines())) <= 80
@@ -205,7 +209,9 @@ LEFT = {"tasks": 12, "not_reclaimed": 0, "now": {"finished": 3}}
 
 
 def test_a_queue_that_no_live_worker_serves_is_marked():
-    gone = a_worker("light", is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=LEFT)
+    gone = a_worker(
+        "light", is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=LEFT
+    )
     text = fleet_text(a_worker("heavy"), gone, unowned=2)
     assert text.count("✘ no live worker serves light: dagmaster worker --queue light") == 1
     assert "none is alive; no job advances" in text
@@ -216,7 +222,9 @@ def test_a_queue_that_no_live_worker_serves_is_marked():
 
 def test_a_dead_worker_names_the_tasks_that_crashed_since():
     left = {**LEFT, "crashed": [{"job_id": "7", "node_id": "boom"}]}
-    text = fleet_text(a_worker(is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=left))
+    text = fleet_text(
+        a_worker(is_alive=False, has_died=True, silent_seconds=40.0, stopped_seconds=30.0, left=left)
+    )
     assert "left 12 tasks: 3 finished; crashed since: node boom of job 7" in text
 
 
@@ -252,7 +260,9 @@ def test_a_queue_that_waits_for_processes_has_a_note():
 
 def test_workers_that_died_come_before_those_that_stopped():
     left = {**LEFT, "not_reclaimed": 1}
-    stopped = [a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left) for _ in range(9)]
+    stopped = [
+        a_worker(is_alive=False, silent_seconds=40.0, stopped_seconds=39.0, left=left) for _ in range(9)
+    ]
     dead = a_worker(is_alive=False, has_died=True, silent_seconds=900.0, stopped_seconds=890.0)
     assert "died 15 min ago" in fleet_text(*stopped, dead)
 

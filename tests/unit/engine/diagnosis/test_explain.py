@@ -18,7 +18,13 @@ from dagmaster.engine.diagnosis.context import (
 )
 from dagmaster.engine.diagnosis.explain import Why
 from dagmaster.engine.diagnosis.reasons import MEANING, ReasonCode
-from dagmaster.engine.events import ChildJobFinished, DispatchRejected, ResolutionFailed, TaskFailed, TaskSucceeded
+from dagmaster.engine.events import (
+    ChildJobFinished,
+    DispatchRejected,
+    ResolutionFailed,
+    TaskFailed,
+    TaskSucceeded,
+)
 from dagmaster.engine.retry import RetryPolicy
 from dagmaster.engine.status import EXCLUSIVE_AFTER, JobStatus, NodeStatus
 from dagmaster.testing import (
@@ -121,7 +127,10 @@ def test_a_node_does_not_wait_for_what_its_gate_no_longer_needs():
 def test_a_task_in_a_queue_that_no_worker_serves():
     driver = started(a="")
     code, sentence = reason_of(driver, "a", tasks={"a": a_task()}, queues={"light": QueueState()})
-    assert (code, sentence) == ("no_worker", "has been queued on light for 10 min; no live worker serves this queue")
+    assert (code, sentence) == (
+        "no_worker",
+        "has been queued on light for 10 min; no live worker serves this queue",
+    )
 
 
 def test_a_task_in_a_queue_whose_workers_all_drain():
@@ -178,7 +187,9 @@ def test_a_task_behind_others_in_its_queue():
     state = QueueState(workers=2, slots=8, busy=8)
     code, sentence = reason_of(driver, "a", tasks={"a": a_task(queue_position=313)}, queues={"light": state})
     assert code == "queued"
-    assert sentence == ("has been queued on light for 10 min, position 313; 2 live workers, 8 of 8 slots busy")
+    assert sentence == (
+        "has been queued on light for 10 min, position 313; 2 live workers, 8 of 8 slots busy"
+    )
 
 
 def test_a_plain_function_that_waits_for_a_process():
@@ -226,13 +237,21 @@ def test_a_task_whose_worker_died():
     driver = started(a="")
     dead = Service(id="3", where="h:3", silent_seconds=7.0, lease_seconds=6.0)
     code, sentence = reason_of(driver, "a", tasks=at_worker(dead))
-    assert (code, sentence) == ("worker_died", "was held by worker h:3, which died 7 s ago; it will be retried")
+    assert (code, sentence) == (
+        "worker_died",
+        "was held by worker h:3, which died 7 s ago; it will be retried",
+    )
     _, sentence = reason_of(driver, "a", tasks=at_worker(dead, stop_requested_at=300.0))
-    assert sentence == "was held by worker h:3, which died 7 s ago; it will not be retried, since it was asked to stop"
+    assert (
+        sentence
+        == "was held by worker h:3, which died 7 s ago; it will not be retried, since it was asked to stop"
+    )
 
 
 def test_it_is_not_known_when_a_worker_died_whose_registration_was_pruned():
-    pruned = Service(id="3", where="?", silent_seconds=0.0, lease_seconds=6.0, is_over=True, is_registered=False)
+    pruned = Service(
+        id="3", where="?", silent_seconds=0.0, lease_seconds=6.0, is_over=True, is_registered=False
+    )
     _, sentence = reason_of(started(a=""), "a", tasks=at_worker(pruned))
     assert sentence == "was held by worker ?, which died long ago; it will be retried"
 
@@ -243,7 +262,8 @@ def test_a_task_whose_worker_is_silent():
     code, sentence = reason_of(driver, "a", tasks=at_worker(silent))
     assert code == "worker_silent"
     assert (
-        sentence == "is held by worker h:3, whose last heartbeat was 4 s ago; if it is dead, the task is retried in 2 s"
+        sentence
+        == "is held by worker h:3, whose last heartbeat was 4 s ago; if it is dead, the task is retried in 2 s"
     )
 
 
@@ -285,7 +305,9 @@ def test_a_node_that_is_being_cancelled_says_by_whom():
         "stopping",
         "is being cancelled by ada; waits for child job 77 (running)",
     )
-    assert reason_of(driver, "f")[1].startswith("is being cancelled by ada; waits for its children: 0 of 2 finished")
+    assert reason_of(driver, "f")[1].startswith(
+        "is being cancelled by ada; waits for its children: 0 of 2 finished"
+    )
 
 
 def test_a_node_that_was_cancelled_alone_says_by_whom():
@@ -309,7 +331,10 @@ def test_a_task_between_two_tries_waits_for_a_retry():
 def test_an_approval_names_the_approvers_and_the_question():
     driver = started(a=approval(approvers="ada bob", timeout_seconds=120.0))
     code, sentence = reason_of(driver, "a", approval_messages={"a": "Release it?"})
-    assert (code, sentence) == ("approval", "waits for approval by ada or bob: Release it?; times out in 2 min")
+    assert (code, sentence) == (
+        "approval",
+        "waits for approval by ada or bob: Release it?; times out in 2 min",
+    )
 
 
 def test_a_wait_for_a_signal_or_a_time():
@@ -331,7 +356,10 @@ def test_a_fan_out_waits_for_its_children_and_those_for_a_slot():
     driver = started(f=fan_out([1, 2, 3, 4], max_parallel=2))
     driver.succeed("f__0")
     reasons = why(driver, tasks={"f__1": at_worker()["a"]})
-    assert reasons.reason_for("f__3").sentence == "waits for a slot: 2 children of f are active, and max_parallel is 2"
+    assert (
+        reasons.reason_for("f__3").sentence
+        == "waits for a slot: 2 children of f are active, and max_parallel is 2"
+    )
     assert reasons.reason_for("f").sentence == (
         "waits for its children: 1 of 4 finished; 1 running, 1 reported, 1 waiting for a slot"
     )
@@ -368,7 +396,11 @@ def test_a_completed_task_says_where_and_how_long():
 
 def test_a_node_that_is_not_a_task_says_how_it_completed():
     driver = started(
-        r=conditional("{{ nodes.a.output.n }}", ROUTE, after="a"), a="", q=approval(), w=workflow(), f=fan_out([1, 2])
+        r=conditional("{{ nodes.a.output.n }}", ROUTE, after="a"),
+        a="",
+        q=approval(),
+        w=workflow(),
+        f=fan_out([1, 2]),
     )
     driver.succeed("a", output={"n": 150})
     driver.approve("q", by="ada")
@@ -475,10 +507,18 @@ def test_a_child_job_that_failed_is_named():
 
 def test_a_missing_handler_of_a_child_job_is_explained_as_in_the_child_job():
     driver = started(a=workflow())
-    missing = {"kind": "unknown_handler", "message": "no worker has it", "details": "start one with `--handlers sales`"}
+    missing = {
+        "kind": "unknown_handler",
+        "message": "no worker has it",
+        "details": "start one with `--handlers sales`",
+    }
     error = {"kind": "node_failed", "message": "node b failed: no worker has it", "cause": missing}
     for _ in range(2):
-        error = {"kind": "node_failed", "message": "node a failed", "cause": {"kind": "child_job", "cause": error}}
+        error = {
+            "kind": "node_failed",
+            "message": "node a failed",
+            "cause": {"kind": "child_job", "cause": error},
+        }
     driver.apply(ChildJobFinished("a", driver.job.nodes["a"].attempt, JobStatus.FAILED, None, error))
     reason = why(driver, child_jobs={"a": ChildJob(id="7", status="FAILED")}).reason_for("a")
     assert reason.sentence == "failed: child job 7: start one with `--handlers sales`"
@@ -495,7 +535,8 @@ def test_a_branch_that_was_not_taken_shows_the_value_and_the_condition():
     )
     assert reason_of(driver, "b")[1] == "was skipped: value = 150, r took branch mid before evaluating big"
     assert (
-        reason_of(driver, "e")[1] == "was skipped: value = 150, r took branch mid, so the default rest was not needed"
+        reason_of(driver, "e")[1]
+        == "was skipped: value = 150, r took branch mid, so the default rest was not needed"
     )
     assert reason_of(driver, "after") == ("upstream_skipped", "was skipped: t was skipped")
     assert why(driver).reason_for("t").data["value"] == 150
@@ -533,7 +574,10 @@ def test_a_cancelled_node_says_who_cancelled_it():
     driver.cancel()
     driver.release("a")
     around = {"cancelled_by": "alice", "cancelled_at": 820.0}
-    assert reason_of(driver, "b", **around) == ("cancelled", "was cancelled: the job was cancelled by alice 3 min ago")
+    assert reason_of(driver, "b", **around) == (
+        "cancelled",
+        "was cancelled: the job was cancelled by alice 3 min ago",
+    )
     assert why(driver, **around).head().sentence == "was cancelled by alice 3 min ago"
 
 
@@ -587,7 +631,9 @@ def test_a_job_whose_owner_died_or_is_silent():
 
 
 def test_a_job_that_its_owner_cannot_advance():
-    reasons = why(started(a=""), advance_failure=AdvanceFailure(error="KeyError", retry_in_seconds=12.0)).head()
+    reasons = why(
+        started(a=""), advance_failure=AdvanceFailure(error="KeyError", retry_in_seconds=12.0)
+    ).head()
     assert reasons.code is ReasonCode.ADVANCE_FAILED
     assert (
         reasons.sentence
@@ -625,7 +671,10 @@ def test_a_reason_that_needs_an_operator_comes_first():
     tasks = {"run": at_worker()["a"], "stuck": a_task()}
     reasons = why(driver, tasks=tasks)
     assert [group.examples[0] for group in reasons.groups()] == ["stuck", "asked", "tried", "run", "last"]
-    assert reasons.head().sentence == "stuck has been queued on light for 10 min; no live worker serves this queue"
+    assert (
+        reasons.head().sentence
+        == "stuck has been queued on light for 10 min; no live worker serves this queue"
+    )
 
 
 def test_a_chain_follows_the_cause_whose_root_matters_most():
@@ -642,7 +691,10 @@ def test_nodes_with_the_same_reason_are_one_group():
     groups = [(group.subject, group.sentence) for group in reasons.groups()]
     assert groups[0] == ("10,000 children of f", "are queued on light; no live worker serves this queue")
     assert groups[1] == ("2 children of g", "are queued on light; no live worker serves this queue")
-    assert reasons.head().sentence == "10,000 children of f are queued on light; no live worker serves this queue"
+    assert (
+        reasons.head().sentence
+        == "10,000 children of f are queued on light; no live worker serves this queue"
+    )
     assert len(groups) == 4
 
 

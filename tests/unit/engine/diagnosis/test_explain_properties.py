@@ -54,7 +54,9 @@ def surroundings(proof: Proof, chance: Chance) -> DiagnosisContext:
         if node.status is NodeStatus.DISPATCHED:
             place = chance.number(0, 4)
             silent = pick(chance, [0.0, 4.0, 9.0])
-            worker = Service(id="3", where="h:3", silent_seconds=silent, lease_seconds=6.0) if place > 1 else None
+            worker = (
+                Service(id="3", where="h:3", silent_seconds=silent, lease_seconds=6.0) if place > 1 else None
+            )
             if place:
                 started_at = pick(chance, [now, None])
                 tasks[node.id] = InFlightTask(

@@ -216,7 +216,10 @@ def test_an_expression_has_its_value(text, expected):
         ("inputs.l | sort", [1, 2, 3]),
         ("inputs.l | sort(true)", [3, 2, 1]),
         ("['b', 'A', 'a'] | sort(reverse=false)", ["A", "a", "b"]),
-        ("[2, 1, 2, true, 1.0, [1], [1], 'a', {'k': 1}, {'k': 1}] | unique", [2, 1, True, [1], "a", {"k": 1}]),
+        (
+            "[2, 1, 2, true, 1.0, [1], [1], 'a', {'k': 1}, {'k': 1}] | unique",
+            [2, 1, True, [1], "a", {"k": 1}],
+        ),
         ("[{'a': 1}, none, {'a': none}] | map(attribute='a')", [1, None, None]),
         ("[[1, {'b': 2}]] | map(attribute=-1) | map(attribute='b')", [2]),
         ("[] | map(attribute='a')", []),
@@ -284,7 +287,10 @@ def test_at_most_twenty_keys_are_named():
         ("inputs[inputs.l[0:0] | tojson] | length", "must be literal"),
         ("nodes.y.output[inputs.l]", "which has no array keys"),
         ("nodes.y.output[inputs.a]", "which has no integer keys"),
-        ("nodes.y.output[1:]", "`nodes.y.output[:]` is missing; `nodes.y.output` is object, which has no slices"),
+        (
+            "nodes.y.output[1:]",
+            "`nodes.y.output[:]` is missing; `nodes.y.output` is object, which has no slices",
+        ),
         ("nodes.y.output.deep[inputs.b].k", "`nodes.y.output.deep.x` is missing; keys: a b"),
         ("inputs.e | first", "`first` of an empty array is missing (in `inputs.e | first`)"),
         ("inputs.l[inputs.nope] | default(1)", "`inputs.nope` is missing"),

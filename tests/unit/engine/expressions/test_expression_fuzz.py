@@ -36,11 +36,17 @@ scalars = (
 )
 json_values = st.recursive(
     scalars,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(names | st.text(max_size=3), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(names | st.text(max_size=3), inner, max_size=4)
+    ),
     max_leaves=10,
 )
 scopes = st.fixed_dictionaries(
-    {"inputs": st.dictionaries(names, json_values, max_size=5), "item": json_values, "index": st.integers(0, 9)},
+    {
+        "inputs": st.dictionaries(names, json_values, max_size=5),
+        "item": json_values,
+        "index": st.integers(0, 9),
+    },
     optional={"value": json_values},
 )
 
@@ -74,7 +80,10 @@ def test_any_text_is_a_condition_or_is_refused(text, scope):
 
 
 @more
-@given(st.recursive(token_soup | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)), scopes)
+@given(
+    st.recursive(token_soup | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)),
+    scopes,
+)
 def test_any_structure_is_a_template_or_is_refused(value, scope):
     with suppress(ExpressionInvalid, EvaluationFailed):
         compile_template(value, roots=ROOTS | {"secrets"}).resolve(scope)
@@ -93,7 +102,8 @@ paths = st.builds(
     st.tuples(
         st.sampled_from(["inputs.a", "inputs.items", "item", "index", "value", "inputs"]),
         st.lists(
-            st.sampled_from([".a", ".items", "[0]", "[-1]", "[index]", "['b']", "[1:]", "[:index]"]), max_size=3
+            st.sampled_from([".a", ".items", "[0]", "[-1]", "[index]", "['b']", "[1:]", "[:index]"]),
+            max_size=3,
         ).map("".join),
     ),
 )
@@ -113,7 +123,15 @@ calls = st.sampled_from(
         "int(0)",
         "float(0)",
     ]
-    + ["round(2)", "round(index, 'ceil')", "sort(true)", "tojson(2)", "tojson(item)", "trim(item)", "int(item)"]
+    + [
+        "round(2)",
+        "round(index, 'ceil')",
+        "sort(true)",
+        "tojson(2)",
+        "tojson(item)",
+        "trim(item)",
+        "int(item)",
+    ]
 )
 
 
@@ -281,7 +299,11 @@ def short(text: str) -> Any:
         expression = _compile.__wrapped__(text, ROOTS)
     except ExpressionInvalid as error:
         return str(error).split(":")[0], error.offset, error.hint
-    return expression, outcome(expression, {}), outcome(expression, {"inputs": {"a": {"if": 1}}, "item": {"a": 2}})
+    return (
+        expression,
+        outcome(expression, {}),
+        outcome(expression, {"inputs": {"a": {"if": 1}}, "item": {"a": 2}}),
+    )
 
 
 def long(text: str) -> Any:
@@ -290,7 +312,11 @@ def long(text: str) -> Any:
         expression = compiler.finish(compiler.required(parse(text), 0))
     except ExpressionInvalid as error:
         return str(error).split(":")[0], error.offset, error.hint
-    return expression, outcome(expression, {}), outcome(expression, {"inputs": {"a": {"if": 1}}, "item": {"a": 2}})
+    return (
+        expression,
+        outcome(expression, {}),
+        outcome(expression, {"inputs": {"a": {"if": 1}}, "item": {"a": 2}}),
+    )
 
 
 PIECES = [
@@ -340,14 +366,18 @@ def test_text_is_split_where_jinja_splits_it(text):
 @given(json_values)
 def test_a_value_passes_through_a_template_untouched(value):
     scope = {"item": value}
-    assert repr(compile_template({"a": ["{{ item }}"]}, roots={"item"}).resolve(scope)) == repr({"a": [value]})
+    assert repr(compile_template({"a": ["{{ item }}"]}, roots={"item"}).resolve(scope)) == repr(
+        {"a": [value]}
+    )
     if isinstance(value, str):
         assert compile_template("<{{ item }}>", roots={"item"}).resolve(scope) == f"<{value}>"
 
 
 @given(st.text() | token_soup, st.text())
 def test_only_secret_positions_are_filled(text, secret):
-    template = compile_template(["a{{ item }}b{{ secrets.K }}{{ item }}", "{{ item }}"], roots={"item", "secrets"})
+    template = compile_template(
+        ["a{{ item }}b{{ secrets.K }}{{ item }}", "{{ item }}"], roots={"item", "secrets"}
+    )
     resolved = template.resolve({"item": text})
     assert has_secrets(resolved)
     assert fill_secrets(resolved, lambda _name: secret) == [f"a{text}b{secret}{text}", text]

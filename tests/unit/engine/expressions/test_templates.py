@@ -75,7 +75,9 @@ def test_a_template_has_its_value(source, expected):
     assert type(result) is type(expected)
 
 
-@pytest.mark.parametrize("text", ["{{ inputs.n }}", "{{ secrets.KEY }}", "{% x %}", "{# #}", "{{", "{{ '", "}}"])
+@pytest.mark.parametrize(
+    "text", ["{{ inputs.n }}", "{{ secrets.KEY }}", "{% x %}", "{# #}", "{{", "{{ '", "}}"]
+)
 def test_a_value_is_never_parsed_again(text):
     assert resolved("{{ item }}", item=text) == text
     assert resolved("<{{ item }}>", item=text) == f"<{text}>"
@@ -101,7 +103,9 @@ def test_what_holds_an_expression_is_new_each_time():
 
 
 def test_uses_say_where_they_stand():
-    template = compiled({"a": ["x {{ inputs.n }} {{ item.q | default(inputs.n) }}"], "b": "{{  secrets.KEY }}"})
+    template = compiled(
+        {"a": ["x {{ inputs.n }} {{ item.q | default(inputs.n) }}"], "b": "{{  secrets.KEY }}"}
+    )
     assert template.uses == (
         (("a", 0), PathUse(("inputs", "n"), guarded=False, offset=5)),
         (("a", 0), PathUse(("item", "q"), guarded=True, offset=20)),

@@ -68,7 +68,9 @@ def test_a_name_that_says_something_else_is_not_read(name):
 
 def test_a_pattern_may_be_a_template_of_ones_own_or_an_expression():
     assert Grammar(["{model}/{return_period}/{tile}.tiff"]).parse("m3/1in20/s01e100.tiff").group == "m3"  # type: ignore[union-attr]
-    parsed = Grammar([r"(?P<tile>[ns]\d\d[ew]\d{3})-RP(?P<return_period>\d+)\.tif"]).parse("s01e100-RP0050.tif")
+    parsed = Grammar([r"(?P<tile>[ns]\d\d[ew]\d{3})-RP(?P<return_period>\d+)\.tif"]).parse(
+        "s01e100-RP0050.tif"
+    )
     assert parsed is not None
     assert (parsed.tile, parsed.return_period, parsed.group) == ("s01e100", 50, "all")
 
@@ -98,7 +100,10 @@ def test_a_pattern_that_cannot_serve_is_refused_with_what_was_expected(pattern, 
     [
         ("{tile}_{a}_{b}_{c}_{d}_{e}_{return_period}.tif", "n10e020_a_b_c_d_e_1in5.tif"),
         ("{a}-{b}.{c}/{return_period}/{tile}.tif", "x-y.z/1in5/n10e020.tif"),
-        (r"(?P<a>[a-z(+*]+)(?:-v\d+)?/(?P<tile>[ns]\d\d[ew]\d{3})\)?_(?P<return_period>\d+)", "ab-v3/n10e020_5"),
+        (
+            r"(?P<a>[a-z(+*]+)(?:-v\d+)?/(?P<tile>[ns]\d\d[ew]\d{3})\)?_(?P<return_period>\d+)",
+            "ab-v3/n10e020_5",
+        ),
         (r"(?:\d{2})+(?P<tile>[ns]\d\d[ew]\d{3})_(?P<return_period>\d+)", "2020n10e020_5"),
     ],
 )
@@ -137,9 +142,9 @@ def test_every_stack_is_in_one_cell_and_what_was_planned_without_a_stack_is_lack
     assert sorted(tile for cell in cells for tile in cell.stacks) == sorted(names[lost:])
     assert sorted(tile for cell in cells for tile in cell.lacking) == sorted(names[:lost])
     for cell in cells:
-        assert {cell_name(*cell_corner(tile, degrees), degrees) for tile in [*cell.stacks, *cell.lacking]} == {
-            cell.cell
-        }
+        assert {
+            cell_name(*cell_corner(tile, degrees), degrees) for tile in [*cell.stacks, *cell.lacking]
+        } == {cell.cell}
 
 
 def info(name: str) -> BlobInfo:
@@ -167,7 +172,12 @@ def test_files_are_gathered_by_group_and_tile_and_what_is_lacking_is_reported():
 
 def test_two_files_that_say_the_same_are_reported():
     flat = FLAT.format(
-        tile="n01e001", flood_type="fluvial", defence="defended", year=2020, scenario="x", return_period="1in5"
+        tile="n01e001",
+        flood_type="fluvial",
+        defence="defended",
+        year=2020,
+        scenario="x",
+        return_period="1in5",
     )
     result = find_tiles([info("fluvial/defended/2020/x/1in5/n01e001.tif"), info(flat)], "in", Grammar())
     assert result.duplicates == [flat]

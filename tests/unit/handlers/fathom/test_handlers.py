@@ -24,7 +24,9 @@ from dagmaster.ports.handler_services import Share
 from tests.unit.handlers.fathom.rasters import pixels
 
 HANDLERS = find_handlers()
-GRID = synthetic_data.SyntheticGrid(columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20))
+GRID = synthetic_data.SyntheticGrid(
+    columns=2, rows=2, pixels=32, west=9, south=49, return_periods=(5, 10, 20)
+)
 PERIODS = [5, 10, 20]
 
 
@@ -103,7 +105,9 @@ def refused(call: Any, *arguments: Any, **params: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["tile_inventory", "band_stack", "grid_inventory", "spatial_merge", "stac_register"])
+@pytest.mark.parametrize(
+    "name", ["tile_inventory", "band_stack", "grid_inventory", "spatial_merge", "stac_register"]
+)
 def test_each_handler_has_the_name_of_the_sources_too(name):
     assert HANDLERS.get(f"fathom_{name}") is HANDLERS.get(f"fathom.{name}")
 
@@ -117,7 +121,8 @@ def test_an_inventory_lists_tiles_with_their_files_and_where_they_lie(world):
     assert list(first["sources"]) == ["1in5", "1in10", "1in20"]
     assert first["sources"]["1in5"].endswith("/bronze/maps/fluvial/defended/2020/present/1in5/n49e009.tif")
     assert (
-        inventory["counts"] | {"files": 12, "tiles": 4, "to_do": 4, "done": 0, "incomplete": 0} == inventory["counts"]
+        inventory["counts"] | {"files": 12, "tiles": 4, "to_do": 4, "done": 0, "incomplete": 0}
+        == inventory["counts"]
     )
     size = sum(path.stat().st_size for path in (world.folder / "bronze").rglob("*.tif"))
     assert inventory["megabytes"] == pytest.approx(size / 1e6, abs=1e-3)
@@ -140,7 +145,9 @@ def test_a_grid_without_any_stack_is_a_failure_that_names_the_reason(world):
     failed = [{"index": 0, "error": {"kind": "invalid_input", "message": "n49e009: 1in5 has no CRS"}}]
     params = {"stacks": [None] * 4, "planned": inventory["planned"], "failed": failed, "cell_degrees": 5}
     message = refused(world.call, "fathom.grid_inventory", **params)
-    assert "all 4 planned tiles failed or are incomplete. The first error: n49e009: 1in5 has no CRS" in message
+    assert (
+        "all 4 planned tiles failed or are incomplete. The first error: n49e009: 1in5 has no CRS" in message
+    )
 
 
 def test_what_is_stacked_is_done_until_a_file_changes(world):
@@ -220,7 +227,11 @@ def test_a_stack_is_published_once_and_a_twin_changes_nothing(world):
 
 def test_bands_are_in_the_order_of_return_periods_whatever_the_order_of_the_sources(world):
     tile = world.inventory()["tiles"][0]
-    turned = {"RP20": tile["sources"]["1in20"], "5": tile["sources"]["1in5"], "1in10": tile["sources"]["1in10"]}
+    turned = {
+        "RP20": tile["sources"]["1in20"],
+        "5": tile["sources"]["1in5"],
+        "1in10": tile["sources"]["1in10"],
+    }
     assert world.stack(tile | {"sources": turned})["href"] == world.stack(tile)["href"]
     assert "'often' is not a return period" in refused(world.stack, tile | {"sources": {"often": "x.tif"}})
 
@@ -295,9 +306,13 @@ def test_cells_are_registered_in_a_collection_with_the_item_that_lies_beside_the
     merged = world.call("fathom.spatial_merge", **cell)
     world.catalog = Catalog()
     now = world.call("fathom.stac_register", merged=[merged, None], collection_id="floods")
-    later = world.call("fathom.stac_register", done=cells_of(world)["done"], collection_id="floods", when="2021-05-05")
+    later = world.call(
+        "fathom.stac_register", done=cells_of(world)["done"], collection_id="floods", when="2021-05-05"
+    )
     first, second = world.catalog.registered
-    assert (now["item_ids"], now["created"]) == (later["item_ids"], 1) == ([f"{cell['group']}-n30e000_30deg"], 1)
+    assert (
+        (now["item_ids"], now["created"]) == (later["item_ids"], 1) == ([f"{cell['group']}-n30e000_30deg"], 1)
+    )
     assert first["collection"] == second["collection"] == world.catalog.made["id"] == "floods"
     assert [one["properties"].pop("datetime") for one in (first, second)] == [
         "2020-01-01T00:00:00Z",
@@ -329,7 +344,9 @@ def test_a_cell_that_lacks_a_tile_is_held_back_or_merged_without_it(world):
     params: dict[str, Any] = {"stacks": stacks, "planned": inventory["tiles"]}
     held = world.call("fathom.grid_inventory", **params, cell_degrees=5)
     assert [cell["cell"] for cell in held["cells"]] == ["n45e005_5deg", "n45e010_5deg", "n50e010_5deg"]
-    assert held["held"] == [{"cell": "n50e005_5deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}]
+    assert held["held"] == [
+        {"cell": "n50e005_5deg", "group": "fluvial-defended-2020-present", "lacking": ["n50e009"]}
+    ]
     merged = world.call("fathom.grid_inventory", **params, cell_degrees=30, lacking="merge")
     assert list(merged["cells"][0]["stacks"]) == ["n49e009", "n49e010", "n50e010"]
 
@@ -364,7 +381,10 @@ def test_a_merge_that_was_ended_at_its_third_band_begins_there(world, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         world.call("fathom.spatial_merge", **cell)
     assert [one.data for one in world.checkpoints] == [{"bands": 1}, {"bands": 2}]
-    assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == [".band1.tif", ".band2.tif"]
+    assert [name.rpartition("/")[2] for name in world.files() if "parts" in name] == [
+        ".band1.tif",
+        ".band2.tif",
+    ]
     # They are taken away later: no item is made of them.
     result = PlaceParams().rasters(HandlerContext(services=world))
     assert [uri.name for uri in result if "/parts/" in uri.name] == []

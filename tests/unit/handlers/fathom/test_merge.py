@@ -25,7 +25,9 @@ SIZE = 300
 
 def a_stack(folder: Path, tile: str, *, size: int = SIZE, **other: Any) -> Path:
     rng = np.random.default_rng(sum(map(ord, tile)))
-    return write(folder / f"{tile}.tif", np.sort(rng.integers(0, 900, (3, size, size)), axis=0), tile, **other)
+    return write(
+        folder / f"{tile}.tif", np.sort(rng.integers(0, 900, (3, size, size)), axis=0), tile, **other
+    )
 
 
 def merged(stacks: dict[str, Path], folder: Path) -> Path:
@@ -34,7 +36,9 @@ def merged(stacks: dict[str, Path], folder: Path) -> Path:
     for band, part in enumerate(parts, 1):
         merge.merge_band(canvas, band, part, SHARE, lambda *_: None)
     to = folder / "cell.tif"
-    merge.combine_bands(canvas, parts, to, options=CogOptions(resampling="nearest"), share=SHARE, tags={"a": "<&\"'>"})
+    merge.combine_bands(
+        canvas, parts, to, options=CogOptions(resampling="nearest"), share=SHARE, tags={"a": "<&\"'>"}
+    )
     return to
 
 
@@ -113,7 +117,10 @@ def test_stacks_that_do_not_fit_together_are_refused(tmp_path, other, message):
 
 def test_a_grid_whose_coordinates_were_rounded_is_still_one_grid(tmp_path):
     rounded = Affine(round(1 / SIZE, 10), 0, 1.0000001, 0, -round(1 / SIZE, 10), 0.9999999)
-    stacks = {"n00e000": a_stack(tmp_path, "n00e000"), "n00e001": a_stack(tmp_path, "n00e001", transform=rounded)}
+    stacks = {
+        "n00e000": a_stack(tmp_path, "n00e000"),
+        "n00e001": a_stack(tmp_path, "n00e001", transform=rounded),
+    }
     canvas = merge.lay_out(stacks, SHARE)
     assert (canvas.width, canvas.height) == (2 * SIZE, SIZE)
 

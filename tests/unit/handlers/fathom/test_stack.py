@@ -26,8 +26,15 @@ if TYPE_CHECKING:
 OPTIONS = CogOptions(resampling="nearest")
 
 
-def stacked(sources: dict[str, Path], to: Path, monotone: Any = "report", tile: str = "n10e020", **other: Any) -> Any:
-    values: dict[str, Any] = {"options": OPTIONS, "share": SHARE, "tags": {}, "on_block": lambda *_: None} | other
+def stacked(
+    sources: dict[str, Path], to: Path, monotone: Any = "report", tile: str = "n10e020", **other: Any
+) -> Any:
+    values: dict[str, Any] = {
+        "options": OPTIONS,
+        "share": SHARE,
+        "tags": {},
+        "on_block": lambda *_: None,
+    } | other
     return stack.write_stack(sources, to, tile=tile, monotone=monotone, **values)
 
 
@@ -116,7 +123,9 @@ def test_every_pixel_that_is_shallower_is_counted_and_fixing_leaves_none(tmp_pat
     wrong = shallower_than_before(maps)
     target = stacked(sources, folder / "report.tif", options=CogOptions(resampling="nearest", tile_size=16))
     assert target["violations"] == np.count_nonzero(wrong)
-    assert target["by_band"] == {f"1in{5 * (i + 1)}": int(one.sum()) for i, one in enumerate(wrong) if one.any()}
+    assert target["by_band"] == {
+        f"1in{5 * (i + 1)}": int(one.sum()) for i, one in enumerate(wrong) if one.any()
+    }
     assert np.array_equal(pixels(folder / "report.tif"), maps)
 
     fixed = stacked(sources, folder / "fix.tif", "fix")

@@ -29,7 +29,9 @@ def run(folder: Path, **inputs: Any) -> JobReport:
 
 @pytest.fixture
 def delivery(tmp_path: Path) -> Path:
-    write_grid(tmp_path / "bronze" / "maps", SyntheticGrid(columns=2, rows=1, pixels=16, return_periods=(10, 100)))
+    write_grid(
+        tmp_path / "bronze" / "maps", SyntheticGrid(columns=2, rows=1, pixels=16, return_periods=(10, 100))
+    )
     return tmp_path
 
 

@@ -34,7 +34,13 @@ def _read_features(folder: Path, href: str, params: dict[str, Any]) -> None:
 
 def _read_raster(folder: Path, href: str, _: dict[str, Any]) -> None:
     """Read every pixel of a raster, or of each raster in the file, also of one without a CRS."""
-    from dagmaster.handlers.gdal import check_readable, explain_io_errors, gdal_env, open_container, open_raster
+    from dagmaster.handlers.gdal import (
+        check_readable,
+        explain_io_errors,
+        gdal_env,
+        open_container,
+        open_raster,
+    )
     from dagmaster.handlers.raster.raster_sources import locate_raster
     from dagmaster.handlers.raster.subdatasets import list_subdatasets
     from tests.unit.handlers.raster.raster_context import Bed

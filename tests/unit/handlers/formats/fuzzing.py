@@ -60,7 +60,11 @@ def damage(data: bytes, chance: random.Random) -> bytes:
             positions = [chance.randrange(min(len(data), 512)) for _ in range(chance.randint(1, MAX_BITS))]
         case "fill":
             length = chance.choice([1, 2, 4, 8, 64])
-            return data[:position] + chance.choice([b"\0", b"\xff", b"\x7f"]) * length + data[position + length :]
+            return (
+                data[:position]
+                + chance.choice([b"\0", b"\xff", b"\x7f"]) * length
+                + data[position + length :]
+            )
         case _:
             return data[:position] + data[position : position + chance.randint(1, 64)] * 2 + data[position:]
     damaged = bytearray(data)
@@ -124,7 +128,12 @@ class Child:
         if self._process is None:
             command = [sys.executable, "-m", "tests.unit.handlers.formats.fuzz_child"]
             self._process = subprocess.Popen(
-                command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                command,
+                cwd=ROOT,
+                text=True,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
         return self._process
 
@@ -162,9 +171,7 @@ def fuzz(samples: list[Original], seeds: range) -> Counter[str]:
                     try:
                         outcome = child.read(task)
                     except RawError as error:
-                        repeat = (
-                            f"python -m tests.unit.handlers.formats.fuzzing {original.driver!r} {original.name} {seed}"
-                        )
+                        repeat = f"python -m tests.unit.handlers.formats.fuzzing {original.driver!r} {original.name} {seed}"
                         raise RawError(
                             f"{original.driver} {original.name}, seed {seed}: {error}\nRepeat: {repeat}"
                         ) from None

@@ -35,7 +35,9 @@ def write_bsb(path: Path, data: Pixels) -> None:
     colors = "".join(f"RGB/{number},{number},{number},{number}\r\n" for number in range(1, 128))
     corners = [(0, 0, 50, 10), (32, 0, 50, 10.32), (0, 32, 49.68, 10), (32, 32, 49.68, 10.32)]
     places = "".join(f"REF/{n},{x},{y},{lat},{lon}\r\n" for n, (x, y, lat, lon) in enumerate(corners, 1))
-    header = f"VER/3.0\r\nBSB/NA=X,NU=1,RA=32,32,DU=100\r\nKNP/SC=9,GD=WGS84,PR=UNKNOWN,PP=0\r\n{colors}{places}"
+    header = (
+        f"VER/3.0\r\nBSB/NA=X,NU=1,RA=32,32,DU=100\r\nKNP/SC=9,GD=WGS84,PR=UNKNOWN,PP=0\r\n{colors}{places}"
+    )
     content, offsets = header.encode() + b"\x1a\0\x07", []
     for number, row in enumerate(data[0], 1):
         offsets.append(len(content))
@@ -87,7 +89,8 @@ def write_dipex(path: Path, data: Pixels) -> None:
     numbers = struct.pack("<8i", 1024, 32, 1, 32, 1, 32, 1, 4322)
     place = struct.pack("<4d", 49.995, 10.005, 0.01, 0.01)
     path.write_bytes(
-        fields(1024, {0: numbers, 72: b"\1\0", 80: struct.pack("<i", 4326), 96: place}, fill=b"\0") + data.tobytes()
+        fields(1024, {0: numbers, 72: b"\1\0", 80: struct.pack("<i", 4326), 96: place}, fill=b"\0")
+        + data.tobytes()
     )
 
 
@@ -128,7 +131,9 @@ DS_SIZE=+{32 * 64:020}<bytes>
 NUM_DSR=+{32:010}
 DSR_SIZE=+{64:010}<bytes>
 """
-    specific = f'SPH_DESCRIPTOR="X"\nLINE_LENGTH=+{32:05}<samples>\nSAMPLE_TYPE="DETECTED"\nDATA_TYPE="UWORD"\n'
+    specific = (
+        f'SPH_DESCRIPTOR="X"\nLINE_LENGTH=+{32:05}<samples>\nSAMPLE_TYPE="DETECTED"\nDATA_TYPE="UWORD"\n'
+    )
     main = f'PRODUCT="ASA_IMP_1P"\nSPH_SIZE=+{400:010}<bytes>\nNUM_DSD=+{1:010}\nDSD_SIZE=+{280:010}<bytes>\n'
     path.write_bytes(
         fields(1246, {0: main}) + b"\n" + fields(120, {0: specific}, fill=b"\n")
@@ -179,7 +184,8 @@ def write_jdem(path: Path, data: Pixels) -> None:
     header = fields(1011, {0: "523412", 11: "200020002000", 23: " 32 32", 29: " 350000", 36: "1350000", 43: " 352000",
                            50: "1352000"})  # fmt: skip
     rows = [
-        f"523412{number:3}" + "".join(f"{value:5}" for value in row) + "\r\n" for number, row in enumerate(data[0], 1)
+        f"523412{number:3}" + "".join(f"{value:5}" for value in row) + "\r\n"
+        for number, row in enumerate(data[0], 1)
     ]
     path.write_bytes(header + "".join(rows).encode())
 
@@ -188,13 +194,22 @@ def write_loslas(path: Path, data: Pixels) -> None:
     """Write a grid of datum shifts: rows from the south, each with a number before it."""
     size = 32 * 4 + 4
     place = struct.pack("<4f", 10.005, 0.01, 49.685, 0.01)
-    header = fields(size, {0: b"X" * 56, 56: b"NADGRD  ", 64: struct.pack("<3i", 32, 32, 1), 76: place}, fill=b"\0")
+    header = fields(
+        size, {0: b"X" * 56, 56: b"NADGRD  ", 64: struct.pack("<3i", 32, 32, 1), 76: place}, fill=b"\0"
+    )
     path.write_bytes(header + b"".join(bytes(4) + row.astype("<f4").tobytes() for row in data[0, ::-1]))
 
 
 def write_nsidc(path: Path, data: Pixels) -> None:
     """Write concentrations of sea ice: a header of 300 bytes."""
-    header = {6: "   32\0", 12: "   32\0", 54: "SSMIS\0", 102: " 2010\0", 150: "ARCTIC ICE\0", 230: "ARCTIC ICE\0"}
+    header = {
+        6: "   32\0",
+        12: "   32\0",
+        54: "SSMIS\0",
+        102: " 2010\0",
+        150: "ARCTIC ICE\0",
+        230: "ARCTIC ICE\0",
+    }
     path.write_bytes(fields(300, {**header}, fill=b"\0") + data.tobytes())
 
 
@@ -209,7 +224,8 @@ def write_classes(path: Path, data: Pixels) -> None:
         1023: b"\2",
     }
     names = b"".join(
-        struct.pack("<HBBBBBH", number, 0, number, number, number, 0, 1) + b"a" for number in range(int(data.max()) + 1)
+        struct.pack("<HBBBBBH", number, 0, number, number, number, 0, 1) + b"a"
+        for number in range(int(data.max()) + 1)
     )
     count = struct.pack("<H", int(data.max()) + 1)
     path.write_bytes(fields(1024, {**header}, fill=b"\0") + data.tobytes() + count + names)
@@ -217,11 +233,14 @@ def write_classes(path: Path, data: Pixels) -> None:
 
 def write_l1b(path: Path, data: Pixels) -> None:
     """Write scan lines of a weather satellite: 2,048 pixels each, behind points on the ground."""
-    points = struct.pack(">102h", *(int(128 * degrees) for number in range(51) for degrees in (50, 10 + number / 5)))
+    points = struct.pack(
+        ">102h", *(int(128 * degrees) for number in range(51) for degrees in (50, 10 + number / 5))
+    )
     header = fields(122, {30: "NSS.HRPT.NJ.D95056.S1116.E1128.B0033333.GC", 97: b"\1" + bytes(19), 117: "08"})
     first = fields(2_496, {0: b"\3\x30"}, fill=b"\0")
     line = fields(448, {2: b"\xbe\x38", 8: b"\2", 52: bytes([51]), 104: points}, fill=b"\0")
     lines = [
-        struct.pack(">H", number) + line[2:] + row.astype("uint8").tobytes() for number, row in enumerate(data[0], 1)
+        struct.pack(">H", number) + line[2:] + row.astype("uint8").tobytes()
+        for number, row in enumerate(data[0], 1)
     ]
     path.write_bytes(header + first + b"".join(lines))

@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POINTS = ((0.0, 0.0), (3.0, 3.0))
-SXF_CORNERS = (6_000_000.0, 7_500_000.0, 6_200_000.0, 7_500_000.0, 6_200_000.0, 7_700_000.0, 6_000_000.0, 7_700_000.0)
+SXF_CORNERS = (
+    6_000_000.0,
+    7_500_000.0,
+    6_200_000.0,
+    7_500_000.0,
+    6_200_000.0,
+    7_700_000.0,
+    6_000_000.0,
+    7_700_000.0,
+)
 SXF_DEGREES = (54.1, 39.0, 55.9, 39.0, 55.9, 41.9, 54.1, 41.9)
 """The corners of a map sheet, each northing first, and each latitude first."""
 UNIT, FIELD = b"\x1f", b"\x1e"
@@ -90,7 +99,9 @@ def write_sxf(path: Path) -> None:
     passport += struct.pack("<I8d", 0, *SXF_CORNERS)
     passport += struct.pack("<8d", *(math.radians(degrees) for degrees in SXF_DEGREES))
     passport += bytes([1, 0, 1, 1, 0, 0, 0, 0])
-    passport = passport.ljust(312, b"\0") + struct.pack("<I8i4x", 20_000, *[0] * 8) + struct.pack("<6d", *[0.0] * 6)
+    passport = (
+        passport.ljust(312, b"\0") + struct.pack("<I8i4x", 20_000, *[0] * 8) + struct.pack("<6d", *[0.0] * 6)
+    )
     descriptor = b"DAT\0" + struct.pack("<I", 52).ljust(36, b"\0") + struct.pack("<I8x", 2)
     content = passport + descriptor
     for number, (x, y) in enumerate(((7_500_000.0, 6_000_000.0), (7_600_000.0, 6_100_000.0)), 1):
@@ -108,7 +119,9 @@ def write_sxf_3(path: Path) -> None:
     passport += struct.pack("<8i", *(round(10 * metres) for metres in SXF_CORNERS))
     passport += struct.pack("<8i", *(round(1e8 * math.radians(degrees)) for degrees in SXF_DEGREES))
     passport += bytes([1, 0, 1, 1, 0, 0, 0, 0])
-    passport = passport.ljust(212, b"\0") + struct.pack("<I8h4x", 20_000, 0, 0, 4_000, 0, 4_000, 4_000, 0, 4_000)
+    passport = passport.ljust(212, b"\0") + struct.pack(
+        "<I8h4x", 20_000, 0, 0, 4_000, 0, 4_000, 4_000, 0, 4_000
+    )
     content = passport.ljust(256, b"\0") + b"DAT\0" + bytes(28) + struct.pack("<I8x", 2)
     for x, y in ((0, 0), (2_000, 2_000)):
         content += _sxf_object(b"\x02\0\0\0", struct.pack("<2h", y, x), b"")
@@ -139,7 +152,9 @@ def _sxf_object(flags: bytes, geometry: bytes, attributes: bytes) -> bytes:
     return head + struct.pack("<I2H", 1, 0, 1) + geometry + attributes
 
 
-def _definition(tag: bytes, kind: bytes, name: bytes, subfields: bytes, formats: bytes) -> tuple[bytes, bytes]:
+def _definition(
+    tag: bytes, kind: bytes, name: bytes, subfields: bytes, formats: bytes
+) -> tuple[bytes, bytes]:
     return tag, kind + b";&   " + name + UNIT + subfields + UNIT + formats
 
 

@@ -132,7 +132,9 @@ def write_hdf5(path: Path, *, names: tuple[str, ...] = VARIABLES) -> None:
         file["crs"].attrs["grid_mapping_name"] = "latitude_longitude"
         file["crs"].attrs["spatial_ref"] = CRS.from_epsg(4326).to_wkt()
         for number, name in enumerate(names):
-            dataset = file.create_dataset(name, data=pixels("float32", len(names))[number], compression="gzip")
+            dataset = file.create_dataset(
+                name, data=pixels("float32", len(names))[number], compression="gzip"
+            )
             dataset.attrs["grid_mapping"] = "crs"
             dataset.dims[0].attach_scale(file["lat"])
             dataset.dims[1].attach_scale(file["lon"])
@@ -142,7 +144,9 @@ def write_depths(path: Path) -> None:
     """Write bathymetry as S-102 has it: a grid from the south-west corner, with a record for each point."""
     feature = "BathymetryCoverage"
     with h5py.File(path, "w") as file:
-        file.attrs.update(productSpecification="INT.IHO.S-102.2.2", horizontalCRS=np.int32(4326), issueDate="20260101")
+        file.attrs.update(
+            productSpecification="INT.IHO.S-102.2.2", horizontalCRS=np.int32(4326), issueDate="20260101"
+        )
         file.create_group("Group_F")
         instance = file.create_group(f"{feature}/{feature}.01")
         instance.attrs.update(
@@ -156,7 +160,14 @@ def write_depths(path: Path) -> None:
 
 def write_byn(path: Path) -> None:
     """Write a geoid of Canada. Its driver does not copy."""
-    profile = {"width": 32, "height": 32, "count": 1, "dtype": "int16", "crs": "EPSG:4617", "transform": NORTH_UP}
+    profile = {
+        "width": 32,
+        "height": 32,
+        "count": 1,
+        "dtype": "int16",
+        "crs": "EPSG:4617",
+        "transform": NORTH_UP,
+    }
     with rasterio.Env(GDAL_PAM_ENABLED="NO"), rasterio.open(path, "w", driver="BYN", **profile) as raster:
         raster.write(SHORTS)
 
@@ -171,7 +182,9 @@ def write_noaa_b(path: Path) -> None:
     """Write a grid of datum shifts: records of Fortran, rows from the south."""
     records = [struct.pack("<4d3i", 49.685, 10.005, 0.01, 0.01, 32, 32, 1)]
     records += [row.astype("<f4").tobytes() for row in FLOATS[0, ::-1]]
-    path.write_bytes(b"".join(struct.pack("<i", len(one)) + one + struct.pack("<i", len(one)) for one in records))
+    path.write_bytes(
+        b"".join(struct.pack("<i", len(one)) + one + struct.pack("<i", len(one)) for one in records)
+    )
 
 
 def write_cals(path: Path) -> None:

@@ -132,7 +132,9 @@ def test_a_driver_that_is_refused_reads_nothing(bed: Bed):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             write_raster(path, name, pixels(), crs="EPSG:4326", transform=NORTH_UP)
-        refuse(bed, path.name, "the file (is not a readable ENVI|has no .hdr beside it|is a text file|is PDS4)")
+        refuse(
+            bed, path.name, "the file (is not a readable ENVI|has no .hdr beside it|is a text file|is PDS4)"
+        )
 
 
 # ── Several rasters in a file ──
@@ -237,7 +239,9 @@ def test_the_files_beside_a_raster_in_an_archive_are_used(bed: Bed):
     assert cog.bounds[0] == pytest.approx(10)
 
 
-@pytest.mark.parametrize(("name", "options"), [("x.dat", {"SUFFIX": "ADD"}), ("x.img", {"SUFFIX": "ADD"}), ("x", {})])
+@pytest.mark.parametrize(
+    ("name", "options"), [("x.dat", {"SUFFIX": "ADD"}), ("x.img", {"SUFFIX": "ADD"}), ("x", {})]
+)
 def test_the_header_of_envi_may_follow_the_whole_name_and_the_name_may_have_no_suffix(
     bed: Bed, name: str, options: Any
 ):
@@ -267,7 +271,9 @@ def test_a_file_without_the_one_that_describes_it_is_refused(bed: Bed, name: str
         if file != path:
             file.unlink()
     refuse(
-        bed, name, r"the file has no \.[a-z]+( or \.[a-z]+)* beside it, which describes a \.[a-z]+ file: put it there"
+        bed,
+        name,
+        r"the file has no \.[a-z]+( or \.[a-z]+)* beside it, which describes a \.[a-z]+ file: put it there",
     )
 
 
@@ -304,7 +310,9 @@ REFERENCES = [external_link, external_storage, virtual_dataset]
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"libver": "latest", "track_order": True}, {"userblock_size": 512}], ids=["old", "new", "block"]
+    "options",
+    [{}, {"libver": "latest", "track_order": True}, {"userblock_size": 512}],
+    ids=["old", "new", "block"],
 )
 @pytest.mark.parametrize("refer", REFERENCES)
 @pytest.mark.parametrize("name", ["x.h5", "x.nc", "x.bag", "x.tif"])
@@ -371,7 +379,9 @@ def test_an_idrisi_raster_whose_reference_system_is_another_file_is_refused(bed:
 
 def test_an_idrisi_description_that_is_not_read_to_its_end_is_refused(bed: Bed):
     description = make(bed, named("x.rst")).with_suffix(".rdc")
-    description.write_text(f"{description.read_text()}\ncomment : {' ' * 1024 * 1024}\nref. system : ../secret\n")
+    description.write_text(
+        f"{description.read_text()}\ncomment : {' ' * 1024 * 1024}\nref. system : ../secret\n"
+    )
     refuse(bed, "x.rst", "its .rdc has over 1,048,576 bytes")
 
 
@@ -409,7 +419,9 @@ def test_no_local_file_is_read_over_the_network(bed: Bed, server: tuple[str, lis
 def test_zarr_whose_chunks_are_in_other_files_is_refused(bed: Bed):
     path = make(bed, named("two.zarr"))
     (path / ".zmetadata").write_text(json.dumps({"metadata": {}, "record_size": 10}))
-    refuse(bed, "two.zarr", "the Zarr directory refers to other files, in which its chunks are: name those files")
+    refuse(
+        bed, "two.zarr", "the Zarr directory refers to other files, in which its chunks are: name those files"
+    )
 
 
 # ── Messages ──
@@ -418,11 +430,19 @@ def test_zarr_whose_chunks_are_in_other_files_is_refused(bed: Bed):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("x.asc", "not a grid", "the file is not a readable AAIGrid or GRASSASCIIGrid, as its suffix .asc says"),
+        (
+            "x.asc",
+            "not a grid",
+            "the file is not a readable AAIGrid or GRASSASCIIGrid, as its suffix .asc says",
+        ),
         ("x.asc", "ncols 3\nnrows 2\nxllcorner", "the file is not a readable AAIGrid or GRASSASCIIGrid"),
         ("x.nc", "hello", "the file is a text file, not the netCDF that its suffix .nc says: copy it again"),
         ("x.h5", "hello", "the file is a text file, not the HDF5 or S102 that its suffix .h5 says"),
-        ("notes.txt", "hello", "the file is a text file: expected a raster such as GeoTIFF, JPEG 2000, netCDF"),
+        (
+            "notes.txt",
+            "hello",
+            "the file is a text file: expected a raster such as GeoTIFF, JPEG 2000, netCDF",
+        ),
         ("noise", "\0\1\2", "the file is not a raster of a format that is read: expected a raster such as"),
         ("x.zarr", "hello", "the file is a text file, not the Zarr that its suffix .zarr says"),
     ],
@@ -434,8 +454,14 @@ def test_a_file_that_is_no_raster_is_described(bed: Bed, name: str, content: str
 
 @pytest.mark.parametrize("crs", ["EPSG:4326+3855", "EPSG:32725+5773", "EPSG:7415"])
 def test_a_compound_crs_is_a_crs(bed: Bed, crs: str):
-    transform = Affine(30, 0, 300_000, 0, -30, 9_100_000) if "32725" in crs else Affine(10, 0, 155_000, 0, -10, 463_000)
-    bed.bronze("a.tif", numbers(), crs=CRS.from_string(crs), transform=NORTH_UP if "4326" in crs else transform)
+    transform = (
+        Affine(30, 0, 300_000, 0, -30, 9_100_000)
+        if "32725" in crs
+        else Affine(10, 0, 155_000, 0, -10, 463_000)
+    )
+    bed.bronze(
+        "a.tif", numbers(), crs=CRS.from_string(crs), transform=NORTH_UP if "4326" in crs else transform
+    )
     output = bed.run("raster.validate", href="a.tif")
     assert output.crs
     assert output.bbox is not None

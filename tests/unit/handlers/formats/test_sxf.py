@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 
     from tests.unit.handlers.vector.vector_context import FolderServices
 
-EPSG, ELLIPSOID, PROJECTION, UNIT, FLAGS, WEST, EAST, RECORDS, TEXT = 100, 232, 234, 237, 96, 176, 208, 452, 503
+EPSG, ELLIPSOID, PROJECTION, UNIT, FLAGS, WEST, EAST, RECORDS, TEXT = (
+    100,
+    232,
+    234,
+    237,
+    96,
+    176,
+    208,
+    452,
+    503,
+)
 
 
 def change(content: bytes, position: int, data: bytes) -> bytes:
@@ -45,14 +55,29 @@ def refuse(services: FolderServices, path: Path, content: bytes, message: str) -
 
 
 REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "epsg": (lambda old: change(old, EPSG, struct.pack("<I", 28407)), r"by the code EPSG:28407, and GDAL would place"),
-    "utm": (lambda old: change(change(old, ELLIPSOID, b"\x09"), PROJECTION, b"\x11"), "ellipsoid 9, projection 17"),
+    "epsg": (
+        lambda old: change(old, EPSG, struct.pack("<I", 28407)),
+        r"by the code EPSG:28407, and GDAL would place",
+    ),
+    "utm": (
+        lambda old: change(change(old, ELLIPSOID, b"\x09"), PROJECTION, b"\x11"),
+        "ellipsoid 9, projection 17",
+    ),
     "unit": (lambda old: change(old, UNIT, b"\x41"), r"not in metres \(unit 65\)"),
     "longitude": (lambda old: change(old, EAST, struct.pack("<d", -10.0)), "lies around longitude"),
-    "no longitude": (lambda old: change(old, WEST, struct.pack("<d", float("nan"))), "lies around longitude nan"),
+    "no longitude": (
+        lambda old: change(old, WEST, struct.pack("<d", float("nan"))),
+        "lies around longitude nan",
+    ),
     "state": (lambda old: change(old, FLAGS, b"\x1b"), "not in its projection"),
-    "device": (lambda old: change(change(old, FLAGS, b"\x07"), 312, struct.pack("<2i", 0, 5)), "device coordinates"),
-    "frame": (lambda old: change(change(old, FLAGS, b"\x07"), 312, struct.pack("<2i", 9, -5)), "device coordinates"),
+    "device": (
+        lambda old: change(change(old, FLAGS, b"\x07"), 312, struct.pack("<2i", 0, 5)),
+        "device coordinates",
+    ),
+    "frame": (
+        lambda old: change(change(old, FLAGS, b"\x07"), 312, struct.pack("<2i", 9, -5)),
+        "device coordinates",
+    ),
     "version": (lambda old: change(old, 10, b"\x05"), "has version 5: versions 3 and 4 are read"),
     "passport": (lambda old: old[:300], "truncated: it ends in its passport"),
     "head": (lambda old: old[:10], "truncated: it ends in its passport"),
@@ -67,7 +92,10 @@ REFUSED: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         lambda old: change(old, TEXT - 1, b"\x80"),
         "object 1 of the SXF map is damaged, or has an attribute with",
     ),
-    "length": (lambda old: change(old, RECORDS + 4, struct.pack("<I", 33)), "object 1 of the SXF map is damaged"),
+    "length": (
+        lambda old: change(old, RECORDS + 4, struct.pack("<I", 33)),
+        "object 1 of the SXF map is damaged",
+    ),
 }
 
 

@@ -153,21 +153,30 @@ def test_a_link_in_a_directory_leads_nowhere_else(services, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("empty.gdb", "there is no file at"), ("file.gdb", "expected a directory with this suffix")]
+    ("name", "message"),
+    [("empty.gdb", "there is no file at"), ("file.gdb", "expected a directory with this suffix")],
 )
 def test_what_is_no_geodatabase_is_refused(services, name, message):
     (services.folder / "empty.gdb").mkdir()
     services.put("file.gdb", b"x")
     refuse(services, str(services.folder / name), message)
     services.put("other.gdb/readme.txt", b"x")
-    refuse(services, str(services.folder / "other.gdb"), "is not a complete .gdb directory: it has 1 files, and none")
+    refuse(
+        services,
+        str(services.folder / "other.gdb"),
+        "is not a complete .gdb directory: it has 1 files, and none",
+    )
 
 
 def test_a_missing_part_is_named(services):
     path = services.folder / "x.tab"
     next(sample for sample in SAMPLES if sample.name == "x.tab").make(path)
     (services.folder / "x.dat").unlink()
-    refuse(services, str(path), r"x\.tab is incomplete without its \.dat: put it beside it, or zip all of \.tab, \.dat")
+    refuse(
+        services,
+        str(path),
+        r"x\.tab is incomplete without its \.dat: put it beside it, or zip all of \.tab, \.dat",
+    )
 
 
 def test_the_only_layer_with_geometries_is_chosen(services):
@@ -212,7 +221,9 @@ def test_a_file_that_names_others_is_refused_under_every_name(services, server, 
             for part in FILE_TYPES[suffix].required:
                 services.put(f"x{part}", b"x")
             refuse(
-                services, services.put(f"x{suffix}", text), "which (refers to other files|runs a program|reads from a)"
+                services,
+                services.put(f"x{suffix}", text),
+                "which (refers to other files|runs a program|reads from a)",
             )
     assert requests == []
 
@@ -233,7 +244,12 @@ KML = """<kml xmlns="http://www.opengis.net/kml/2.2"><Document>
 def test_gml_fetches_no_schema_no_link_and_no_crs(services, server, srs):
     url, requests = server
     href = services.put("x.gml", GML.format(url=url, srs=srs.format(url=url)))
-    assert prepare(services, href, **({} if srs == "EPSG:4326" else {"source_crs": "EPSG:4326"}))["counts"]["rows"] == 1
+    assert (
+        prepare(services, href, **({} if srs == "EPSG:4326" else {"source_crs": "EPSG:4326"}))["counts"][
+            "rows"
+        ]
+        == 1
+    )
     assert requests == []
 
 
@@ -241,7 +257,9 @@ def test_a_schema_beside_gml_imports_nothing(services, server):
     url, requests = server
     schema = '<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema"><xs:import schemaLocation="{0}/a.xsd"/><xs:include schemaLocation="{0}/b.xsd"/></xs:schema>'
     services.put("x.xsd", schema.format(url))
-    assert prepare(services, services.put("x.gml", GML.format(url=url, srs="EPSG:4326")))["counts"]["rows"] == 1
+    assert (
+        prepare(services, services.put("x.gml", GML.format(url=url, srs="EPSG:4326")))["counts"]["rows"] == 1
+    )
     assert requests == []
 
 
@@ -273,7 +291,9 @@ def test_json_fetches_no_crs(services, server, crs, suffix):
     document = {"type": "FeatureCollection", "features": [point], **crs}
     with contextlib.suppress(PermanentError):
         prepare(
-            services, services.put(f"x{suffix}", json.dumps(document).replace("{url}", url)), source_crs="EPSG:4326"
+            services,
+            services.put(f"x{suffix}", json.dumps(document).replace("{url}", url)),
+            source_crs="EPSG:4326",
         )
     assert requests == []
 
@@ -288,7 +308,9 @@ def test_a_table_of_a_database_that_is_another_file_is_not_read(services, secret
             ("seen", "CREATE VIEW seen AS SELECT * FROM stolen"),
         ):
             kind = "table" if "TABLE" in statement else "view"
-            database.execute(f"INSERT INTO sqlite_master VALUES ('{kind}', '{name}', '{name}', 0, '{statement}')")
+            database.execute(
+                f"INSERT INTO sqlite_master VALUES ('{kind}', '{name}', '{name}', 0, '{statement}')"
+            )
     database.close()
     for layer in ("stolen", "seen"):
         refuse(services, str(path), layer=layer)
@@ -304,20 +326,26 @@ def test_a_view_of_a_geopackage_calls_no_function_that_opens_files(services, sec
         view = f"CREATE VIEW v AS SELECT fid, geom, {quoted} AS stolen FROM x"
         database.execute("PRAGMA writable_schema = ON")
         database.execute(f"INSERT INTO sqlite_master VALUES ('view', 'v', 'v', 0, '{view}')")
-        database.execute("INSERT INTO gpkg_contents (table_name, data_type, identifier) VALUES ('v', 'features', 'v')")
+        database.execute(
+            "INSERT INTO gpkg_contents (table_name, data_type, identifier) VALUES ('v', 'features', 'v')"
+        )
         database.execute("INSERT INTO gpkg_geometry_columns VALUES ('v', 'geom', 'POLYGON', 4326, 0, 0)")
     database.close()
     with contextlib.suppress(PermanentError):
         prepare(services, path, layer="v")
     assert not [
-        chunk for chunk in (services.folder / "silver").rglob("*.parquet") if SECRET.encode() in chunk.read_bytes()
+        chunk
+        for chunk in (services.folder / "silver").rglob("*.parquet")
+        if SECRET.encode() in chunk.read_bytes()
     ]
 
 
 @pytest.mark.parametrize("view", ['create view "v" as Select * From "other"', '"\\IsSeamless" = "TRUE"'])
 def test_a_mapinfo_table_of_other_tables_is_refused(services, view):
     services.put("x.dat", b"x")
-    href = services.put("x.tab", f"!table\n!version 300\nDefinition Table\n  Type NATIVE\n  Fields 1\n{view}\n")
+    href = services.put(
+        "x.tab", f"!table\n!version 300\nDefinition Table\n  Type NATIVE\n  Fields 1\n{view}\n"
+    )
     refuse(services, href, "refers to other tables: name those, or export it as one table")
 
 

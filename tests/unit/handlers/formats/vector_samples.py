@@ -92,7 +92,9 @@ ESRIJSON: Final = json.dumps(
         "geometryType": "esriGeometryPoint",
         "spatialReference": {"wkid": 4326},
         "fields": [{"name": "n", "type": "esriFieldTypeInteger"}],
-        "features": [{"attributes": {"n": number}, "geometry": {"x": number, "y": number}} for number in (0, 3)],
+        "features": [
+            {"attributes": {"n": number}, "geometry": {"x": number, "y": number}} for number in (0, 3)
+        ],
     }
 )
 OSM: Final = """<?xml version="1.0" encoding="UTF-8"?>

@@ -15,7 +15,10 @@ def zipped(sample: AnySample) -> AnySample:
     """Return a sample of rasters or features in a zip archive."""
 
     def make(path: Path) -> None:
-        with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        ):
             sample.make(Path(folder, sample.name))
             for file in sorted(Path(folder).rglob("*")):
                 archive.write(file, str(file.relative_to(folder)))

@@ -131,7 +131,9 @@ def _are_equal(one: Any, other: Any, precision: float) -> bool:
     if not precision or one.dtype not in ("float64", "int64", "uint64"):
         return False
     doubles, others = one.astype("float64"), other.astype("float64")
-    return bool(np.allclose(doubles, others, rtol=0, atol=precision * np.nanmax(np.abs(doubles)), equal_nan=True))
+    return bool(
+        np.allclose(doubles, others, rtol=0, atol=precision * np.nanmax(np.abs(doubles)), equal_nan=True)
+    )
 
 
 def _color_table(raster: Any, band: int) -> Any:

@@ -26,7 +26,9 @@ class Bed:
     def __init__(self, folder: Path, **share: Any) -> None:
         self.folder = folder
         roots = [str(folder), str(LANDSAT.parent)]
-        self.services = local_services(folder, **{"roots": roots, "cache_mb": 32, "max_file_mb": 1_000} | share)
+        self.services = local_services(
+            folder, **{"roots": roots, "cache_mb": 32, "max_file_mb": 1_000} | share
+        )
 
     def context(self, name: str, **params: Any) -> HandlerContext:
         spec = REGISTRY.get(name)
@@ -66,7 +68,9 @@ class Bed:
             return raster.read()
 
 
-def write(path: Path, data: Any, *, crs: str | None = UTM_25S, transform: Affine | None = UTM, **profile: Any) -> Path:
+def write(
+    path: Path, data: Any, *, crs: str | None = UTM_25S, transform: Affine | None = UTM, **profile: Any
+) -> Path:
     """Write an array of bands as a GeoTIFF."""
     bands = np.asarray(data)
     if bands.ndim == 2:
@@ -96,7 +100,9 @@ def write(path: Path, data: Any, *, crs: str | None = UTM_25S, transform: Affine
     return path
 
 
-def numbers(height: int = 200, width: int = 300, *, bands: int = 1, dtype: str = "uint16", seed: int = 1) -> Any:
+def numbers(
+    height: int = 200, width: int = 300, *, bands: int = 1, dtype: str = "uint16", seed: int = 1
+) -> Any:
     """Pixels, no two rows alike."""
     random = np.random.default_rng(seed)
     return random.integers(1, 200, (bands, height, width)).astype(dtype)

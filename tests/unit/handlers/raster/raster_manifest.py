@@ -141,7 +141,8 @@ def is_possible(case: RasterCase) -> bool:
         case.nodata not in ("outside", "beside") or not is_complex,
         case.nodata != "outside" or case.dtype in ("uint8", "uint16", "int16"),
         case.color != "palette" or (case.dtype in ("uint8", "4 bits") and case.bands == "1"),
-        case.color != "rgb" or (case.bands in ("3", "4", "5") and case.dtype in ("uint8", "uint16", "12 bits")),
+        case.color != "rgb"
+        or (case.bands in ("3", "4", "5") and case.dtype in ("uint8", "uint16", "12 bits")),
         # GDAL has one way to average complex numbers, and none for their masks.
         not is_complex or case.resampling == "nearest",
         case.overviews == "none" or min(SHAPES[case.shape]) > _COLUMN_LIMIT,
@@ -196,12 +197,15 @@ def _complete(start: Mapping[str, str], chance: random.Random, tries: int) -> Ra
     for value in start.items():
         # Only to find a case sooner: `is_possible` decides.
         allowed |= {
-            name: [one for one in allowed[name] if one in only] for name, only in _LIKELY.get(value, {}).items()
+            name: [one for one in allowed[name] if one in only]
+            for name, only in _LIKELY.get(value, {}).items()
         }
     if not all(allowed.values()):
         return None
     for _ in range(tries):
-        case = RasterCase(**{name: start.get(name) or chance.choice(values) for name, values in allowed.items()})
+        case = RasterCase(
+            **{name: start.get(name) or chance.choice(values) for name, values in allowed.items()}
+        )
         if is_possible(case):
             return case
     return None
@@ -317,7 +321,9 @@ def _write_metadata(raster: Any, case: RasterCase) -> None:
         raster.units = ["m"] * count
         raster.scales, raster.offsets = [0.1] * count, [-5.0] * count
     if case.metadata == "tags":
-        raster.update_tags(SENSOR="ETM+", NOTE="a\nb <&>", TIFFTAG_SOFTWARE="a program", AREA_OR_POINT="Point")
+        raster.update_tags(
+            SENSOR="ETM+", NOTE="a\nb <&>", TIFFTAG_SOFTWARE="a program", AREA_OR_POINT="Point"
+        )
         raster.update_tags(1, WAVELENGTH="560", STATISTICS_MEAN="5")
         raster.update_tags(1, ns="IMAGERY", CENTRAL_WAVELENGTH_UM="0.56")
         raster.update_tags(ns="xml:XMP", **{"xml:XMP": XMP})
@@ -379,7 +385,11 @@ ODD_TIFFS: Final[Mapping[str, tuple[str, int, TiffOptions]]] = {
         for compress in (False, True)
     },
     "overviews in SubIFDs": ("uint8", 1, TiffOptions(overviews=(2, 4), sub_ifds=True)),
-    "overviews in SubIFDs, unsorted": ("uint8", 3, TiffOptions(overviews=(4, 2), sub_ifds=True, by_band=True)),
+    "overviews in SubIFDs, unsorted": (
+        "uint8",
+        3,
+        TiffOptions(overviews=(4, 2), sub_ifds=True, by_band=True),
+    ),
     "overviews from small to large": ("uint8", 1, TiffOptions(overviews=(8, 4, 2))),
     "overviews of one pixel": ("uint8", 1, TiffOptions(overviews=(128,))),
     "one huge strip": ("uint8", 1, TiffOptions(rows_per_strip=1 << 30)),
@@ -450,7 +460,9 @@ def make_picture(name: str, folder: Path) -> Path:
     channels = np.random.default_rng(1).integers(0, 200, (90, 130, 4)).astype("uint8")
     picture = Image.fromarray(channels, "RGBA")
     if mode in ("I;16", "I", "F"):
-        picture = Image.fromarray(channels[..., 0].astype({"I;16": "uint16", "I": "int32", "F": "float32"}[mode]) * 3)
+        picture = Image.fromarray(
+            channels[..., 0].astype({"I;16": "uint16", "I": "int32", "F": "float32"}[mode]) * 3
+        )
     elif mode == "P":
         picture = picture.convert("RGB").convert("P", palette=Image.Palette.ADAPTIVE)
     else:

@@ -58,7 +58,9 @@ def test_a_thumbnail_has_the_colours_that_its_bands_are_called(
     bed.bronze("a.tif", numbers(40, 40, bands=4, dtype=dtype), alpha="unspecified")
     with rasterio.open(bed.folder / "bronze" / "a.tif", "r+") as raster:
         raster.descriptions = called
-    chosen, details = (bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": first}))
+    chosen, details = (
+        bed.run("raster.thumbnail", href="a.tif", **how).thumbnail_url for how in ({}, {"bands": first})
+    )
     assert np.array_equal(picture(bed, chosen), picture(bed, details))
 
 
@@ -106,7 +108,10 @@ def means(data: Any) -> Any:
     """Return the mean of 3 x 3 pixels, with the edge repeated."""
     padded = np.pad(data.astype("float64"), 1, mode="edge")
     height, width = data.shape
-    return sum(padded[row : row + height, column : column + width] for row in range(3) for column in range(3)) / 9
+    return (
+        sum(padded[row : row + height, column : column + width] for row in range(3) for column in range(3))
+        / 9
+    )
 
 
 @pytest.mark.parametrize("side", [None, 48])
@@ -139,7 +144,9 @@ def test_classes_are_bytes_and_nodata_stays_nodata(bed: Bed):
     data[:, 10:20, 10:20] = -9
     data[1, 30, 30] = -9
     bed.bronze("a.tif", data, nodata=-9)
-    result = bed.run("ml_predict", href="a.tif", model="mean.onnx", bands=[1, 3], window=32, overlap=2, classes=True)
+    result = bed.run(
+        "ml_predict", href="a.tif", model="mean.onnx", bands=[1, 3], window=32, overlap=2, classes=True
+    )
     raster = bed.read(result.cog_url)
     assert (raster.shape, raster.dtype) == ((1, 60, 60), np.dtype("uint8"))
     expected = np.where((data[[0, 2]] == -9).any(axis=0), 255, 0)
@@ -170,7 +177,9 @@ def test_more_classes_than_a_byte_holds_are_refused(bed: Bed, monkeypatch: pytes
     monkeypatch.setattr(
         "dagmaster.handlers.raster.prediction._run_model", lambda *_: np.zeros((256, 24, 24), "float32")
     )
-    with pytest.raises(PermanentError, match="the model returns 256 channels: a byte holds at most 255 classes"):
+    with pytest.raises(
+        PermanentError, match="the model returns 256 channels: a byte holds at most 255 classes"
+    ):
         bed.run("ml_predict", href="a.tif", model="m.onnx", window=32, overlap=4, classes=True)
 
 
@@ -225,10 +234,13 @@ def test_a_folder_that_may_be_read_is_listed_by_its_path_and_by_its_name(bed: Be
         ({"min_count": 1}, "0 files .* are below file://.*bronze/, expected at least 1"),
     ],
 )
-def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(bed: Bed, params: dict[str, Any], message: str):
+def test_a_place_that_is_not_there_or_holds_too_few_is_bad_input(
+    bed: Bed, params: dict[str, Any], message: str
+):
     (bed.folder / "note.txt").write_text("a file")
     details = {
-        name: str(value).format(bed=bed.folder) if name == "container_name" else value for name, value in params.items()
+        name: str(value).format(bed=bed.folder) if name == "container_name" else value
+        for name, value in params.items()
     }
     with pytest.raises(PermanentError, match=message) as caught:
         bed.run("raster.list_files", **details)
@@ -335,7 +347,9 @@ class Reports:
 def test_all_at_once_is_found_in_the_catalog_and_registered_once(bed: Bed):
     from dagmaster.ports.catalog import Search
 
-    first, second = (bed.run("raster_process_complete", href=str(LANDSAT), target_crs="EPSG:4326") for _ in range(2))
+    first, second = (
+        bed.run("raster_process_complete", href=str(LANDSAT), target_crs="EPSG:4326") for _ in range(2)
+    )
     assert first.registered["created"] == 1
     assert second.registered == {"created": 0, "updated": 0, "unchanged": 1}
     west, south, east, north = first.bbox

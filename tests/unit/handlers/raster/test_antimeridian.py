@@ -28,7 +28,9 @@ def test_tiles_that_are_warped_across_180_make_up_the_warped_whole(bed: Bed):
     one = {"window": [0, 0, 200, 100]}
     whole = bed.run("raster.create_cog", href="fiji.tif", tile_spec=one, target_crs="EPSG:4326")
     plan = bed.run("raster_plan_tiles", href="fiji.tif", tile_size=64)
-    tiles = [bed.run("raster.create_cog", tile_spec=tile, target_crs="EPSG:4326").cog_url for tile in plan.tiles]
+    tiles = [
+        bed.run("raster.create_cog", tile_spec=tile, target_crs="EPSG:4326").cog_url for tile in plan.tiles
+    ]
     assert all((bed.read(tile) > 0).any() for tile in tiles)
     pixels, expected = bed.read(bed.run("raster.mosaic", sources=tiles).cog_url), bed.read(whole.cog_url)
     assert whole.bbox == bed.run("raster.reproject", href="fiji.tif", target_crs="EPSG:4326").bbox
@@ -46,7 +48,9 @@ def test_one_tile_is_warped_of_a_raster_that_is_too_large_as_a_whole(tmp_path: P
 
 
 def test_a_projected_area_across_180_is_as_large_in_degrees():
-    shape = shapely.box(780_000, 8_000_000, 880_000, 8_100_000).difference(shapely.box(8.2e5, 8.04e6, 8.4e5, 8.06e6))
+    shape = shapely.box(780_000, 8_000_000, 880_000, 8_100_000).difference(
+        shapely.box(8.2e5, 8.04e6, 8.4e5, 8.06e6)
+    )
     area = Area(name="fiji", geometry=shape, crs=CRS.from_epsg(32760))
     there = project_area(area, CRS.from_epsg(4326), (170, -25, 190, -10))
     assert there.is_valid
@@ -65,7 +69,9 @@ def test_an_area_around_a_pole_is_reported():
 @given(beyond=st.floats(-9e-7, 9e-7), side=st.sampled_from([-180.0, 180.0]))
 def test_an_edge_that_is_180_but_for_rounding_crosses_nothing(beyond: float, side: float):
     inner = side - 10 if side > 0 else side + 10
-    place = bounds_footprint(CRS.from_epsg(4326), [min(inner, side + beyond), 9, max(inner, side + beyond), 10])
+    place = bounds_footprint(
+        CRS.from_epsg(4326), [min(inner, side + beyond), 9, max(inner, side + beyond), 10]
+    )
     assert place is not None
     assert place.bbox == [min(inner, side), 9, max(inner, side), 10]
     assert place.geometry["type"] == "Polygon"

@@ -32,7 +32,9 @@ SIZES = {"small.geojson": 1_000, "large.geojson": 2_000}
 
 def degrees(shape: Any, crs: str = UTM_25S) -> dict[str, Any]:
     """Return a shape in metres as GeoJSON."""
-    shapes: dict[str, Any] = transform_geom(crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12)
+    shapes: dict[str, Any] = transform_geom(
+        crs, "OGC:CRS84", json.loads(shapely.to_geojson(shape)), precision=12
+    )
     return shapes
 
 
@@ -48,7 +50,9 @@ def test_a_clip_has_the_pixels_whose_centres_are_inside_and_its_area(bed: Bed):
     with rasterio.open(bed.path(result.clipped_path)) as clipped:
         matches, at = clipped.read(1), clipped.transform
     column, row = round((at.c - UTM.c) / 30), round((at.f - UTM.f) / -30)
-    expected = np.where(outside, -1, data[0])[row : row + matches.shape[0], column : column + matches.shape[1]]
+    expected = np.where(outside, -1, data[0])[
+        row : row + matches.shape[0], column : column + matches.shape[1]
+    ]
     assert np.array_equal(matches, expected)
     assert (matches != -1).sum() * 900 == pytest.approx(circle.area, rel=0.005)
     # Cropped to the circle.
@@ -148,7 +152,10 @@ def test_every_format_of_features_is_an_area_also_in_a_zip_and_by_layer(bed: Bed
         for suffix in ("shp", "shx", "dbf", "prj"):
             archive.write(bronze / f"aoi.{suffix}", f"in/aoi.{suffix}")
     names = ("aoi.fgb", "aoi.shp", "aoi.parquet", "aoi.zip")
-    ways: list[dict[str, Any]] = [*({"boundary": name} for name in names), {"boundary": "aoi.gpkg", "layer": "fields"}]
+    ways: list[dict[str, Any]] = [
+        *({"boundary": name} for name in names),
+        {"boundary": "aoi.gpkg", "layer": "fields"},
+    ]
     assert len({bed.run("raster_clip", href="a.tif", **way).cog_url for way in ways}) == 1
     with pytest.raises(PermanentError, match="2 layers: name one by `layer`: fields, others"):
         bed.run("raster_clip", href="a.tif", boundary="aoi.gpkg")
@@ -159,11 +166,16 @@ def test_every_format_of_features_is_an_area_also_in_a_zip_and_by_layer(bed: Bed
 
 def test_one_of_several_files_in_a_zip_is_an_area_by_its_name(bed: Bed):
     bed.bronze("a.tif", numbers(dtype="int16"), nodata=-1)
-    texts = {name: json.dumps(degrees(shapely.Point(304_000, 9_097_000).buffer(size))) for name, size in SIZES.items()}
+    texts = {
+        name: json.dumps(degrees(shapely.Point(304_000, 9_097_000).buffer(size)))
+        for name, size in SIZES.items()
+    }
     with zipfile.ZipFile(bed.folder / "bronze" / "aoi.zip", "w") as archive:
         for name, text in texts.items():
             archive.writestr(name, text)
-    with pytest.raises(PermanentError, match=r"name one by `member`, or extract it: small\.geojson, large\.geojson"):
+    with pytest.raises(
+        PermanentError, match=r"name one by `member`, or extract it: small\.geojson, large\.geojson"
+    ):
         bed.run("raster_clip", href="a.tif", boundary="aoi.zip")
     for name, text in texts.items():
         result, named = (bed.run("raster_clip", href="a.tif", **way) for way in (
@@ -210,7 +222,12 @@ def test_statistics_of_whole_pixels_are_numpys(bed: Bed):
     left, top = 300_000 + 30 * 10, 9_100_000 - 30 * 20
     zone = shapely.box(left, top - 30 * 50, left + 30 * 60, top)
     crs = {"type": "name", "properties": {"name": f"urn:ogc:def:crs:EPSG::{UTM_25S[5:]}"}}
-    feature = {"type": "Feature", "id": "z", "properties": {"k": 1}, "geometry": json.loads(shapely.to_geojson(zone))}
+    feature = {
+        "type": "Feature",
+        "id": "z",
+        "properties": {"k": 1},
+        "geometry": json.loads(shapely.to_geojson(zone)),
+    }
     zones = {"type": "FeatureCollection", "crs": crs, "features": [feature]}
     row = bed.run("stats_zonal", href="a.tif", zones=zones).zones[0]
     inside = data[0, 20:70, 10:70]
@@ -242,7 +259,9 @@ def test_zones_that_cut_the_raster_up_add_up_to_it(bed: Bed):
     edges = np.linspace(west, east, 8)
     boxes = [[float(a), south - 0.1, float(b), north + 0.1] for a, b in itertools.pairwise(edges)]
     result = bed.run("stats_zonal", href=str(LANDSAT), zones=boxes, bands=[4, 1])
-    assert sum(row["sum"] for row in result.zones if row["band"] == 4) == pytest.approx(float(total), rel=1e-6)
+    assert sum(row["sum"] for row in result.zones if row["band"] == 4) == pytest.approx(
+        float(total), rel=1e-6
+    )
     assert [(row["id"], row["band"]) for row in result.zones[:4]] == [("0", 4), ("0", 1), ("1", 4), ("1", 1)]
     assert result.zone_count == 7
     assert json.loads(bed.path(result.stats_url).read_text())["zones"] == result.zones
@@ -272,7 +291,9 @@ def shapely_area(name: str) -> float:
     return float(shapely.from_wkb(shapes[list(columns[0]).index(name)]).area)
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float64"]
+)
 def test_every_kind_of_number_is_measured(bed: Bed, dtype: str):
     data = numbers(20, 20, dtype="int64") % 100
     bed.bronze("a.tif", data.astype(dtype))
@@ -291,15 +312,26 @@ def test_scale_and_offset_are_applied(bed: Bed):
 
 
 @pytest.mark.parametrize(("west", "count", "mean"), [(10.355, 500, 50), (10.0, 0, None)])
-def test_masked_pixels_are_not_measured_in_a_part_of_a_raster_either(bed: Bed, west: float, count: int, mean: float):
+def test_masked_pixels_are_not_measured_in_a_part_of_a_raster_either(
+    bed: Bed, west: float, count: int, mean: float
+):
     pixels = np.full((100, 100), 50, "uint8")
     pixels[:, :40] = 0
-    profile = {"driver": "GTiff", "width": 100, "height": 100, "count": 1, "dtype": "uint8", "crs": "EPSG:4326"}
+    profile = {
+        "driver": "GTiff",
+        "width": 100,
+        "height": 100,
+        "count": 1,
+        "dtype": "uint8",
+        "crs": "EPSG:4326",
+    }
     path = bed.folder / "bronze" / "masked.tif"
     path.parent.mkdir(exist_ok=True)
     with (
         rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True),
-        rasterio.open(path, "w", transform=rasterio.transform.from_origin(10, 51, 0.01, 0.01), **profile) as raster,
+        rasterio.open(
+            path, "w", transform=rasterio.transform.from_origin(10, 51, 0.01, 0.01), **profile
+        ) as raster,
     ):
         raster.write(pixels, 1)
         raster.write_mask(pixels > 0)
@@ -322,7 +354,9 @@ def test_the_file_of_an_area_is_a_source_beside_the_raster(bed: Bed):
     bed.bronze("a.tif", numbers(200, 300))
     box = {
         "type": "Polygon",
-        "coordinates": [[[-34.81, -8.16], [-34.78, -8.16], [-34.78, -8.14], [-34.81, -8.14], [-34.81, -8.16]]],
+        "coordinates": [
+            [[-34.81, -8.16], [-34.78, -8.16], [-34.78, -8.14], [-34.81, -8.14], [-34.81, -8.16]]
+        ],
     }
     path = bed.folder / "bronze" / "aoi.geojson"
     path.write_text(json.dumps(box))

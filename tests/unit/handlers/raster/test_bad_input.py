@@ -108,7 +108,9 @@ def test_what_is_no_raster_is_reported_for_what_it_is(
 def test_a_raster_that_was_cut_off_is_reported_when_its_pixels_are_read(
     bed: Bed, handler: str, params: dict[str, Any], compress: str
 ):
-    whole = write(bed.folder / "whole.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress=compress)
+    whole = write(
+        bed.folder / "whole.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress=compress
+    )
     cut = whole.read_bytes()[: whole.stat().st_size // 3]
     (bed.folder / "bronze" / "cut.tif").write_bytes(cut)
     values = params if "sources" in params else {"href": "cut.tif", **params}
@@ -120,7 +122,10 @@ def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
     path = bed.folder / "bronze" / "a.tif"
     share = bed.services.share
     path.unlink()
-    with pytest.raises(BlobsUnavailable, match=r"a\.tif cannot be read: No such file"), explain_io_errors(path):
+    with (
+        pytest.raises(BlobsUnavailable, match=r"a\.tif cannot be read: No such file"),
+        explain_io_errors(path),
+    ):
         raise RasterioIOError("Read failed")
     with pytest.raises(BlobsUnavailable, match="cannot be read: No such file"), open_raster(path, share):
         pass
@@ -128,7 +133,9 @@ def test_a_file_that_goes_away_or_stops_is_no_bad_raster(bed: Bed):
 
 def test_a_failure_without_a_reason_of_gdal_is_described_in_our_words(bed: Bed):
     bed.bronze("a.tif", numbers())
-    message = r"^the result cannot be written: check the disk of the scratch directory \(GDAL: Unknown GDAL Error"
+    message = (
+        r"^the result cannot be written: check the disk of the scratch directory \(GDAL: Unknown GDAL Error"
+    )
     with pytest.raises(BlobsUnavailable, match=message), explain_io_errors(bed.folder / "bronze" / "a.tif"):
         # As rasterio raises it where GDAL returns nothing and sets no error.
         raise SystemError("Unknown GDAL Error. To debug: https://rasterio.readthedocs.io")
@@ -149,9 +156,13 @@ def test_a_bomb_is_refused_before_it_goes_off(bed: Bed):
 def test_more_pixels_than_are_worked_through_are_refused_and_a_tile_of_them_is_not(tmp_path: Path):
     bed = Bed(tmp_path, max_pixels=50_000)
     bed.bronze("large.tif", numbers())
-    assert "300 x 200 pixels in 1 bands, 60,000 in all: at most 50,000" in refused(bed, "create_cog", href="large.tif")
+    assert "300 x 200 pixels in 1 bands, 60,000 in all: at most 50,000" in refused(
+        bed, "create_cog", href="large.tif"
+    )
     plan = bed.run("raster_plan_tiles", href="large.tif", tile_size=128)
-    assert np.array_equal(bed.read(bed.run("create_cog", tile_spec=plan.tiles[0]).cog_url), numbers()[:, :128, :128])
+    assert np.array_equal(
+        bed.read(bed.run("create_cog", tile_spec=plan.tiles[0]).cog_url), numbers()[:, :128, :128]
+    )
     with pytest.raises(PermanentError, match="make 6 tiles of 128 pixels: at most 5 are allowed"):
         bed.run("raster_plan_tiles", href="large.tif", tile_size=128, max_tiles=5)
 
@@ -177,7 +188,9 @@ def test_a_raster_without_a_place_is_refused(bed: Bed, handler: str):
     Image.fromarray(np.zeros((9, 9, 3), "uint8")).save(bed.folder / "bronze" / "photo.png")
     assert "the raster has no CRS" in refused(bed, handler, href="photo.png")
     bed.bronze("nowhere.tif", numbers(), transform=None)
-    assert "but no geotransform, so the place of its pixels is unknown" in refused(bed, handler, href="nowhere.tif")
+    assert "but no geotransform, so the place of its pixels is unknown" in refused(
+        bed, handler, href="nowhere.tif"
+    )
 
 
 def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
@@ -201,7 +214,9 @@ def test_a_coordinate_system_that_nobody_knows_is_refused(bed: Bed):
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_of_a_raster_that_has_no_known_place_nothing_is_published(bed: Bed, handler: str, params: dict[str, Any]):
+def test_of_a_raster_that_has_no_known_place_nothing_is_published(
+    bed: Bed, handler: str, params: dict[str, Any]
+):
     bed.bronze("local.tif", numbers(), crs=LOCAL)
     (bed.folder / "bronze" / "mean.onnx").write_bytes(mean_model())
     message = refused(bed, handler, **params)
@@ -228,7 +243,9 @@ def test_a_target_that_nobody_knows_is_refused(bed: Bed, target: str, sentence: 
     assert sentence in refused(bed, "raster_reproject", href=str(LANDSAT), target_crs=target)
 
 
-@pytest.mark.parametrize("href", ["/vsicurl/http://a/b.tif", "../x.tif", "a\x00b.tif", "/etc/passwd", "http://a/b.tif"])
+@pytest.mark.parametrize(
+    "href", ["/vsicurl/http://a/b.tif", "../x.tif", "a\x00b.tif", "/etc/passwd", "http://a/b.tif"]
+)
 def test_a_name_that_leads_elsewhere_is_refused(bed: Bed, href: str):
     with pytest.raises(BlobNameInvalid):
         bed.run("raster.validate", href=href)
@@ -244,7 +261,9 @@ def test_south_up_is_turned_without_a_change_to_any_pixel(bed: Bed):
     assert np.array_equal(bed.read(result.cog_url), numbers(bands=2)[:, ::-1])
     assert result.metadata["standing"] == "north-up"
     assert result.bounds == [300_000, 9_000_000, 309_000, 9_006_000]
-    with pytest.raises(PermanentError, match=r"the raster is south-up or mirrored .* make it north-up; run one first"):
+    with pytest.raises(
+        PermanentError, match=r"the raster is south-up or mirrored .* make it north-up; run one first"
+    ):
         bed.run("raster_plan_tiles", href="south.tif")
 
 
@@ -258,7 +277,9 @@ def test_rotated_is_put_north_up_and_keeps_its_area(bed: Bed):
     # The corners are where they were.
     assert result.bbox == pytest.approx(seen.bbox, abs=1e-3)
     for handler in ("raster_plan_tiles", "raster_mosaic"):
-        values: dict[str, Any] = {"sources": ["rotated.tif"]} if "mosaic" in handler else {"href": "rotated.tif"}
+        values: dict[str, Any] = (
+            {"sources": ["rotated.tif"]} if "mosaic" in handler else {"href": "rotated.tif"}
+        )
         with pytest.raises(PermanentError, match="the raster is rotated"):
             bed.run(handler, **values)
 
@@ -353,7 +374,9 @@ def test_a_mask_stays_a_mask_in_cogs_tiles_and_mosaics(bed: Bed):
 # ── poles and the antimeridian ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def validated(bed: Bed, crs: str, transform: Affine, width: int = 100, height: int = 100) -> tuple[list[float], Any]:
+def validated(
+    bed: Bed, crs: str, transform: Affine, width: int = 100, height: int = 100
+) -> tuple[list[float], Any]:
     bed.bronze("there.tif", numbers(height, width), crs=crs, transform=transform)
     seen = bed.run("raster.validate", href="there.tif")
     return seen.bbox, seen.metadata["footprint"]
@@ -466,7 +489,9 @@ def test_a_disk_without_room_is_reported_so(
             bed.run(handler, **params)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "no space left on the disk of the scratch directory (4,096 bytes free). Free space" in str(caught.value)
+    assert "no space left on the disk of the scratch directory (4,096 bytes free). Free space" in str(
+        caught.value
+    )
     assert bed.silver() == []
 
 
@@ -505,7 +530,9 @@ def test_a_source_that_changed_since_its_tiles_were_planned_is_reported(bed: Bed
     bed.bronze("a.tif", numbers())
     plan = bed.run("raster_plan_tiles", href="a.tif", tile_size=128)
     bed.bronze("a.tif", numbers(300, 300))
-    assert "is not the raster whose tiles were planned: it has" in refused(bed, "create_cog", tile_spec=plan.tiles[0])
+    assert "is not the raster whose tiles were planned: it has" in refused(
+        bed, "create_cog", tile_spec=plan.tiles[0]
+    )
 
 
 def test_a_window_beside_the_raster_is_reported(bed: Bed):
@@ -529,7 +556,12 @@ def test_a_failure_names_its_file_once(bed):
     (bed.folder / "bronze").mkdir(exist_ok=True)
     (bed.folder / "bronze" / "noise.tif").write_bytes(b"noise" * 100)
     uri = f"file://{bed.folder}/bronze/noise.tif"
-    for handler in ("raster.validate", "raster.create_cog", "raster.thumbnail", "raster.generate_tiling_scheme"):
+    for handler in (
+        "raster.validate",
+        "raster.create_cog",
+        "raster.thumbnail",
+        "raster.generate_tiling_scheme",
+    ):
         message = outcome(bed, handler, href="noise.tif")
         assert message.count(uri) == 1, message
     assert outcome(bed, "raster.create_cog", href="gone.tif").count("gone.tif") == 1

@@ -62,7 +62,9 @@ def test_a_batch_that_was_killed_at_tile_13_goes_on_at_13(bed: Bed):
     ) -> tuple[Outcome, RecordedReports]:
         reports = RecordedReports()
         executor = Executor(discover([HELD], entry_points=False), processes=processes, reports=reports)
-        message = TaskMessage("1", "7", "node", "held_tiles", {"tiles": tiles}, attempt=number, checkpoint=checkpoint)
+        message = TaskMessage(
+            "1", "7", "node", "held_tiles", {"tiles": tiles}, attempt=number, checkpoint=checkpoint
+        )
         task = asyncio.create_task(executor.execute(message))
         if number == 1:
             await reports.at_thirteen.wait()

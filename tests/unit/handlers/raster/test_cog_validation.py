@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def write_tiff(path: Path, width: int, height: int, **options: Any) -> Path:
     pixels = np.random.default_rng(0).integers(1, 255, (1, height, width), dtype="uint8")
     profile = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": "EPSG:32631", **options}
-    with rasterio.open(path, "w", width=width, height=height, transform=from_origin(5, 7, 2, 2), **profile) as raster:
+    with rasterio.open(
+        path, "w", width=width, height=height, transform=from_origin(5, 7, 2, 2), **profile
+    ) as raster:
         raster.write(pixels)
     return path
 
@@ -32,7 +34,17 @@ def write_tiff(path: Path, width: int, height: int, **options: Any) -> Path:
 @pytest.mark.parametrize("bigtiff", ["NO", "YES"])
 @pytest.mark.parametrize(
     ("width", "height"),
-    [(1024, 2048), (512, 2000), (2000, 512), (1, 30_000), (30_000, 1), (513, 1025), (1025, 513), (3, 3), (1500, 1500)],
+    [
+        (1024, 2048),
+        (512, 2000),
+        (2000, 512),
+        (1, 30_000),
+        (30_000, 1),
+        (513, 1025),
+        (1025, 513),
+        (3, 3),
+        (1500, 1500),
+    ],
 )
 def test_a_file_of_the_cog_driver_is_valid_in_every_shape(tmp_path, width, height, bigtiff):
     source, target = write_tiff(tmp_path / "source.tif", width, height), tmp_path / "cog.tif"

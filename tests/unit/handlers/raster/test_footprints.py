@@ -71,10 +71,16 @@ def test_a_footprint_contains_every_pixel_that_is_on_the_earth(name: str):
     u[:2_000], u[2_000:4_000], v[4_000:6_000], v[6_000:8_000] = 0, 1, 0, 1
     xs, ys = bounds[0] + u * (bounds[2] - bounds[0]), bounds[1] + v * (bounds[3] - bounds[1])
     longitudes, latitudes, is_valid = earth_transform(crs).locate(xs, ys)
-    longitudes, latitudes, is_edge = longitudes[is_valid], latitudes[is_valid], (np.arange(20_000) < 8_000)[is_valid]
+    longitudes, latitudes, is_edge = (
+        longitudes[is_valid],
+        latitudes[is_valid],
+        (np.arange(20_000) < 8_000)[is_valid],
+    )
     west, south, east, north = np.add(place.bbox, np.array([-1, -1, 1, 1]) * 2e-7)
     is_inside = (
-        (longitudes >= west) & (longitudes <= east) if west <= east else (longitudes >= west) | (longitudes <= east)
+        (longitudes >= west) & (longitudes <= east)
+        if west <= east
+        else (longitudes >= west) | (longitudes <= east)
     )
     assert is_inside.all()
     assert ((latitudes >= south) & (latitudes <= north)).all()
@@ -124,7 +130,9 @@ def test_a_raster_that_is_nowhere_on_the_earth_is_refused(bed: Bed):
         bed.run("raster.validate", href="space.tif")
 
 
-@pytest.mark.parametrize("name", ["full disk", "full disk across 180", "around a pole", "sinusoidal tile at the edge"])
+@pytest.mark.parametrize(
+    "name", ["full disk", "full disk across 180", "around a pole", "sinusoidal tile at the edge"]
+)
 def test_such_a_raster_becomes_a_cog_and_is_warped_without_loss(bed: Bed, name: str):
     text, bounds = PLACES[name]
     bed.bronze("a.tif", np.ones((100, 100), "uint8"), crs=text, transform=grid_of(bounds), nodata=0)
@@ -157,7 +165,9 @@ def test_a_raster_off_the_earth_becomes_a_cog_with_an_item_that_has_no_place_on_
     bed.bronze("a.tif", pixels, crs=crs, transform=transform)
     seen = bed.run("raster.validate", href="a.tif")
     assert (seen.bbox, seen.metadata["footprint"]) == (None, None)
-    result = bed.run("raster.process_complete", href="a.tif", collection_id="bodies", datetime="2020-01-01T00:00:00Z")
+    result = bed.run(
+        "raster.process_complete", href="a.tif", collection_id="bodies", datetime="2020-01-01T00:00:00Z"
+    )
     assert result.bbox is None
     assert np.array_equal(bed.read(result.cog_url), pixels)
     item: dict[str, Any] = result.item
@@ -193,7 +203,8 @@ def test_tiles_warps_and_mosaics_work_off_the_earth(bed: Bed):
     assert warped.crs == "IAU_2015:30100"
     assert bed.read(warped.cog_url).max() == pixels.max()
     with pytest.raises(
-        PermanentError, match="IAU_2015:30110, the CRS of the raster, is of Moon, and EPSG:4326 is of the Earth"
+        PermanentError,
+        match="IAU_2015:30110, the CRS of the raster, is of Moon, and EPSG:4326 is of the Earth",
     ):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326")
     with pytest.raises(PermanentError) as caught:
@@ -212,7 +223,10 @@ def test_compound_solid_and_unusual_crss_are_kept(bed: Bed, crs: str):
         transform = Affine(10, 0, -7e5, 0, -10, -1e6)
     bed.bronze("a.tif", numbers(20, 20), crs=crs, transform=transform)
     result = bed.run("raster.create_cog", href="a.tif")
-    with rasterio.open(bed.folder / "bronze" / "a.tif") as source, rasterio.open(bed.path(result.cog_url)) as cog:
+    with (
+        rasterio.open(bed.folder / "bronze" / "a.tif") as source,
+        rasterio.open(bed.path(result.cog_url)) as cog,
+    ):
         assert cog.crs == source.crs
     assert result.bbox is not None
 
@@ -220,7 +234,8 @@ def test_compound_solid_and_unusual_crss_are_kept(bed: Bed, crs: str):
 def test_a_projected_crs_with_heights_is_stored_without_them(bed: Bed):
     wkt = CRS.from_epsg(32631).to_wkt(version="WKT2_2019")
     solid = wkt.replace("CS[Cartesian,2]", "CS[Cartesian,3]").replace(
-        'LENGTHUNIT["metre",1]],USAGE', 'LENGTHUNIT["metre",1]],AXIS["h",up,ORDER[3],LENGTHUNIT["metre",1]],USAGE'
+        'LENGTHUNIT["metre",1]],USAGE',
+        'LENGTHUNIT["metre",1]],AXIS["h",up,ORDER[3],LENGTHUNIT["metre",1]],USAGE',
     )
     path = bed.folder / "bronze" / "a.tif"
     bed.bronze("a.tif", numbers(20, 20), crs="EPSG:32631", transform=Affine(10, 0, 5e5, 0, -10, 1e6))

@@ -94,7 +94,10 @@ def test_rpcs_are_warped_as_gdal_warps_them_at_the_height_of_the_ground(bed: Bed
     if ground == "dem":
         slope = np.tile(np.linspace(0, 400, 60, dtype="float32"), (60, 1))
         dem = write(
-            bed.folder / "bronze" / "dem.tif", slope, crs="EPSG:4326", transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3)
+            bed.folder / "bronze" / "dem.tif",
+            slope,
+            crs="EPSG:4326",
+            transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3),
         )
         params, options = {"dem": "dem.tif"}, {"RPC_DEM": str(dem)}
     result = bed.run("raster.reproject", href="a.tif", target_crs=crs, **params)
@@ -112,10 +115,17 @@ def test_a_dem_and_its_height_are_part_of_the_name_and_of_the_provenance(bed: Be
     results = []
     for height in (0, 50):
         plane = np.full((60, 60), height, "float32")
-        write(bed.folder / "bronze" / "dem.tif", plane, crs="EPSG:4326", transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3))
+        write(
+            bed.folder / "bronze" / "dem.tif",
+            plane,
+            crs="EPSG:4326",
+            transform=Affine(0.01, 0, 9.7, 0, -0.01, 50.3),
+        )
         results.append(bed.run("raster.reproject", href="a.tif", target_crs="EPSG:32632", dem="dem.tif"))
     assert results[0].cog_url != results[1].cog_url
-    sources = [entry["href"].rpartition("/")[2] for entry in results[0].item["properties"]["dagmaster:sources"]]
+    sources = [
+        entry["href"].rpartition("/")[2] for entry in results[0].item["properties"]["dagmaster:sources"]
+    ]
     assert sources == ["a.tif", "dem.tif"]
 
 
@@ -131,11 +141,16 @@ def test_a_raster_without_a_grid_is_validated_and_what_needs_a_grid_says_how_to_
     place_by_rpcs(bed.folder / "bronze" / "rpcs.tif", numbers(HEIGHT, WIDTH, dtype="uint8"))
     for href, kind in (("points.tif", "gcps"), ("rpcs.tif", "rpcs")):
         seen = bed.run("raster.validate", href=href)
-        assert (seen.crs, seen.metadata["georeference"], seen.metadata["transform"]) == ("EPSG:4326", kind, None)
+        assert (seen.crs, seen.metadata["georeference"], seen.metadata["transform"]) == (
+            "EPSG:4326",
+            kind,
+            None,
+        )
         assert seen.bbox == pytest.approx([10, 49.92, 10.1, 50], abs=0.06)
         for handler in ("raster.create_cog", "raster_plan_tiles", "raster.thumbnail"):
             with pytest.raises(
-                PermanentError, match=r"not by a grid: warp it first, with raster\.reproject or with target_crs"
+                PermanentError,
+                match=r"not by a grid: warp it first, with raster\.reproject or with target_crs",
             ):
                 bed.run(handler, href=href)
 
@@ -180,7 +195,9 @@ def test_a_dem_without_heights_where_the_raster_lies_is_refused(bed: Bed, dem: s
         "nodata": -9999,
     }
     write(bed.folder / "bronze" / "dem.tif", heights, **place)
-    with pytest.raises(PermanentError, match=r"(the dem has no height|a dem that covers it).* with some margin"):
+    with pytest.raises(
+        PermanentError, match=r"(the dem has no height|a dem that covers it).* with some margin"
+    ):
         bed.run("raster.reproject", href="a.tif", target_crs="EPSG:4326", dem="dem.tif")
 
 

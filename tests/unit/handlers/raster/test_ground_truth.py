@@ -90,7 +90,9 @@ def test_a_cog_keeps_nodata_names_units_scales_and_tags(bed: Bed):
         raster.scales, raster.offsets = (0.1, 1.0), (-5.0, 0.0)
         raster.update_tags(SENSOR="ETM+")
     whole = bed.run("create_cog", href="rich.tif")
-    tile = bed.run("create_cog", tile_spec=bed.run("raster_plan_tiles", href="rich.tif", tile_size=128).tiles[1])
+    tile = bed.run(
+        "create_cog", tile_spec=bed.run("raster_plan_tiles", href="rich.tif", tile_size=128).tiles[1]
+    )
     for result in (whole, tile):
         with rasterio.open(bed.path(result.cog_url)) as cog:
             assert (cog.nodata, cog.descriptions, cog.units) == (-9999, ("red", "near"), ("m", "K"))
@@ -116,7 +118,12 @@ def test_tiles_warps_clips_and_mosaics_keep_the_metadata_that_gdals_driver_keeps
         expected = (raster.tags(ns="xml:XMP"), raster.tags(1, ns="IMAGERY"), raster.tags()["SENSOR"], "560")
     for result in results:
         with rasterio.open(bed.path(result.cog_url)) as cog:
-            tags = (cog.tags(ns="xml:XMP"), cog.tags(1, ns="IMAGERY"), cog.tags()["SENSOR"], cog.tags(1)["WAVELENGTH"])
+            tags = (
+                cog.tags(ns="xml:XMP"),
+                cog.tags(1, ns="IMAGERY"),
+                cog.tags()["SENSOR"],
+                cog.tags(1)["WAVELENGTH"],
+            )
             assert tags == expected
         # Statistics describe all pixels of the source: those of a part, or of other pixels, are not known.
         assert result.not_carried == (["statistics of band 1"] if result is not results[1] else [])
@@ -189,7 +196,10 @@ def test_where_sources_overlap_the_first_with_data_wins_or_the_last(bed: Bed):
     first[:, :200, :300][where] = one[where]
     last[:, :200, :300] = one
     last[:, 20:, 50:] = two
-    result = {how: bed.run("raster.mosaic", sources=["one.tif", "two.tif"], overlap=how) for how in ("first", "last")}
+    result = {
+        how: bed.run("raster.mosaic", sources=["one.tif", "two.tif"], overlap=how)
+        for how in ("first", "last")
+    }
     assert np.array_equal(bed.read(result["first"].cog_url), first, equal_nan=True)
     assert np.array_equal(bed.read(result["last"].cog_url), last, equal_nan=True)
 
@@ -198,7 +208,9 @@ def test_where_sources_overlap_the_first_with_data_wins_or_the_last(bed: Bed):
 
 
 def warped_by_gdal(source: Any, crs: str, *, tolerance: float = 0.125, how: Any = Resampling.nearest) -> Any:
-    affine, width, height = calculate_default_transform(source.crs, crs, source.width, source.height, *source.bounds)
+    affine, width, height = calculate_default_transform(
+        source.crs, crs, source.width, source.height, *source.bounds
+    )
     out = np.zeros((source.count, height, width), source.dtypes[0])
     gdal_reproject(
         rasterio.band(source, list(source.indexes)),
@@ -211,7 +223,9 @@ def warped_by_gdal(source: Any, crs: str, *, tolerance: float = 0.125, how: Any 
     return out
 
 
-@pytest.mark.parametrize(("crs", "how"), [("EPSG:4326", "nearest"), ("EPSG:3857", "bilinear"), ("EPSG:32624", "cubic")])
+@pytest.mark.parametrize(
+    ("crs", "how"), [("EPSG:4326", "nearest"), ("EPSG:3857", "bilinear"), ("EPSG:32624", "cubic")]
+)
 def test_a_warp_is_gdals_warp(bed: Bed, crs: str, how: str):
     result = bed.run("raster_reproject", source_path=str(LANDSAT), target_crs=crs, resampling=how)
     with rasterio.open(LANDSAT) as source:
@@ -278,7 +292,9 @@ def test_where_masked_sources_overlap_data_shines_through(bed: Bed):
     mask[50:60, 100:120] = 0
     one, two = numbers(seed=1, dtype="uint8"), numbers(seed=2, dtype="uint8")
     bed.bronze("one.tif", one, mask=mask)
-    bed.bronze("two.tif", two, mask=np.full((200, 300), 255, "uint8"), transform=UTM @ Affine.translation(50, 20))
+    bed.bronze(
+        "two.tif", two, mask=np.full((200, 300), 255, "uint8"), transform=UTM @ Affine.translation(50, 20)
+    )
     result = bed.run("raster.mosaic", sources=["one.tif", "two.tif"])
     with rasterio.open(bed.path(result.cog_url)) as cog:
         matches, known = cog.read(1), cog.dataset_mask() > 0

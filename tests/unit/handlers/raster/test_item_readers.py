@@ -73,7 +73,9 @@ def test_pystac_reads_the_crs_the_bands_and_the_place(bed: Bed):
 @pytest.mark.parametrize(
     ("dtype", "nodata"), [("uint8", 0), ("uint16", None), ("int16", -9999), ("float32", float("nan"))]
 )
-def test_odc_stac_loads_the_pixels_with_their_type_and_nodata_on_their_grid(bed: Bed, dtype: str, nodata: float | None):
+def test_odc_stac_loads_the_pixels_with_their_type_and_nodata_on_their_grid(
+    bed: Bed, dtype: str, nodata: float | None
+):
     pixels = numbers(60, 70, bands=2, dtype=dtype)
     item = an_item(bed, pixels, nodata=nodata)
     loaded = odc.stac.load([pystac.Item.from_dict(item)])
@@ -119,6 +121,8 @@ def test_rio_tiler_reads_info_pixels_and_a_part(bed: Bed, crs: str):
         assert (info.dtype, info.nodata_value, info.width, info.height) == ("uint16", 0, 700, 600)
         whole = reader.preview(assets=["data"], max_size=None)
         assert np.array_equal(whole.array.data, pixels)
-        lon, lat = (values[0] for values in transform(crs, "EPSG:4326", *([side] for side in UTM * (350.5, 300.5))))
+        lon, lat = (
+            values[0] for values in transform(crs, "EPSG:4326", *([side] for side in UTM * (350.5, 300.5)))
+        )
         assert reader.point(lon, lat, assets=["data"]).array.tolist() == pixels[:, 300, 350].tolist()
         assert reader.part((lon, lat, lon + 0.01, lat + 0.01), assets=["data"]).array.count() > 0

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 BESIDE = UTM @ Affine.translation(60, 0)
 
 
-@pytest.mark.parametrize("name", ["raster.create_cog", "raster.process_complete", "raster.reproject", "raster.mosaic"])
+@pytest.mark.parametrize(
+    "name", ["raster.create_cog", "raster.process_complete", "raster.reproject", "raster.mosaic"]
+)
 @pytest.mark.parametrize(
     ("own", "nodata", "sentence"),
     [
@@ -67,7 +69,9 @@ def test_sources_whose_numbers_mean_other_things_make_no_mosaic(bed: Bed):
         bed.bronze(name, numbers(60, 60), transform=UTM if name == "a.tif" else BESIDE)
         with rasterio.open(bed.folder / "bronze" / name, "r+") as raster:
             raster.scales = (scale,)
-    with pytest.raises(PermanentError, match=r"differ in scales, offsets, units or colours.*0\.1 \* x.*0\.01 \* x"):
+    with pytest.raises(
+        PermanentError, match=r"differ in scales, offsets, units or colours.*0\.1 \* x.*0\.01 \* x"
+    ):
         bed.run("raster.mosaic", sources=["a.tif", "b.tif"])
 
 
@@ -77,7 +81,9 @@ def test_what_a_mask_hides_is_nodata_in_a_cut(bed: Bed, nodata: float | None):
     mask[10:20, 10:20] = 0
     bed.bronze("a.tif", numbers(40, 40, dtype="float32"), mask=mask, nodata=nodata)
     place = bed.run("raster.validate", href="a.tif").bbox
-    result = bed.run("raster.clip", href="a.tif", bbox=[place[0] - 1, place[1] - 1, place[2] + 1, place[3] + 1])
+    result = bed.run(
+        "raster.clip", href="a.tif", bbox=[place[0] - 1, place[1] - 1, place[2] + 1, place[3] + 1]
+    )
     with rasterio.open(bed.path(result.cog_url)) as cog:
         assert np.array_equal(cog.dataset_mask(), mask)
         assert np.array_equal(cog.read(1)[mask > 0], numbers(40, 40, dtype="float32")[0][mask > 0])

@@ -43,7 +43,9 @@ def boxes(sentence: str) -> list[Sequence[float]]:
 def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: Bed, target: str, pixel: int):
     href = ones(bed, -180, 90, (360 // pixel, 180 // pixel), pixel)
     for handler in ("raster.reproject", "raster.create_cog"):
-        with pytest.raises(PermanentError, match=f"from latitude -90 to 90, beyond what {target} can represent"):
+        with pytest.raises(
+            PermanentError, match=f"from latitude -90 to 90, beyond what {target} can represent"
+        ):
             bed.run(handler, href=href, target_crs=target)
     (box,) = boxes(refused(bed, href, target))
     assert box == [-180, -85, 180, 85]
@@ -57,7 +59,9 @@ def test_poles_are_refused_on_a_map_of_mercator_and_what_is_advised_helps(bed: B
 @pytest.mark.parametrize("target", ["EPSG:4978", "EPSG:5773"])
 def test_a_crs_without_a_plane_is_no_target(bed: Bed, target: str):
     href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"))
-    with pytest.raises(PermanentError, match=f"{target} has no plane .* expected a projected or geographic CRS"):
+    with pytest.raises(
+        PermanentError, match=f"{target} has no plane .* expected a projected or geographic CRS"
+    ):
         bed.run("raster.reproject", href=href, target_crs=target)
 
 
@@ -68,13 +72,19 @@ RD = {"crs": "EPSG:7415", "transform": Affine(10, 0, 155_000, 0, -10, 463_000)}
 @pytest.mark.parametrize("target", ["EPSG:4979", "EPSG:4326+5773"])
 def test_heights_are_not_relabelled(bed: Bed, target: str):
     href = bed.bronze("a.tif", np.full((1, 20, 20), 7, "float32"), **RD)
-    with pytest.raises(PermanentError, match=r"refer to NAP height, and EPSG:\d+ to .*: heights are not transformed"):
+    with pytest.raises(
+        PermanentError, match=r"refer to NAP height, and EPSG:\d+ to .*: heights are not transformed"
+    ):
         bed.run("raster.reproject", href=href, target_crs=target)
 
 
 @pytest.mark.parametrize(
     ("target", "lost"),
-    [("EPSG:32631", ["vertical CRS NAP height"]), ("EPSG:32631+5709", []), ("EPSG:28992", ["vertical CRS NAP height"])],
+    [
+        ("EPSG:32631", ["vertical CRS NAP height"]),
+        ("EPSG:32631+5709", []),
+        ("EPSG:28992", ["vertical CRS NAP height"]),
+    ],
 )
 def test_a_warp_that_drops_the_vertical_crs_says_so(bed: Bed, target: str, lost: list[str]):
     href = bed.bronze("a.tif", np.full((1, 20, 20), 7, "float32"), **RD)
@@ -86,13 +96,19 @@ def test_a_warp_that_drops_the_vertical_crs_says_so(bed: Bed, target: str, lost:
 @pytest.mark.parametrize(
     ("crs", "target", "message"),
     [
-        ("IAU_2015:30100", "EPSG:4326", "is of Moon, and EPSG:4326 is of the Earth: choose a target_crs of Moon"),
+        (
+            "IAU_2015:30100",
+            "EPSG:4326",
+            "is of Moon, and EPSG:4326 is of the Earth: choose a target_crs of Moon",
+        ),
         ("EPSG:4326", "IAU_2015:49900", "is of the Earth, and IAU_2015:49900 is of Mars"),
         ("IAU_2015:30100", "IAU_2015:49900", "is of Moon, and IAU_2015:49900 is of Mars"),
     ],
 )
 def test_a_warp_stays_on_its_celestial_body(bed: Bed, crs: str, target: str, message: str):
-    href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"), crs=crs, transform=Affine(0.1, 0, 10, 0, -0.1, 50))
+    href = bed.bronze(
+        "a.tif", np.ones((1, 18, 36), "uint8"), crs=crs, transform=Affine(0.1, 0, 10, 0, -0.1, 50)
+    )
     with pytest.raises(PermanentError, match=message):
         bed.run("raster.reproject", href=href, target_crs=target)
 
@@ -101,7 +117,9 @@ def test_a_warp_stays_on_its_celestial_body(bed: Bed, crs: str, target: str, mes
 def test_one_pole_is_refused_on_a_map_of_the_other(bed: Bed, target: str):
     world = Affine(10, 0, -180, 0, -10, 90)
     href = bed.bronze("a.tif", np.ones((1, 18, 36), "uint8"), crs="EPSG:4326", transform=world)
-    with pytest.raises(PermanentError, match=r"infinitely far away, as one pole is .* clip it first with raster\.clip"):
+    with pytest.raises(
+        PermanentError, match=r"infinitely far away, as one pole is .* clip it first with raster\.clip"
+    ):
         bed.run("raster.reproject", href=href, target_crs=target)
 
 
@@ -109,7 +127,9 @@ def test_a_pixel_beyond_the_end_of_mercator_is_no_pole(bed: Bed):
     href = ones(bed, -180, 90, (360, 180), 1)
     clipped = bed.run("raster.clip", href=href, bbox=[-180, -85.06, 180, 85.06])
     assert clipped.bbox == [-180, -86, 180, 86]
-    assert bed.run("raster.reproject", href=clipped.cog_url, target_crs="EPSG:3857").bbox[3] == pytest.approx(86)
+    assert bed.run("raster.reproject", href=clipped.cog_url, target_crs="EPSG:3857").bbox[3] == pytest.approx(
+        86
+    )
 
 
 def test_a_pole_in_metres_is_refused_on_a_map_of_mercator(bed: Bed):
@@ -119,7 +139,9 @@ def test_a_pole_in_metres_is_refused_on_a_map_of_mercator(bed: Bed):
 
 
 @pytest.mark.parametrize("target", ["EPSG:3857", "EPSG:6933"])
-@pytest.mark.parametrize(("left", "pixel"), [(179.5, 0.01), (-180.5, 0.01), (179.5, 0.03)], ids=["east", "west", "odd"])
+@pytest.mark.parametrize(
+    ("left", "pixel"), [(179.5, 0.01), (-180.5, 0.01), (179.5, 0.03)], ids=["east", "west", "odd"]
+)
 def test_a_raster_on_both_ends_of_a_map_is_refused_and_what_is_advised_helps(
     bed: Bed, target: str, left: float, pixel: float
 ):
@@ -159,8 +181,12 @@ def test_a_map_may_end_elsewhere_than_at_180(bed: Bed):
         (-180.5, 100, 0.01, "EPSG:32660"),
     ],
 )
-def test_degrees_beyond_180_lose_no_pixel_on_a_map(bed: Bed, left: float, width: int, pixel: float, target: str):
-    result = bed.run("raster.reproject", href=ones(bed, left, 40 * pixel, (width, 80), pixel), target_crs=target)
+def test_degrees_beyond_180_lose_no_pixel_on_a_map(
+    bed: Bed, left: float, width: int, pixel: float, target: str
+):
+    result = bed.run(
+        "raster.reproject", href=ones(bed, left, 40 * pixel, (width, 80), pixel), target_crs=target
+    )
     assert bed.read(result.cog_url).mean() > 0.98
 
 
@@ -180,4 +206,7 @@ def test_tiles_beyond_180_are_the_pixels_of_the_whole(bed: Bed):
 def test_a_raster_that_would_have_no_pixels_is_reported(bed: Bed):
     # It ends where the map begins: GDAL puts that at the other end.
     message = refused(bed, ones(bed, -30.5, 0, (50, 100), 0.01), "EPSG:3832")
-    assert "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another" in message
+    assert (
+        "would be 112 x 0 pixels, less than one high or wide: choose a finer resolution, or another"
+        in message
+    )

@@ -41,7 +41,9 @@ def test_an_item_says_when_its_file_was_made_and_of_the_first_hundred_of_many_so
     assert result.item == bed.run("raster.create_cog", href="a.tif").item
     at = datetime.fromisoformat(result.item["properties"]["created"]).timestamp()
     assert at == pytest.approx(bed.path(result.cog_url).stat().st_mtime, abs=1e-3)
-    many = provenance_properties(Provenance(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {})
+    many = provenance_properties(
+        Provenance(sources=[(f"s3://x/{number}.tif", "0" * 64) for number in range(101)]), {}
+    )
     assert (len(many["dagmaster:sources"]), many["dagmaster:source_count"]) == (100, 101)
     assert "dagmaster:source_count" not in result.item["properties"]
     assert source_links(Provenance(sources=[("s3://x/1.tif", ""), ("s3://x/2.tif", "")])) == []
@@ -76,7 +78,9 @@ def test_an_item_is_valid_and_tells_what_is_in_the_file(bed: Bed):
 
 
 def test_items_of_tiles_warps_and_what_crosses_180_are_valid(bed: Bed):
-    bed.bronze("fiji.tif", numbers(), crs="EPSG:32701", transform=Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000))
+    bed.bronze(
+        "fiji.tif", numbers(), crs="EPSG:32701", transform=Affine(1_000, 0, 120_000, 0, -1_000, 8_100_000)
+    )
     plan = bed.run("raster_plan_tiles", href="fiji.tif", tile_size=128)
     check(bed.run("raster.create_cog", tile_spec=plan.tiles[0]).item)
     check(bed.run("raster.reproject", href="fiji.tif", target_crs="ESRI:102019").item)
@@ -183,13 +187,17 @@ def test_equal_rasters_of_two_days_are_two_items_after_any_number_of_steps(bed: 
     assert [item["properties"]["datetime"][:10] for item in items] == ["2024-01-01", "2024-01-02"]
     # One moment is one item, however it is spelled, and however often.
     assert chained(bed, "2024-01-01/mask.tif", datetime="2024-01-01T01:00:00+01:00") == items[0]
-    mosaics = [bed.run("raster.mosaic", sources=[items[0]], datetime=f"2024-01-0{day}").item for day in (1, 2)]
+    mosaics = [
+        bed.run("raster.mosaic", sources=[items[0]], datetime=f"2024-01-0{day}").item for day in (1, 2)
+    ]
     assert mosaics[0]["id"] != mosaics[1]["id"]
 
 
 def test_a_raster_with_a_path_of_its_own_keeps_its_item_when_its_date_is_corrected(bed: Bed):
     (first, _) = days(bed)
-    items = [bed.run("raster.create_cog", href=first, datetime=day).item for day in ("2024-01-01", "2024-01-03")]
+    items = [
+        bed.run("raster.create_cog", href=first, datetime=day).item for day in ("2024-01-01", "2024-01-03")
+    ]
     assert items[0]["id"] == items[1]["id"] == bed.run("raster.create_cog", href=first).item["id"]
     assert chained(bed, first, item_id="mine", datetime="2024-01-01")["id"] == "mine"
 
@@ -211,7 +219,12 @@ def test_an_item_names_the_first_sources_after_any_number_of_steps(bed: Bed):
 def test_every_name_of_the_sources_is_a_handler():
     names = {
         "raster.validate": ["raster_validate"],
-        "raster.create_cog": ["create_cog", "raster_cog_docker", "raster_cog_functionapp", "raster_cog_translate"],
+        "raster.create_cog": [
+            "create_cog",
+            "raster_cog_docker",
+            "raster_cog_functionapp",
+            "raster_cog_translate",
+        ],
         "raster.generate_tiling_scheme": ["raster_plan_tiles"],
         "raster.thumbnail": ["raster_thumbnail"],
         "raster.clip": ["raster_clip"],
@@ -242,7 +255,9 @@ def test_every_name_of_the_sources_is_a_handler():
     north=st.integers(200_000, 8_500_000),
     pixel=st.sampled_from([10, 30, 250]),
 )
-def test_a_footprint_has_the_bounds_that_gdal_gives(zone: int, south: bool, east: int, north: int, pixel: int):
+def test_a_footprint_has_the_bounds_that_gdal_gives(
+    zone: int, south: bool, east: int, north: int, pixel: int
+):
     crs = CRS.from_epsg((32700 if south else 32600) + zone)
     affine = Affine(pixel, 0, east, 0, -pixel, north + 1_000_000 if south else north + 300_000)
     place = raster_footprint(crs, affine, 400, 300)

@@ -47,7 +47,9 @@ def read(bed: Bed, url: str) -> Any:
 
 
 def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeypatch: pytest.MonkeyPatch):
-    path = write(far.folder / "a.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress="deflate")
+    path = write(
+        far.folder / "a.tif", numbers(), tiled=True, blockxsize=64, blockysize=64, compress="deflate"
+    )
     put(far, "a.tif", path.read_bytes())
     fetched: list[Any] = []
     monkeypatch.setattr(far.services.blobs, "fetch", lambda uri, *rest: fetched.append(uri))
@@ -67,7 +69,9 @@ def test_it_is_looked_at_planned_and_cut_without_being_fetched(far: Bed, monkeyp
 
 def test_what_lies_there_and_is_no_raster_is_reported(far: Bed):
     put(far, "a.tif", b"name,height\n" * 1000)
-    with pytest.raises(PermanentError, match="not a raster that is read in an object store: expected GTiff, "):
+    with pytest.raises(
+        PermanentError, match="not a raster that is read in an object store: expected GTiff, "
+    ):
         far.run("raster.validate", href="a.tif")
     with pytest.raises(PermanentError, match="a text file, not the GTiff that its suffix"):
         far.run("raster.create_cog", href="a.tif")
@@ -85,7 +89,9 @@ def test_a_storage_that_does_not_answer_is_no_bad_raster(far: Bed, monkeypatch: 
 
 
 def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
-    ones, twos = (write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes() for value in (1, 2))
+    ones, twos = (
+        write(far.folder / "a.tif", np.full((40, 40), value, "uint8")).read_bytes() for value in (1, 2)
+    )
     put(far, "a.tif", ones)
     (tile,) = far.run("raster_plan_tiles", href="a.tif").tiles
     put(far, "a.tif", twos)
@@ -95,8 +101,16 @@ def test_a_blob_that_was_replaced_since_its_plan_is_refused(far: Bed):
 
 def test_a_bomb_is_refused_where_it_lies(far: Bed):
     path = far.folder / "bomb.tif"
-    place: dict[str, Any] = {"driver": "GTiff", "count": 1, "dtype": "uint8", "crs": UTM_25S, "transform": UTM}
-    with rasterio.open(path, "w", width=50_000, height=50_000, tiled=True, sparse_ok=True, compress="deflate", **place):
+    place: dict[str, Any] = {
+        "driver": "GTiff",
+        "count": 1,
+        "dtype": "uint8",
+        "crs": UTM_25S,
+        "transform": UTM,
+    }
+    with rasterio.open(
+        path, "w", width=50_000, height=50_000, tiled=True, sparse_ok=True, compress="deflate", **place
+    ):
         pass
     put(far, "bomb.tif", path.read_bytes())
     for name in ("raster.validate", "raster_plan_tiles"):

@@ -46,7 +46,9 @@ def make_mask(folder: Path) -> str:
 
 def make_metadata(folder: Path) -> str:
     write(folder / "a.tif", numbers(*SIZE, dtype="uint8"), crs=None)
-    band = "<Description>depth</Description><UnitType>m</UnitType><NoDataValue>7</NoDataValue><Scale>0.5</Scale>"
+    band = (
+        "<Description>depth</Description><UnitType>m</UnitType><NoDataValue>7</NoDataValue><Scale>0.5</Scale>"
+    )
     write_pam(
         folder / "a.tif.aux.xml",
         f"<SRS>{UTM_25S}</SRS><Metadata><MDI key='SENSOR'>ETM+</MDI></Metadata>"
@@ -151,7 +153,9 @@ def test_a_sidecar_is_used_as_gdal_uses_it(bed: Bed, kind: str):
     assert facts(bed.path(result.cog_url)) == expected
     assert result.sidecars == USED[kind]
     assert [text for text in result.not_carried if "METADATATYPE" not in text] == LOST.get(kind, [])
-    assert [entry["href"].rpartition("/")[2] for entry in result.item["properties"]["dagmaster:sidecars"]] == USED[kind]
+    assert [
+        entry["href"].rpartition("/")[2] for entry in result.item["properties"]["dagmaster:sidecars"]
+    ] == USED[kind]
     assert bed.run("raster.validate", href=href).crs == UTM_25S
     # What was used in a tile is used in the mount, too.
     plan = bed.run("raster_plan_tiles", href=href, tile_size=64)
@@ -173,7 +177,9 @@ def bucket() -> Iterator[str]:
 def test_a_sidecar_in_an_object_store_is_used_when_the_raster_is_fetched_and_when_it_is_read_in_place(
     tmp_path: Path, bucket: str, kind: str
 ):
-    far = Bed(tmp_path, zones={zone: f"{bucket}/{tmp_path.name}/{zone}" for zone in ("bronze", "silver", "gold")})
+    far = Bed(
+        tmp_path, zones={zone: f"{bucket}/{tmp_path.name}/{zone}" for zone in ("bronze", "silver", "gold")}
+    )
     href = MAKERS[kind](tmp_path / "local")
     blobs = far.services.blobs
     for path in (tmp_path / "local").iterdir():
@@ -264,7 +270,8 @@ def test_what_a_viewer_leaves_beside_a_result_is_no_part_of_it(bed: Bed):
     result = bed.run("create_cog", href=href)
     cog = bed.path(result.cog_url)
     write_pam(
-        cog.with_name(f"{cog.name}.aux.xml"), "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>"
+        cog.with_name(f"{cog.name}.aux.xml"),
+        "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>",
     )
     again = bed.run("create_cog", href=result.cog_url)
     assert (again.sidecars, again.metadata["nodata"]) == ([], None)
@@ -280,5 +287,12 @@ def test_an_item_has_what_the_sidecars_of_its_raster_say(bed: Bed):
     href = make_metadata(bed.folder / "bronze")
     expected = bed.run("create_cog", href=href).item["assets"]["data"]["bands"]
     assert expected == [
-        {"name": "depth", "data_type": "uint8", "nodata": 7, "unit": "m", "raster:scale": 0.5, "raster:offset": 0}
+        {
+            "name": "depth",
+            "data_type": "uint8",
+            "nodata": 7,
+            "unit": "m",
+            "raster:scale": 0.5,
+            "raster:offset": 0,
+        }
     ]

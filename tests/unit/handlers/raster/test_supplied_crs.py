@@ -93,7 +93,10 @@ def test_metadata_that_gdal_cannot_read_is_named(bed: Bed, content: str):
     metadata = bed.folder / "bronze" / "a.tif.aux.xml"
     metadata.write_text(content)
     made = bed.run("raster.create_cog", href="a.tif")
-    assert (made.sidecars, made.not_carried) == ([], ["a.tif.aux.xml: it is not metadata of GDAL, or truncated"])
+    assert (made.sidecars, made.not_carried) == (
+        [],
+        ["a.tif.aux.xml: it is not metadata of GDAL, or truncated"],
+    )
     write_pam(metadata, "<PAMRasterBand band='1'><NoDataValue>7</NoDataValue></PAMRasterBand>")
     assert bed.run("raster.create_cog", href="a.tif").metadata["nodata"] == 7
 

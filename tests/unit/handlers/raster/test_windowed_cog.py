@@ -34,7 +34,12 @@ def bed(tmp_path: Path) -> Bed:
 
 
 def publish(
-    bed: Bed, pixels: Any, *, compute: Callable[[Any], Any] = lambda pixels: pixels, reporter: Any = None, **layout: Any
+    bed: Bed,
+    pixels: Any,
+    *,
+    compute: Callable[[Any], Any] = lambda pixels: pixels,
+    reporter: Any = None,
+    **layout: Any,
 ) -> CogResult:
     """Compute a copy of pixels in windows of 128, as a handler does."""
     bed.bronze("one.tif", numbers(300, 200))
@@ -121,7 +126,9 @@ def test_a_later_attempt_computes_only_the_windows_that_are_not_finished(bed: Be
         publish(bed, pixels, compute=compute, reporter=killed)
     assert killed.phases == [f"window {number} of 6" for number in range(1, 5)]
     # What is not complete is not there: no COG yet, and four windows whose names no catalog takes.
-    assert [name.rpartition("/")[2] for name in bed.silver()] == [f".window{number}.tif" for number in range(1, 5)]
+    assert [name.rpartition("/")[2] for name in bed.silver()] == [
+        f".window{number}.tif" for number in range(1, 5)
+    ]
     published = publish(bed, pixels, compute=compute)
     assert len(computed) == 6
     assert np.array_equal(bed.read(published.cog_url), pixels)
@@ -159,7 +166,13 @@ def test_the_checkpoints_keep_what_the_handler_itself_has_saved(bed: Bed):
     with gdal_env(ctx.share), open_raster(file.path, ctx.share) as raster:
         layout = Layout(grid=raster_grid(raster), dtype="uint16", bands=["b"], nodata=0, window_pixels=SIDE)
         publish_windowed_cog(
-            ctx, [file], CogParams(), layout, lambda window: raster.read(1, window=window), name="n", pixel_params={}
+            ctx,
+            [file],
+            CogParams(),
+            layout,
+            lambda window: raster.read(1, window=window),
+            name="n",
+            pixel_params={},
         )
     ctx.close()
     assert reporter.data == {"validated": True, "windows": 6}
@@ -178,7 +191,8 @@ def test_the_item_and_the_file_name_every_source_with_its_checksum(bed: Bed):
 
 
 @pytest.mark.parametrize(
-    "wrong", [lambda pixels: pixels[:, 1:], lambda pixels: pixels[0, 0], lambda pixels: pixels.astype("float64")]
+    "wrong",
+    [lambda pixels: pixels[:, 1:], lambda pixels: pixels[0, 0], lambda pixels: pixels.astype("float64")],
 )
 def test_pixels_of_another_shape_or_type_are_rejected(bed: Bed, wrong: Callable[[Any], Any]):
     with pytest.raises(PermanentError, match=r"expected uint16 of shape \(1, 128, 128\)") as caught:

@@ -58,13 +58,23 @@ class Kind:
 ROTATED = Affine.translation(500_000, 5_000_000) @ Affine.rotation(25) @ Affine.scale(30, -30)
 PLACES = {
     "UTM to degrees": Place(crs="EPSG:32631", transform=Affine(30, 0, 5e5, 0, -30, 5e6), target="EPSG:4326"),
-    "UTM to its neighbour": Place(crs="EPSG:32631", transform=Affine(30, 0, 5e5, 0, -30, 5e6), target="EPSG:32632"),
-    "degrees to Mercator": Place(crs="EPSG:4326", transform=Affine(0.01, 0, 10, 0, -0.01, 50), target="EPSG:3857"),
-    "degrees to equal areas": Place(crs="EPSG:4326", transform=Affine(0.02, 0, 10, 0, -0.01, 50), target="EPSG:3035"),
-    "feet to metres": Place(crs="EPSG:2263", transform=Affine(10, 0, 9.8e5, 0, -10, 2e5), target="EPSG:32618"),
+    "UTM to its neighbour": Place(
+        crs="EPSG:32631", transform=Affine(30, 0, 5e5, 0, -30, 5e6), target="EPSG:32632"
+    ),
+    "degrees to Mercator": Place(
+        crs="EPSG:4326", transform=Affine(0.01, 0, 10, 0, -0.01, 50), target="EPSG:3857"
+    ),
+    "degrees to equal areas": Place(
+        crs="EPSG:4326", transform=Affine(0.02, 0, 10, 0, -0.01, 50), target="EPSG:3035"
+    ),
+    "feet to metres": Place(
+        crs="EPSG:2263", transform=Affine(10, 0, 9.8e5, 0, -10, 2e5), target="EPSG:32618"
+    ),
     "south-up": Place(crs="EPSG:32631", transform=Affine(30, 0, 5e5, 0, 30, 5e6), target="EPSG:4326"),
     "rotated": Place(crs="EPSG:32631", transform=ROTATED, target="EPSG:3857"),
-    "polar to degrees": Place(crs="EPSG:3031", transform=Affine(1000, 0, 1e6, 0, -1000, 1e6), target="EPSG:4326"),
+    "polar to degrees": Place(
+        crs="EPSG:3031", transform=Affine(1000, 0, 1e6, 0, -1000, 1e6), target="EPSG:4326"
+    ),
     "geostationary": Place(
         crs="+proj=geos +h=35785831 +lon_0=0 +sweep=y +ellps=WGS84",
         transform=Affine(84_000, 0, -5.46e6, 0, -122_000, 5.49e6),
@@ -86,7 +96,9 @@ KINDS = {
     "internal mask": Kind(bands=2, mask="internal"),
     "external mask": Kind(bands=3, mask="external"),
     "alpha": Kind(bands=4, mask="alpha", profile={"photometric": "rgb", "alpha": "yes"}),
-    "grey and alpha": Kind(dtype="uint16", bands=2, mask="alpha", profile={"alpha": "yes"}, resampling="bilinear"),
+    "grey and alpha": Kind(
+        dtype="uint16", bands=2, mask="alpha", profile={"alpha": "yes"}, resampling="bilinear"
+    ),
     "palette": Kind(profile={"photometric": "palette"}),
     "palette without a table": Kind(tiff=TiffOptions(photometric=PALETTE)),
     "alpha before the data": Kind(bands=3, tiff=TiffOptions(extra_samples=(2, 0))),
@@ -147,8 +159,14 @@ def first_broken_warp(seed: int, count: int) -> str | None:
 def _resamplings(kind: Kind) -> list[str]:
     if "complex" in kind.dtype:
         return ["nearest"]
-    is_palette = "palette" in kind.profile.values() or (kind.tiff is not None and kind.tiff.photometric == PALETTE)
-    return ["nearest", "mode"] if is_palette else [one.name for one in Resampling if one.name not in ("gauss", "rms")]
+    is_palette = "palette" in kind.profile.values() or (
+        kind.tiff is not None and kind.tiff.photometric == PALETTE
+    )
+    return (
+        ["nearest", "mode"]
+        if is_palette
+        else [one.name for one in Resampling if one.name not in ("gauss", "rms")]
+    )
 
 
 def check_warp(bed: Bed, kind: Kind, place: Place) -> None:

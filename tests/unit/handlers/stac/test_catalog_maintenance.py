@@ -30,7 +30,9 @@ def test_every_raster_of_a_container_gets_an_item_once(shelf):
     assert len(set(shelf.ids("scenes"))) == 3
     again = shelf.run("stac_catalog_container", container_name="bronze", collection_id="scenes")
     assert (again["known"], again["created"], again["updated"]) == (3, 0, 0)
-    below = shelf.run("stac_catalog_container", container_name="bronze", prefix="deep/", collection_id="other")
+    below = shelf.run(
+        "stac_catalog_container", container_name="bronze", prefix="deep/", collection_id="other"
+    )
     assert (below["found"], below["created"]) == (2, 2)
     with pytest.raises(PermanentError, match=r"no\.tif"):
         shelf.run("stac_catalog_container", container_name="bronze", collection_id="third", on_error="fail")
@@ -40,7 +42,9 @@ def test_every_raster_of_a_container_gets_an_item_once(shelf):
 def test_what_is_no_cog_is_not_catalogued_as_one(shelf):
     path = write(shelf.folder / "silver" / "strips.tif", numbers(600, 600))
     geotiff = "image/tiff; application=geotiff"
-    assert shelf.run("stac.extract_metadata", href=f"file://{path}")["item"]["assets"]["data"]["type"] == geotiff
+    assert (
+        shelf.run("stac.extract_metadata", href=f"file://{path}")["item"]["assets"]["data"]["type"] == geotiff
+    )
     shelf.run("stac.catalog_container", container_name="silver", collection_id="c")
     shelf.run("register_silver_blobs", collection_id="s")
     (item,) = shelf.services.catalog.items("c")
@@ -93,8 +97,14 @@ def test_a_lost_catalog_is_rebuilt_from_the_files(shelf):
 
 def test_a_rebuilt_item_has_the_facts_of_its_file_and_keeps_what_it_was_told(shelf):
     href = shelf.raster("a.tif")
-    first = shelf.run("stac.register_item", cog_url=href, collection_id="scenes", properties={"cloud": 3})["item"]
-    stale = {**first, "bbox": [0.0, 0.0, 1.0, 1.0], "properties": {**first["properties"], "proj:shape": [1, 1]}}
+    first = shelf.run("stac.register_item", cog_url=href, collection_id="scenes", properties={"cloud": 3})[
+        "item"
+    ]
+    stale = {
+        **first,
+        "bbox": [0.0, 0.0, 1.0, 1.0],
+        "properties": {**first["properties"], "proj:shape": [1, 1]},
+    }
     shelf.services.catalog.register([stale])
     done = shelf.run("stac.rebuild", collection_id="scenes")
     assert (done["known"], done["updated"]) == (1, 1)
@@ -154,7 +164,10 @@ def test_a_storage_that_looks_empty_takes_no_items_with_it(shelf):
     for name in ("a.tif", "b.tif"):
         shelf.run("stac.register_item", cog_url=shelf.raster(name), collection_id="scenes")
         (shelf.folder / "silver" / name).unlink()
-    for name, asked in (("stac.rebuild", {"remove_missing": True}), ("stac.repair_items", {"policy": "remove"})):
+    for name, asked in (
+        ("stac.rebuild", {"remove_missing": True}),
+        ("stac.repair_items", {"policy": "remove"}),
+    ):
         with pytest.raises(PermanentError, match="is the storage mounted"):
             shelf.run(name, collection_id="scenes", **asked)
     assert shelf.services.catalog.counts() == {"scenes": 2}
@@ -172,8 +185,12 @@ def mixed(shelf):
             assign_collection(an_item("right", assets=data), None),
             an_item("unlinked", assets=data),
             assign_collection(an_item("boxed", assets=data, bbox=[0, 0, 1, 1]), None),
-            assign_collection(an_item("blind", assets={**data, "thumbnail": {"href": f"{href}.png"}, "odd": {}}), None),
-            assign_collection(an_item("gone", assets={"data": {"href": f"{href}.gone", "roles": ["data"]}}), None),
+            assign_collection(
+                an_item("blind", assets={**data, "thumbnail": {"href": f"{href}.png"}, "odd": {}}), None
+            ),
+            assign_collection(
+                an_item("gone", assets={"data": {"href": f"{href}.gone", "roles": ["data"]}}), None
+            ),
             assign_collection(an_item("broken", assets=data, properties={"gsd": -1}), None),
         ]
     )
@@ -212,7 +229,11 @@ def test_what_can_be_repaired_is_and_the_rest_is_reported_or_removed(mixed):
 
 
 def test_an_item_across_the_antimeridian_keeps_its_bbox(shelf):
-    across = {"cog_url": "https://example.com/a.tif", "bbox": [170, -10, -170, 10], "datetime": "2026-01-01T00:00:00Z"}
+    across = {
+        "cog_url": "https://example.com/a.tif",
+        "bbox": [170, -10, -170, 10],
+        "datetime": "2026-01-01T00:00:00Z",
+    }
     shelf.run("stac.register_item", **across)
     assert shelf.run("stac.repair_items")["problems"] == []
 

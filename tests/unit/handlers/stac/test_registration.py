@@ -138,7 +138,9 @@ def test_an_item_of_a_payload_or_an_output_or_a_file_is_found(shelf):
     del bare["collection"]
     payload = {"type": "FeatureCollection", "features": [bare], "process": [{"workflow": "x", "tasks": {}}]}
     assert shelf.run("stac.register_item", item=payload)["collection_id"] == "default-collection"
-    assert shelf.run("stac.register_item", item={"item": an_item("o"), "cog_url": "file:///x"})["item_id"] == "o"
+    assert (
+        shelf.run("stac.register_item", item={"item": an_item("o"), "cog_url": "file:///x"})["item_id"] == "o"
+    )
     (shelf.folder / "bronze" / "i.json").write_text(json.dumps(an_item("f")))
     assert shelf.run("stac.register_item", href="i.json")["item_id"] == "f"
 
@@ -155,7 +157,8 @@ def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
         result = shelf.run("stac.register_item", item=way, **details)["item"]
         assert result["id"] == "mine"
         properties = {
-            name: result["properties"][name] for name in ("datetime", "v", "kept", "customer", "eo:cloud_cover")
+            name: result["properties"][name]
+            for name in ("datetime", "v", "kept", "customer", "eo:cloud_cover")
         }
         assert list(properties.values()) == ["2024-01-02T00:00:00Z", 2, True, "me", 3]
         assert not {"dagmaster:datetime_assumed", "width"} & set(result["properties"])
@@ -171,7 +174,9 @@ def test_what_is_reported_of_an_item_wins_over_what_it_says(shelf):
 
 def test_a_file_that_an_output_names_is_registered_with_what_is_reported(shelf):
     held = {"cog_url": shelf.raster("a.tif"), "datetime": "2024-01-01"}
-    result = shelf.run("stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1})
+    result = shelf.run(
+        "stac.register_item", item=held, item_id="mine", datetime="2024-01-02", properties={"v": 1}
+    )
     assert (result["item_id"], result["item"]["properties"]["v"]) == ("mine", 1)
     assert result["item"]["properties"]["datetime"] == "2024-01-02T00:00:00Z"
 
@@ -184,7 +189,9 @@ def test_the_item_of_a_step_is_one_for_each_moment_that_is_reported_when_it_is_r
         result = shelf.run("stac.register_item", item=second, collection_id="days", datetime=day)["item"]
         assert "dagmaster:undated_id" not in result["properties"]
         # The same as if the step had been told.
-        details = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)["item"]
+        details = shelf.run("raster.create_cog", href=first["cog_url"], compression="ZSTD", datetime=day)[
+            "item"
+        ]
         assert (details["id"], details["properties"]) == (result["id"], result["properties"])
         shelf.run("stac.register_item", item=first, collection_id="first", datetime=day)
     assert (len(shelf.ids("days")), len(shelf.ids("first"))) == (2, 1)
@@ -196,7 +203,9 @@ def test_a_moment_that_a_step_assumed_is_no_part_of_an_id(shelf):
     facts = shelf.run("stac.extract_metadata", href=result["cog_url"])["metadata"]
     again = shelf.run("stac.register_item", cog_url=result["cog_url"], metadata=facts)["item"]
     assert (again["id"], again["properties"]["dagmaster:datetime_assumed"]) == (bare["id"], True)
-    details = shelf.run("stac.register_item", cog_url=result["cog_url"], metadata=facts, datetime="2024-01-01")["item"]
+    details = shelf.run(
+        "stac.register_item", cog_url=result["cog_url"], metadata=facts, datetime="2024-01-01"
+    )["item"]
     assert "dagmaster:datetime_assumed" not in details["properties"]
 
 
@@ -208,7 +217,9 @@ def test_an_item_of_another_collection_is_not_moved(shelf):
 def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_finds(shelf):
     checked = shelf.run("raster.validate", href=str(LANDSAT))
     result = shelf.run("raster.create_cog", source_url=checked["blob_url"])
-    by_url = shelf.run("stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"])
+    by_url = shelf.run(
+        "stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"]
+    )
     by_path = shelf.run(
         "stac_register_item", cog_path=result["cog_path"], bbox=result["bbox"], properties=checked["metadata"]
     )
@@ -223,9 +234,9 @@ def test_a_cog_as_the_source_workflows_give_it_becomes_an_item_that_a_search_fin
     items = shelf.services.catalog.search(Search(bbox=(*middle, *middle), collections=("landsat",)))
     assert items == [by_url["item"]]
     assert (
-        shelf.run("stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"])[
-            "updated"
-        ]
+        shelf.run(
+            "stac_register", cog_url=result["cog_url"], collection_id="landsat", metadata=result["metadata"]
+        )["updated"]
         is False
     )
 
@@ -234,7 +245,9 @@ def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
     result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
     details = {"metadata": {**result["metadata"], "eo:cloud_cover": 3, "platform": "landsat-7"}}
     for params in (details, {"properties": {**details["metadata"], "customer": "me"}}):
-        properties = shelf.run("stac.register_item", cog_url=result["cog_url"], **params)["item"]["properties"]
+        properties = shelf.run("stac.register_item", cog_url=result["cog_url"], **params)["item"][
+            "properties"
+        ]
         own = result["item"]["properties"]
         assert properties["dagmaster:sources"] == own["dagmaster:sources"]
         assert (properties["datetime"], properties["created"], properties["eo:cloud_cover"]) == (
@@ -243,13 +256,19 @@ def test_a_cog_tells_of_what_it_is_made_to_who_registers_it_later(shelf):
             3,
         )
         bare = {name for name in properties if ":" not in name}
-        assert bare == {"datetime", "created", "platform"} | ({"customer"} if "properties" in params else set())
+        assert bare == {"datetime", "created", "platform"} | (
+            {"customer"} if "properties" in params else set()
+        )
 
 
 def test_a_cog_that_is_named_by_its_content_is_an_item_for_each_moment(shelf):
     result = shelf.run("raster.create_cog", href=shelf.raster("a.tif", "bronze"))
     details = {"cog_url": result["cog_url"], "collection_id": "days"}
-    for when in ({"datetime": "2024-01-01"}, {"properties": {"datetime": "2024-01-02"}}, {"datetime": "2024-01-01"}):
+    for when in (
+        {"datetime": "2024-01-01"},
+        {"properties": {"datetime": "2024-01-02"}},
+        {"datetime": "2024-01-01"},
+    ):
         shelf.run("stac.register_item", **details, **when)
     moments = {item["id"]: item["properties"]["datetime"] for item in shelf.services.catalog.items("days")}
     assert sorted(moments.values()) == ["2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z"]
@@ -282,7 +301,9 @@ def test_a_file_elsewhere_is_registered_by_what_is_reported_of_it(shelf):
         shelf.run("stac.register_item", cog_url="https://example.com/a/b.tif")
 
 
-@pytest.mark.parametrize("href", ["nothing.tif", "/etc/passwd", "../x.tif", "/vsicurl/x.tif", "s3:/x", "a\x00.tif"])
+@pytest.mark.parametrize(
+    "href", ["nothing.tif", "/etc/passwd", "../x.tif", "/vsicurl/x.tif", "s3:/x", "a\x00.tif"]
+)
 def test_a_file_that_is_not_there_or_may_not_be_read_is_bad_input(shelf, href):
     with pytest.raises(PermanentError) as caught:
         shelf.run("stac.register_item", cog_url=href)
@@ -349,7 +370,12 @@ def test_the_tiles_of_a_raster_make_a_collection_that_spans_them(shelf):
     collection = shelf.services.catalog.collection(done["collection_id"])
     boxes = [result["item"]["bbox"] for result in results]
     assert collection["extent"]["spatial"]["bbox"] == [
-        [min(b[0] for b in boxes), min(b[1] for b in boxes), max(b[2] for b in boxes), max(b[3] for b in boxes)]
+        [
+            min(b[0] for b in boxes),
+            min(b[1] for b in boxes),
+            max(b[2] for b in boxes),
+            max(b[3] for b in boxes),
+        ]
     ]
     check_stac_collection(collection)
     again = shelf.run("stac_register_collection", tile_results=results)

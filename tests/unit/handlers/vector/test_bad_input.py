@@ -79,7 +79,11 @@ VRT = "<OGRVRTDataSource><OGRVRTLayer name='a'><SrcDataSource>{}</SrcDataSource>
 @pytest.mark.parametrize("name", ["x.geojson", "x.json", "x.gpkg", "x.fgb", "x.parquet", "x.csv"])
 def test_a_vrt_under_another_name_leads_nowhere(services, name):
     secret = services.put("secret.geojson", collection(BOX))
-    refused(services, "the file is OGR_VRT, which refers to other files", href=services.put(name, VRT.format(secret)))
+    refused(
+        services,
+        "the file is OGR_VRT, which refers to other files",
+        href=services.put(name, VRT.format(secret)),
+    )
 
 
 def test_a_vrt_as_a_shapefile_leads_nowhere(services):
@@ -114,7 +118,10 @@ def test_a_link_that_is_written_otherwise_is_not_followed(services, plain, escap
     with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        crs = {"type": "link", "properties": {"href": f"http://127.0.0.1:{server.server_port}/crs", "type": "proj4"}}
+        crs = {
+            "type": "link",
+            "properties": {"href": f"http://127.0.0.1:{server.server_port}/crs", "type": "proj4"},
+        }
         text = json.dumps({**collection(BOX), "crs": crs}).replace(plain, escaped)
         assert escaped in text
         refused(services, "as a link: name it", href=services.put("x.geojson", text))
@@ -134,7 +141,9 @@ def test_a_database_that_is_no_geopackage_is_refused(services):
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"type": "FeatureCollection"', "not json", "\xff\xfe"])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "{}", '{"type": "FeatureCollection"', "not json", "\xff\xfe"]
+)
 def test_what_is_no_geojson_is_refused(services, text):
     refused(services, ".", href=services.put("x.geojson", text.encode("latin-1")))
 
@@ -148,7 +157,9 @@ def test_half_a_file_is_refused(services, suffix):
         geo = {"primary_column": "wkb_geometry", "columns": {"wkb_geometry": {"encoding": "WKB"}}}
         pq.write_table(table.replace_schema_metadata({"geo": json.dumps(geo)}), whole)
     else:
-        pyogrio.raw.write_arrow(table, whole, geometry_name="wkb_geometry", geometry_type="Polygon", crs="EPSG:4326")
+        pyogrio.raw.write_arrow(
+            table, whole, geometry_name="wkb_geometry", geometry_type="Polygon", crs="EPSG:4326"
+        )
     data = whole.read_bytes()
     whole.write_bytes(data[: len(data) // 2])
     refused(services, ".", href=str(whole))
@@ -175,7 +186,10 @@ def test_half_a_geopackage_is_reported_without_what_sqlite_was_asked(services):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"hello": 1}', "JSON, but not GeoJSON with features: it has 'hello'. Expected a FeatureCollection, a"),
+        (
+            '{"hello": 1}',
+            "JSON, but not GeoJSON with features: it has 'hello'. Expected a FeatureCollection, a",
+        ),
         ("{}", "JSON, but not GeoJSON with features. Expected a FeatureCollection, a Feature or a geometry$"),
         ('{"hello": ', "not JSON, or it is truncated: copy it again"),
     ],
@@ -184,7 +198,9 @@ def test_json_without_features_is_reported_for_what_it_is(services, text, messag
     refused(services, f"^the file is {message}", href=services.put("a.geojson", text.encode()))
 
 
-@pytest.mark.parametrize(("head", "message"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")])
+@pytest.mark.parametrize(
+    ("head", "message"), [(b"hello", "it begins with 'hello'"), (b"\xff\x01", "the bytes ff 01")]
+)
 def test_what_a_file_begins_with_is_shown_as_letters_or_bytes(services, head, message):
     refused(services, message, href=services.put("x.gpkg", head))
 
@@ -249,7 +265,11 @@ def test_a_zipped_shapefile_is_read(services):
 
 def test_a_shapefile_without_prj_has_no_crs_unless_it_is_said(services):
     href = zipped(services, parts(".shp", ".shx", ".dbf", ".cpg"))
-    refused(services, r"the ESRI Shapefile file has no CRS.*: put its \.prj beside it, or set source_crs", href=href)
+    refused(
+        services,
+        r"the ESRI Shapefile file has no CRS.*: put its \.prj beside it, or set source_crs",
+        href=href,
+    )
     prepared = services.run("vector.prepare", href=href, source_crs="EPSG:4326")
     assert prepared["source_crs"] == "EPSG:4326"
 
@@ -266,7 +286,9 @@ def test_a_shapefile_without_a_part_of_it_is_refused(services, missing):
 def test_parts_of_a_shapefile_are_not_read_from_elsewhere(services, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for suffix in ALL:
-        shutil.copy(SHAPEFILE.with_suffix(suffix), (elsewhere if suffix == ".dbf" else services.folder) / f"a{suffix}")
+        shutil.copy(
+            SHAPEFILE.with_suffix(suffix), (elsewhere if suffix == ".dbf" else services.folder) / f"a{suffix}"
+        )
     (services.folder / "a.dbf").symlink_to(elsewhere / "a.dbf")
     refused(services, "outside the allowed directories", href=str(services.folder / "a.shp"))
 
@@ -302,7 +324,11 @@ def test_a_zip_bomb_is_refused_before_it_is_unpacked(services):
     href = zipped(services, {"x.geojson": b" " * 50_000_000})
     assert (services.folder / "x.zip").stat().st_size < 60_000
     refused(services, r"expands to 50 MB: at most 10 MB", href=href)
-    refused(services, "has 10,001 files", href=zipped(services, {f"{n}.txt": b"" for n in range(10_001)}, "many.zip"))
+    refused(
+        services,
+        "has 10,001 files",
+        href=zipped(services, {f"{n}.txt": b"" for n in range(10_001)}, "many.zip"),
+    )
 
 
 def test_a_zip_that_lies_about_its_size_is_refused(services):
@@ -331,8 +357,14 @@ def test_a_zip_holds_one_file_of_features(services, files, message):
 
 
 def test_one_of_several_may_be_named(services):
-    files = {"a.geojson": json.dumps(collection(BOX)).encode(), "b.geojson": json.dumps(collection(BOX, BOX)).encode()}
-    assert services.run("vector.prepare", href=zipped(services, files), member="b.geojson")["counts"]["rows"] == 2
+    files = {
+        "a.geojson": json.dumps(collection(BOX)).encode(),
+        "b.geojson": json.dumps(collection(BOX, BOX)).encode(),
+    }
+    assert (
+        services.run("vector.prepare", href=zipped(services, files), member="b.geojson")["counts"]["rows"]
+        == 2
+    )
     lent_again = zipped(services, files, "again.zip")
     with pytest.raises(PermanentError, match="has no dataset 'c'"):
         services.run("vector.prepare", href=lent_again, member="c")
@@ -353,8 +385,14 @@ def test_what_is_no_zip_is_refused(services):
         ("/etc/passwd", "expected an authority and a code"),
         ("", "expected an authority and a code"),
         ("ESRI:54009", "has no EPSG code"),
-        ("EPSG:5773", "has no plane or longitudes and latitudes on which features could lie: expected a projected or"),
-        ("EPSG:4978", "has no plane or longitudes and latitudes on which features could lie: expected a projected or"),
+        (
+            "EPSG:5773",
+            "has no plane or longitudes and latitudes on which features could lie: expected a projected or",
+        ),
+        (
+            "EPSG:4978",
+            "has no plane or longitudes and latitudes on which features could lie: expected a projected or",
+        ),
     ],
 )
 def test_a_target_that_nobody_knows(services, crs, message):
@@ -363,7 +401,9 @@ def test_a_target_that_nobody_knows(services, crs, message):
 
 def test_a_crs_that_contradicts_the_file_is_refused(services):
     href = services.put("x.geojson", collection(BOX))
-    refused(services, "the file is in EPSG:4326, but source_crs is EPSG:3857", href=href, source_crs="EPSG:3857")
+    refused(
+        services, "the file is in EPSG:4326, but source_crs is EPSG:3857", href=href, source_crs="EPSG:3857"
+    )
 
 
 def test_a_crs_of_a_file_that_nobody_knows_is_refused(services):
@@ -374,7 +414,9 @@ def test_a_crs_of_a_file_that_nobody_knows_is_refused(services):
 
 def test_swapped_coordinates_are_noticed(services):
     refused(
-        services, "latitude of 120, beyond the pole", href=services.put("x.geojson", collection(shapely.Point(10, 120)))
+        services,
+        "latitude of 120, beyond the pole",
+        href=services.put("x.geojson", collection(shapely.Point(10, 120))),
     )
 
 
@@ -391,13 +433,18 @@ def geoparquet(services, name: str, shapes: Any, srid: int, **columns: Any) -> s
 
 def test_what_crosses_the_antimeridian_is_cut_there(services):
     # A square of 200 km around 180 east, on a map of the Pacific, with a hole across the line.
-    square = shapely.box(3239638.0, -100_000, 3439638.0, 100_000).difference(shapely.box(3319638, -9000, 3359638, 9000))
+    square = shapely.box(3239638.0, -100_000, 3439638.0, 100_000).difference(
+        shapely.box(3319638, -9000, 3359638, 9000)
+    )
     line = shapely.LineString([(3239638, 0), (3439638, 0)])
     _, back = loaded(services, geoparquet(services, "pacific.parquet", [square], 3832), table="square")
     cut = shapes_of(back)[0]
     assert cut.is_valid
     assert [round(one, 3) for one in cut.bounds] == [-180, -0.904, 180, 0.904]
-    assert sorted(round(shapely.bounds(one)[2] - shapely.bounds(one)[0], 2) for one in cut.geoms) == [0.9, 0.9]
+    assert sorted(round(shapely.bounds(one)[2] - shapely.bounds(one)[0], 2) for one in cut.geoms) == [
+        0.9,
+        0.9,
+    ]
     import pyproj
 
     to = pyproj.Transformer.from_crs("EPSG:3832", "EPSG:4326", always_xy=True)
@@ -426,7 +473,8 @@ def test_what_goes_around_a_pole_is_closed_over_it(services, srid, pole):
 
 def test_longitudes_beyond_180_are_brought_back(services):
     _, back = loaded(
-        services, services.put("x.geojson", collection(shapely.box(170, 0, 190, 10), shapely.box(200, 0, 210, 1)))
+        services,
+        services.put("x.geojson", collection(shapely.box(170, 0, 190, 10), shapely.box(200, 0, 210, 1))),
     )
     first, second = sorted(shapes_of(back), key=lambda one: -one.area)
     assert sorted(one.bounds for one in first.geoms) == [(-180, 0, -170, 10), (170, 0, 180, 10)]
@@ -462,7 +510,8 @@ def test_a_self_intersection_is_repaired_reported_or_refused(services):
     assert "repaired" not in prepared["counts"]
     assert shapely.is_valid(shapes_of(back)).tolist() == [True, False]
     with pytest.raises(
-        PermanentError, match=r"feature 2 is not valid: set invalid: repair .*\(GEOS: Self-intersection\[1 1\]"
+        PermanentError,
+        match=r"feature 2 is not valid: set invalid: repair .*\(GEOS: Self-intersection\[1 1\]",
     ):
         services.run("vector.prepare", href=href, invalid="fail")
 
@@ -482,13 +531,21 @@ def test_features_without_a_geometry_are_kept_dropped_or_refused(services):
     href = services.put("x.geojson", collection(BOX, None, shapely.Polygon()))
     prepared, back = loaded(services, href, table="kept")
     assert [one is None or one.is_empty for one in shapes_of(back)] == [False, True, True]
-    assert (prepared["counts"]["rows"], prepared["counts"]["null_geometry"], prepared["counts"]["empty_geometry"]) == (
+    assert (
+        prepared["counts"]["rows"],
+        prepared["counts"]["null_geometry"],
+        prepared["counts"]["empty_geometry"],
+    ) == (
         3,
         1,
         1,
     )
     prepared, back = loaded(services, href, table="dropped", missing_geometry="drop")
-    assert (prepared["counts"]["rows"], prepared["counts"]["read"], prepared["counts"]["dropped"]) == (1, 3, 2)
+    assert (prepared["counts"]["rows"], prepared["counts"]["read"], prepared["counts"]["dropped"]) == (
+        1,
+        3,
+        2,
+    )
     with pytest.raises(PermanentError, match="feature 2 has no geometry"):
         services.run("vector.prepare", href=href, missing_geometry="fail")
 
@@ -506,7 +563,9 @@ def test_mixed_types_become_multi_stay_or_are_refused(services):
     assert {one.geom_type for one in shapes_of(back)} == {"Polygon", "MultiPolygon"}
     with pytest.raises(PermanentError, match="has MultiPolygon, Polygon"):
         services.run("vector.prepare", href=href, mixed_types="fail")
-    prepared, _ = loaded(services, services.put("y.geojson", collection(BOX, shapely.Point(1, 2))), table="both")
+    prepared, _ = loaded(
+        services, services.put("y.geojson", collection(BOX, shapely.Point(1, 2))), table="both"
+    )
     assert prepared["schema"]["geometry_type"] == "Geometry"
 
 
@@ -550,7 +609,9 @@ def test_bytes_that_are_no_geometry_are_refused(services, junk):
     geo = {"primary_column": "g", "columns": {"g": {"encoding": "WKB"}}}
     pq.write_table(pa.table({"g": [junk]}).replace_schema_metadata({"geo": json.dumps(geo)}), path)
     refused(
-        services, r"the geometry of feature 1 is damaged and cannot be read: correct it, .* \(GEOS: ", href=str(path)
+        services,
+        r"the geometry of feature 1 is damaged and cannot be read: correct it, .* \(GEOS: ",
+        href=str(path),
     )
 
 
@@ -585,7 +646,12 @@ def test_names_become_plain_and_do_not_collide(services):
     assert columns["name"] == "name"
     assert columns["name_2"] == "name_2"
     assert columns["Name"] == "name_3"
-    assert (columns["xmin"], columns["1st"], columns["---"], columns["select"]) == ("xmin_", "_1st", "column", "select")
+    assert (columns["xmin"], columns["1st"], columns["---"], columns["select"]) == (
+        "xmin_",
+        "_1st",
+        "column",
+        "select",
+    )
     row = back.to_pylist()[0]
     assert {name: row[columns[name]] for name in names} == {name: at for at, name in enumerate(names)}
 
@@ -601,12 +667,26 @@ def test_three_thousand_columns_are_no_trouble(services):
 
 def test_dates_times_and_json_have_types(services):
     data = collection(BOX, BOX)
-    details = {"d": "2020-02-29", "t": "2020-01-02T03:04:05Z", "o": {"a": [1]}, "l": [1, 2], "b": True, "mixed": 1}
+    details = {
+        "d": "2020-02-29",
+        "t": "2020-01-02T03:04:05Z",
+        "o": {"a": [1]},
+        "l": [1, 2],
+        "b": True,
+        "mixed": 1,
+    }
     data["features"][0]["properties"] = details
     data["features"][1]["properties"] = {"mixed": "x"}
     prepared, back = loaded(services, services.put("x.geojson", data))
     kinds = {one["name"]: one["type"] for one in prepared["schema"]["columns"]}
-    assert kinds == {"d": "date", "t": "timestamp", "o": "json", "l": "integer[]", "b": "boolean", "mixed": "json"}
+    assert kinds == {
+        "d": "date",
+        "t": "timestamp",
+        "o": "json",
+        "l": "integer[]",
+        "b": "boolean",
+        "mixed": "json",
+    }
     row = back.to_pylist()[0]
     assert (row["d"].isoformat(), row["t"].isoformat()) == ("2020-02-29", "2020-01-02T03:04:05+00:00")
     assert (json.loads(row["o"]), row["l"]) == ({"a": [1]}, [1, 2])
@@ -669,7 +749,10 @@ def test_a_csv_with_wkt_needs_its_crs(services):
         (b"lon,lat,n\n1,2,\xff\n", "the CSV is not UTF-8"),
         (b"lon,lat\n1,2,3\n", "the CSV cannot be read"),
         (b"", "the CSV cannot be read"),
-        (b"wkt\nPOINT(1)\n", r"the geometry of feature 1 is damaged and cannot be read: correct it, .* \(GEOS: "),
+        (
+            b"wkt\nPOINT(1)\n",
+            r"the geometry of feature 1 is damaged and cannot be read: correct it, .* \(GEOS: ",
+        ),
     ],
 )
 def test_a_csv_that_cannot_be_read(services, text, message):
@@ -677,7 +760,9 @@ def test_a_csv_that_cannot_be_read(services, text, message):
 
 
 def test_a_csv_in_another_encoding(services):
-    _, back = loaded(services, services.put("x.csv", "lon,lat,n\n1,2,é\n".encode("latin-1")), encoding="latin-1")
+    _, back = loaded(
+        services, services.put("x.csv", "lon,lat,n\n1,2,é\n".encode("latin-1")), encoding="latin-1"
+    )
     assert back["n"].to_pylist() == ["é"]
 
 
@@ -729,7 +814,10 @@ def test_a_dissolve_by_what_is_not_there_is_refused(services):
     for params, message in (
         ({"by": ["x"], "href": href}, "no column 'x': the columns are n$"),
         ({"sums": ["x"], "href": href}, "no column 'x'"),
-        ({"by": ["x"], "href": services.put("bare.geojson", bare)}, "no column 'x': the features have no columns"),
+        (
+            {"by": ["x"], "href": services.put("bare.geojson", bare)},
+            "no column 'x': the features have no columns",
+        ),
     ):
         with pytest.raises(PermanentError, match=message):
             services.run("vector.dissolve", **params)

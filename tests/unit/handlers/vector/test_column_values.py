@@ -25,7 +25,9 @@ UTC = dt.UTC
 
 @pytest.fixture(params=["parquet", pytest.param("postgis", marks=pytest.mark.process)])
 def services(request: pytest.FixtureRequest, tmp_path: Path) -> FolderServices:
-    place = str(tmp_path / "tables") if request.param == "parquet" else str(request.getfixturevalue("postgis"))
+    place = (
+        str(tmp_path / "tables") if request.param == "parquet" else str(request.getfixturevalue("postgis"))
+    )
     return FolderServices(tmp_path, tables_at(place))
 
 
@@ -83,11 +85,23 @@ def test_every_exact_type_comes_out_as_it_went_in(services):
 
 def test_nested_values_come_out_as_json_with_all_their_digits(services):
     record = pa.struct(
-        [("price", pa.decimal128(20, 2)), ("when", pa.date32()), ("raw", pa.binary()), ("list", pa.list_(pa.int64()))]
+        [
+            ("price", pa.decimal128(20, 2)),
+            ("when", pa.date32()),
+            ("raw", pa.binary()),
+            ("list", pa.list_(pa.int64())),
+        ]
     )
     arrays = {
         "record": pa.array(
-            [{"price": Decimal("123456789012345678.90"), "when": dt.date(2026, 1, 1), "raw": b"\0", "list": [1, None]}],
+            [
+                {
+                    "price": Decimal("123456789012345678.90"),
+                    "when": dt.date(2026, 1, 1),
+                    "raw": b"\0",
+                    "list": [1, None],
+                }
+            ],
             record,
         ),
         "matrix": pa.array([[[1, 2], [3]]]),
@@ -99,7 +113,12 @@ def test_nested_values_come_out_as_json_with_all_their_digits(services):
     assert set(types.values()) == {"json"}
     parsed = {name: json.loads(value[0], parse_float=Decimal) for name, value in values.items()}
     assert parsed == {
-        "record": {"price": Decimal("123456789012345678.90"), "when": "2026-01-01", "raw": "AA==", "list": [1, None]},
+        "record": {
+            "price": Decimal("123456789012345678.90"),
+            "when": "2026-01-01",
+            "raw": "AA==",
+            "list": [1, None],
+        },
         "matrix": [[1, 2], [3]],
         "lookup": {"ä": 1, "b": None},
         "pairs": [[1, "x"]],
@@ -117,23 +136,44 @@ def test_columns_of_a_geopackage_come_out_as_they_went_in(services):
         "bytes": pa.array([b"\0\xff", None], pa.binary()),
         "geom": pa.array([WKB, WKB], pa.binary()),
     }
-    pyogrio.raw.write_arrow(pa.table(arrays), path, geometry_name="geom", geometry_type="Point", crs="EPSG:4326")
+    pyogrio.raw.write_arrow(
+        pa.table(arrays), path, geometry_name="geom", geometry_type="Point", crs="EPSG:4326"
+    )
     types, values = load(services, str(path))
-    assert types == {"small": "integer", "yes": "boolean", "day": "date", "at": "timestamp", "bytes": "binary"}
+    assert types == {
+        "small": "integer",
+        "yes": "boolean",
+        "day": "date",
+        "at": "timestamp",
+        "bytes": "binary",
+    }
     assert values == {name: array.to_pylist() for name, array in arrays.items() if name != "geom"}
 
 
 def test_lists_and_objects_of_a_geojson_come_out_as_they_went_in(services):
     properties = {"n": [1, 2], "t": ["a", "b"], "o": {"k": [1, {"x": None}]}, "time": "12:30:00"}
-    feature = {"type": "Feature", "properties": properties, "geometry": {"type": "Point", "coordinates": [1, 2]}}
-    types, values = load(services, services.put("x.geojson", {"type": "FeatureCollection", "features": [feature]}))
+    feature = {
+        "type": "Feature",
+        "properties": properties,
+        "geometry": {"type": "Point", "coordinates": [1, 2]},
+    }
+    types, values = load(
+        services, services.put("x.geojson", {"type": "FeatureCollection", "features": [feature]})
+    )
     assert types == {"n": "integer[]", "t": "text[]", "o": "json", "time": "time"}
-    assert (values["n"], values["t"], json.loads(values["o"][0])) == ([[1, 2]], [["a", "b"]], {"k": [1, {"x": None}]})
+    assert (values["n"], values["t"], json.loads(values["o"][0])) == (
+        [[1, 2]],
+        [["a", "b"]],
+        {"k": [1, {"x": None}]},
+    )
     assert values["time"] == [dt.time(12, 30)]
 
 
 def test_nanoseconds_that_a_table_cannot_hold_are_counted(services):
-    arrays = {"at": pa.array([1_000, 1_001, None], pa.timestamp("ns")), "t": pa.array([1, 0, 0], pa.time64("ns"))}
+    arrays = {
+        "at": pa.array([1_000, 1_001, None], pa.timestamp("ns")),
+        "t": pa.array([1, 0, 0], pa.time64("ns")),
+    }
     href = geoparquet(services, arrays)
     assert services.run("vector.prepare", href=href)["counts"]["nanoseconds_dropped"] == 2
 
@@ -183,7 +223,13 @@ def test_an_integer_of_geojson_beyond_64_bits_is_text_and_the_output_says_so(ser
     note = f'a text with {2**64} and a "quote\\'
     href = write_geojson(
         services,
-        {"s2": 2**64 - 1, "ids": [-(2**63) - 1, 5], "nested": {"n": 10**30}, "largest": 2**63 - 1, "note": note},
+        {
+            "s2": 2**64 - 1,
+            "ids": [-(2**63) - 1, 5],
+            "nested": {"n": 10**30},
+            "largest": 2**63 - 1,
+            "note": note,
+        },
         {"s2": 7, "ids": [1], "nested": {"n": 1}, "largest": 1 - 10**18, "note": ""},
     )
     original = Path(href).read_bytes()
@@ -211,7 +257,9 @@ def test_integers_are_recognised_wherever_a_read_ends(
     assert wide_integers.quote_wide_integers(path) == 3
     content = json.loads(path.read_text())
     assert content["texts"] == texts
-    quoted = [write_number(number) if number in (2**63, -(10**18), 10**5000) else number for number in numbers]
+    quoted = [
+        write_number(number) if number in (2**63, -(10**18), 10**5000) else number for number in numbers
+    ]
     assert content["n"] == quoted
 
 

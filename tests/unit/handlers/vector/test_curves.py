@@ -147,7 +147,9 @@ def test_the_policy_decides_what_becomes_of_arcs(services):
     assert prepared["counts"]["linearized"] == 1
     rows = pq.read_table(prepared["chunks"][0]["href"].removeprefix("file://"))
     assert [len(one.coords) for one in shapely.from_wkb(rows["geometry"].to_pylist())] == [2, 5]
-    with pytest.raises(PermanentError, match="feature 2 has arcs, which a table does not store: set curves: linearize"):
+    with pytest.raises(
+        PermanentError, match="feature 2 has arcs, which a table does not store: set curves: linearize"
+    ):
         services.run("vector.prepare", href=href, curves="fail")
 
 

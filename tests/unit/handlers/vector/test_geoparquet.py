@@ -34,7 +34,9 @@ class WkbType(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
         return cls(serialized.decode())
 
 
-def write(services, geometry: pa.Array, geo: dict[str, Any] | None = None, name: str = "x.parquet", **more: Any) -> str:
+def write(
+    services, geometry: pa.Array, geo: dict[str, Any] | None = None, name: str = "x.parquet", **more: Any
+) -> str:
     table = pa.table({"n": range(len(geometry)), "geometry": geometry, **more})
     path = services.folder / name
     pq.write_table(table.replace_schema_metadata(None if geo is None else {"geo": json.dumps(geo)}), path)
@@ -43,7 +45,11 @@ def write(services, geometry: pa.Array, geo: dict[str, Any] | None = None, name:
 
 def described(version: str, **column: Any) -> dict[str, Any]:
     key = "schema_version" if version == "0.1.0" else "version"
-    return {key: version, "primary_column": "geometry", "columns": {"geometry": {"encoding": "WKB", **column}}}
+    return {
+        key: version,
+        "primary_column": "geometry",
+        "columns": {"geometry": {"encoding": "WKB", **column}},
+    }
 
 
 @pytest.mark.parametrize(
@@ -54,7 +60,9 @@ def described(version: str, **column: Any) -> dict[str, Any]:
         described("0.3.0", crs=MERCATOR.to_wkt(), geometry_type=["Polygon"], edges="planar"),
         described("0.4.0", crs=MERCATOR.to_json_dict(), geometry_type="Polygon"),
         described("1.0.0", crs=MERCATOR.to_json_dict(), geometry_types=["Polygon"]),
-        described("1.1.0", crs=MERCATOR.to_json_dict(), geometry_types=["Polygon"], orientation="counterclockwise"),
+        described(
+            "1.1.0", crs=MERCATOR.to_json_dict(), geometry_types=["Polygon"], orientation="counterclockwise"
+        ),
     ],
     ids=lambda geo: geo.get("version", "0.1.0"),
 )
@@ -66,9 +74,13 @@ def test_every_version_of_geoparquet_is_read(services, geo):
 
 
 def test_columns_that_cover_the_geometry_are_left_out(services):
-    geo = described("1.1.0", covering={"bbox": {side: ["box", side] for side in ("xmin", "ymin", "xmax", "ymax")}})
+    geo = described(
+        "1.1.0", covering={"bbox": {side: ["box", side] for side in ("xmin", "ymin", "xmax", "ymax")}}
+    )
     box = pa.array([{"xmin": 0.0, "ymin": 0.0, "xmax": 4.0, "ymax": 4.0}])
-    prepared, _ = loaded(services, write(services, pa.array([shapely.to_wkb(POLYGON)], pa.binary()), geo, box=box))
+    prepared, _ = loaded(
+        services, write(services, pa.array([shapely.to_wkb(POLYGON)], pa.binary()), geo, box=box)
+    )
     assert [column["name"] for column in prepared["schema"]["columns"]] == ["n"]
     assert prepared["source_crs"] == "OGC:CRS84"
 
@@ -79,7 +91,11 @@ NATIVE = {
     "polygon": [POLYGON, None, shapely.box(5, 5, 6, 6)],
     "multipoint": [shapely.MultiPoint([(0, 0), (1, 1)]), None, shapely.MultiPoint([(5, 5)])],
     "multilinestring": [shapely.MultiLineString([[(0, 0), (1, 1)], [(2, 2), (3, 3)]]), None],
-    "multipolygon": [shapely.MultiPolygon([POLYGON, shapely.box(5, 5, 6, 6)]), None, shapely.MultiPolygon([POLYGON])],
+    "multipolygon": [
+        shapely.MultiPolygon([POLYGON, shapely.box(5, 5, 6, 6)]),
+        None,
+        shapely.MultiPolygon([POLYGON]),
+    ],
 }
 
 
@@ -98,7 +114,14 @@ def ragged(geometries: list[Any], *, has_z: bool = False) -> pa.Array:
         return rows[0] if geometry.geom_type == "Point" else rows
 
     coordinates = pa.struct([(axis, pa.float64()) for axis in ("xyz" if has_z else "xy")])
-    depth = {"Point": 0, "LineString": 1, "Polygon": 2, "MultiPoint": 1, "MultiLineString": 2, "MultiPolygon": 3}
+    depth = {
+        "Point": 0,
+        "LineString": 1,
+        "Polygon": 2,
+        "MultiPoint": 1,
+        "MultiLineString": 2,
+        "MultiPolygon": 3,
+    }
     kind = coordinates
     for _ in range(depth[geometries[0].geom_type]):
         kind = pa.list_(kind)
@@ -115,7 +138,9 @@ def test_native_encodings_are_read(services, encoding, prefix):
 
 def test_heights_of_native_encodings_stay(services):
     lines = [shapely.LineString([(0, 0, 7), (1, 1, 8)])]
-    _, rows = loaded(services, write(services, ragged(lines, has_z=True), described("1.1.0", encoding="linestring")))
+    _, rows = loaded(
+        services, write(services, ragged(lines, has_z=True), described("1.1.0", encoding="linestring"))
+    )
     assert shapely.get_coordinates(shapes_of(rows), include_z=True).tolist() == [[0, 0, 7], [1, 1, 8]]
 
 
@@ -149,14 +174,19 @@ def test_one_of_several_native_columns_has_to_be_called_geometry(services):
         services.run("vector.prepare", href=str(path))
 
 
-@pytest.mark.parametrize("crs", ["+init=/etc/passwd:x", "/etc/passwd", "http://127.0.0.1:9/x", "projjson:missing", "{"])
+@pytest.mark.parametrize(
+    "crs", ["+init=/etc/passwd:x", "/etc/passwd", "http://127.0.0.1:9/x", "projjson:missing", "{"]
+)
 def test_the_crs_of_a_native_type_names_no_file(services, crs):
     wkb = pa.array([shapely.to_wkb(POLYGON)], pa.binary())
-    column = pa.ExtensionArray.from_storage(WkbType(json.dumps({"crs": crs, "crs_type": "authority_code"})), wkb)
+    column = pa.ExtensionArray.from_storage(
+        WkbType(json.dumps({"crs": crs, "crs_type": "authority_code"})), wkb
+    )
     path = services.folder / "x.parquet"
     pq.write_table(pa.table({"geometry": column}), path)
     with pytest.raises(
-        PermanentError, match=r"expected a code such as EPSG:4326, or PROJJSON|the CRS of the file is unknown: write it"
+        PermanentError,
+        match=r"expected a code such as EPSG:4326, or PROJJSON|the CRS of the file is unknown: write it",
     ):
         services.run("vector.prepare", href=str(path))
 
@@ -165,15 +195,26 @@ def test_the_crs_of_a_native_type_names_no_file(services, crs):
     ("geo", "message"),
     [
         ({}, "metadata of the GeoParquet is damaged, or not of versions 0.1 to 1.1: write the file again"),
-        (described("1.1.0", encoding="flatbuffer"), "are encoded as 'flatbuffer': expected WKB, WKT or point, "),
-        (described("1.1.0", encoding="polygon"), "are not encoded as polygon, as its metadata says: write it again"),
+        (
+            described("1.1.0", encoding="flatbuffer"),
+            "are encoded as 'flatbuffer': expected WKB, WKT or point, ",
+        ),
+        (
+            described("1.1.0", encoding="polygon"),
+            "are not encoded as polygon, as its metadata says: write it again",
+        ),
         (described("1.1.0", covering={"bbox": {"xmin": []}}), "metadata of the GeoParquet is damaged"),
-        ({"primary_column": "other", "columns": {"other": {"encoding": "WKB"}}}, "has no such column: write it again"),
+        (
+            {"primary_column": "other", "columns": {"other": {"encoding": "WKB"}}},
+            "has no such column: write it again",
+        ),
     ],
 )
 def test_metadata_that_does_not_fit_is_refused(services, geo, message):
     with pytest.raises(PermanentError, match=message):
-        services.run("vector.prepare", href=write(services, pa.array([shapely.to_wkb(POLYGON)], pa.binary()), geo))
+        services.run(
+            "vector.prepare", href=write(services, pa.array([shapely.to_wkb(POLYGON)], pa.binary()), geo)
+        )
 
 
 def test_wkt_is_read(services):

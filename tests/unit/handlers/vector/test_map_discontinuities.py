@@ -16,10 +16,14 @@ FIJI = shapely.box(178, -20, 182, -15)
 
 
 def test_what_lies_on_both_sides_of_180_is_two_parts_on_a_map_of_the_world(services):
-    prepared, back = loaded(services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3857", table="fiji")
+    prepared, back = loaded(
+        services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3857", table="fiji"
+    )
     shape = shapes_of(back)[0]
     degree = 20037508.342789244 / 180
-    assert sorted(round(float(one.bounds[2] - one.bounds[0])) for one in shape.geoms) == [round(2 * degree)] * 2
+    assert (
+        sorted(round(float(one.bounds[2] - one.bounds[0])) for one in shape.geoms) == [round(2 * degree)] * 2
+    )
     assert sorted(float(one.bounds[0]) / degree for one in shape.geoms) == pytest.approx([-180, 178])
     assert prepared["counts"]["antimeridian_cut"] == 1
     lines = collection(shapely.LineString([(179, 0), (181, 0)]))
@@ -74,11 +78,15 @@ def test_heights_stay_where_a_feature_is_cut(services):
     for name, shape, srid in (("square", square, 3832), ("point", point, 4326)):
         _, back = loaded(services, geoparquet(services, f"{name}.parquet", [shape], srid), table=name)
         assert shapes_of(back)[0].has_z
-        assert set(shapely.get_coordinates(shapes_of(back), include_z=True)[:, 2]) == {7.0 if srid == 3832 else 9.0}
+        assert set(shapely.get_coordinates(shapes_of(back), include_z=True)[:, 2]) == {
+            7.0 if srid == 3832 else 9.0
+        }
 
 
 def test_a_table_across_180_is_catalogued_where_it_is(services):
-    prepared, _ = loaded(services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3832", table="fiji")
+    prepared, _ = loaded(
+        services, services.put("x.geojson", collection(FIJI)), target_crs="EPSG:3832", table="fiji"
+    )
     item = services.run("vector.create_stac", table="fiji", chunks=prepared["chunks"])["item"]
     assert item["bbox"] == pytest.approx([178, -20, -178, -15])
     place = shapely.geometry.shape(item["geometry"])

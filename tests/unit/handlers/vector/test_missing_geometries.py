@@ -28,14 +28,18 @@ MISSING = [
 @pytest.fixture(params=["parquet", pytest.param("postgis", marks=pytest.mark.process)])
 def services(request: pytest.FixtureRequest, tmp_path: Path) -> FolderServices:
     """Services with a catalog that refuses an item without geometry, as the real ones do."""
-    place = str(tmp_path / "tables") if request.param == "parquet" else str(request.getfixturevalue("postgis"))
+    place = (
+        str(tmp_path / "tables") if request.param == "parquet" else str(request.getfixturevalue("postgis"))
+    )
     services = FolderServices(tmp_path, tables_at(place))
     services.catalog = local_services(tmp_path).catalog
     return services
 
 
 def layer(services: FolderServices, geometries: list[Any]) -> str:
-    features = [{"type": "Feature", "properties": {"n": n}, "geometry": one} for n, one in enumerate(geometries)]
+    features = [
+        {"type": "Feature", "properties": {"n": n}, "geometry": one} for n, one in enumerate(geometries)
+    ]
     return services.put("x.geojson", {"type": "FeatureCollection", "features": features})
 
 
@@ -63,7 +67,9 @@ def test_an_entry_of_the_catalog_goes_when_its_table_has_no_extent_any_more(serv
 
 @pytest.mark.parametrize("params", [{"missing_geometry": "drop"}, {"clip_bbox": [50, 50, 60, 60]}])
 def test_nothing_is_written_when_no_feature_remains(services, params):
-    href = layer(services, [None, {"type": "Point", "coordinates": []}] if "missing_geometry" in params else [POINT])
+    href = layer(
+        services, [None, {"type": "Point", "coordinates": []}] if "missing_geometry" in params else [POINT]
+    )
     with pytest.raises(PermanentError, match=r"none of the \d features remains: all are without geometry"):
         services.run("vector.process_complete", href=href, table="missing", **params)
     assert services.tables.describe("missing") is None
@@ -73,7 +79,9 @@ def test_nothing_is_written_when_no_feature_remains(services, params):
 def test_an_empty_geometry_of_another_type_stands_in_a_table_of_multi_geometries(services):
     many = {"type": "MultiPoint", "coordinates": [[3, 4]]}
     empty = {"type": "LineString", "coordinates": []}
-    output = services.run("vector.process_complete", href=layer(services, [POINT, many, empty]), table="missing")
+    output = services.run(
+        "vector.process_complete", href=layer(services, [POINT, many, empty]), table="missing"
+    )
     assert (output["rows"], output["bbox"]) == (3, [1, 2, 3, 4])
     table = services.tables.read("missing")
     shapes = shapely.from_wkb(table["geometry"].to_pylist())

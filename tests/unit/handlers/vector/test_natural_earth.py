@@ -41,11 +41,15 @@ def shapefile(services: FolderServices) -> str:
 
 
 def shapes_of(table: Any) -> Any:
-    return shapely.from_wkb(table["wkb_geometry" if "wkb_geometry" in table.column_names else "geometry"].to_pylist())
+    return shapely.from_wkb(
+        table["wkb_geometry" if "wkb_geometry" in table.column_names else "geometry"].to_pylist()
+    )
 
 
 def area(shapes: Any) -> float:
-    return float(sum(abs(GEOD.geometry_area_perimeter(one)[0]) for one in shapely.orient_polygons(np.array(shapes))))
+    return float(
+        sum(abs(GEOD.geometry_area_perimeter(one)[0]) for one in shapely.orient_polygons(np.array(shapes)))
+    )
 
 
 def length(shapes: Any) -> float:
@@ -53,7 +57,9 @@ def length(shapes: Any) -> float:
 
 
 def as_multi(shapes: Any) -> Any:
-    return np.array([one if one.geom_type == "MultiPolygon" else shapely.multipolygons([one]) for one in shapes])
+    return np.array(
+        [one if one.geom_type == "MultiPolygon" else shapely.multipolygons([one]) for one in shapes]
+    )
 
 
 def loaded(services: FolderServices, href: str, **params: Any) -> tuple[Any, Any]:
@@ -98,8 +104,12 @@ def test_the_same_again_makes_the_same_chunks_and_publishes_nothing(services, sh
     first = services.run("vector.prepare", href=shapefile, chunk_rows=100)
     before = {path: path.stat().st_mtime_ns for path in (services.folder / "silver").rglob("*.parquet")}
     assert services.run("vector.prepare", href=shapefile, chunk_rows=100) == first
-    assert {path: path.stat().st_mtime_ns for path in (services.folder / "silver").rglob("*.parquet")} == before
-    other = services.run("vector.prepare", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip")
+    assert {
+        path: path.stat().st_mtime_ns for path in (services.folder / "silver").rglob("*.parquet")
+    } == before
+    other = services.run(
+        "vector.prepare", href=shapefile, chunk_rows=100, target_crs="EPSG:6933", outside="clip"
+    )
     assert {chunk["href"] for chunk in other["chunks"]}.isdisjoint(chunk["href"] for chunk in first["chunks"])
 
 
@@ -138,7 +148,9 @@ def test_what_a_map_cannot_show_is_refused_or_cut_off(services, shapefile):
     prepared, back = loaded(services, shapefile, target_crs="EPSG:3857", outside="clip", table="mercator")
     assert prepared["counts"]["clipped"] == 1
     assert {"feature": 160, "problem": "clipped to the area of use of EPSG:3857"} in prepared["problems"]
-    assert shapely.bounds(shapely.geometrycollections(shapes_of(back)))[1] == pytest.approx(-20048966.1, abs=0.2)
+    assert shapely.bounds(shapely.geometrycollections(shapes_of(back)))[1] == pytest.approx(
+        -20048966.1, abs=0.2
+    )
     assert prepared["bbox"][1] == pytest.approx(-85.06)
 
 
@@ -161,12 +173,17 @@ def test_a_dissolve_keeps_area_and_sums(services, shapefile, countries):
     assert done["area_after"] == pytest.approx(done["area_before"], rel=1e-9)
     assert done["area_before"] == pytest.approx(area(shapes_of(countries)), rel=1e-9)
     _, back = loaded(services, done["href"], table="continents")
-    assert shapely.area(shapes_of(back)).sum() == pytest.approx(shapely.area(shapes_of(countries)).sum(), rel=1e-9)
+    assert shapely.area(shapes_of(back)).sum() == pytest.approx(
+        shapely.area(shapes_of(countries)).sum(), rel=1e-9
+    )
     assert sum(back["sum_pop_est"].to_pylist()) == sum(countries["pop_est"].to_pylist())
     assert sum(back["features"].to_pylist()) == COUNTRIES
     pairs = zip(countries["continent"].to_pylist(), countries["pop_est"].to_pylist(), strict=True)
     africa = sum(people for continent, people in pairs if continent == "Africa")
-    assert dict(zip(back["continent"].to_pylist(), back["sum_pop_est"].to_pylist(), strict=True))["Africa"] == africa
+    assert (
+        dict(zip(back["continent"].to_pylist(), back["sum_pop_est"].to_pylist(), strict=True))["Africa"]
+        == africa
+    )
 
 
 def test_features_that_overlap_are_dissolved_plainly(services):
@@ -193,7 +210,12 @@ def test_what_is_repaired_before_is_counted(services, handler):
     bow_tie = shapely.Polygon([(0, 0), (2, 2), (2, 0), (0, 2)])
     href = services.put("x.geojson", collection(bow_tie, shapely.box(5, 5, 6, 6), None))
     done = services.run(handler, href=href, **({"tolerance": 0.01} if handler == "vector.simplify" else {}))
-    assert done["counts"] == {"null_geometry": 1, "read": 3, "repaired": 1, "invalid": {"Self-intersection": 1}}
+    assert done["counts"] == {
+        "null_geometry": 1,
+        "read": 3,
+        "repaired": 1,
+        "invalid": {"Self-intersection": 1},
+    }
     assert [one["feature"] for one in done["problems"]] == [3, 1]
 
 
@@ -218,7 +240,11 @@ def test_lines_are_simplified_plainly(services):
 
 def collection(*shapes: Any) -> dict[str, Any]:
     result = [
-        {"type": "Feature", "properties": {"n": at}, "geometry": None if one is None else shapely.geometry.mapping(one)}
+        {
+            "type": "Feature",
+            "properties": {"n": at},
+            "geometry": None if one is None else shapely.geometry.mapping(one),
+        }
         for at, one in enumerate(shapes)
     ]
     return {"type": "FeatureCollection", "features": result}
@@ -308,7 +334,9 @@ def test_all_of_it_in_one_task_goes_on_where_it_was_killed(services, shapefile, 
     assert done["item"] == services.catalog.registered["vectors", "naturalearth_lowres"]
     assert not list((services.folder / "silver").rglob("prepared-*.json"))
     # Without it another attempt begins again, and comes to the same.
-    again = services.run("vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30)
+    again = services.run(
+        "vector.process_complete", checkpoint=killed.saved[-1], href=shapefile, chunk_rows=30
+    )
     assert again == done | {"resumed_from": 0}
 
 

@@ -19,7 +19,13 @@ from dagmaster.handlers.vector.models import GeometryRules
 from dagmaster.ports.catalog import Search
 from dagmaster.testing import run_workflow
 from tests.conformance.table_worker import tables_at
-from tests.unit.handlers.vector.test_natural_earth import COUNTRIES, SHAPEFILE, as_multi, collection, shapes_of
+from tests.unit.handlers.vector.test_natural_earth import (
+    COUNTRIES,
+    SHAPEFILE,
+    as_multi,
+    collection,
+    shapes_of,
+)
 
 ROOT = Path(__file__).parents[4]
 
@@ -93,5 +99,7 @@ def test_a_chunk_says_where_it_lies(services):
     shutil.copytree(SHAPEFILE.parent, services.folder / "bronze")
     prepared = services.run("vector.prepare", href="naturalearth_lowres.shp", chunk_rows=50, target_crs="EPSG:6933", outside="clip")  # fmt: skip
     places = [footprint_of(chunk) for chunk in prepared["chunks"]]
-    assert all(-180 <= west < east <= 180 and -90 <= south < north <= 90 for west, south, east, north in places)
+    assert all(
+        -180 <= west < east <= 180 and -90 <= south < north <= 90 for west, south, east, north in places
+    )
     assert places[0] != prepared["chunks"][0]["bbox"]

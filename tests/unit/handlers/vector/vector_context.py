@@ -59,7 +59,9 @@ class FolderServices:
         self.pool: Any = None
         self.share = Share(scratch=folder / "scratch")
 
-    def run(self, handler: str, checkpoint: Checkpoint | None = None, reporter: Any = None, **params: Any) -> Any:
+    def run(
+        self, handler: str, checkpoint: Checkpoint | None = None, reporter: Any = None, **params: Any
+    ) -> Any:
         """Call a handler as a worker does; return its output as JSON."""
         spec = REGISTRY.get(handler)
         ctx = HandlerContext(

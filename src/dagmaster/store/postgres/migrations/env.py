@@ -24,7 +24,10 @@ def migrate(connection: Connection) -> None:
         connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
         connection.execute(text(f"SET LOCAL search_path = {SCHEMA}"))
         context.configure(
-            connection=connection, version_table="alembic_version", version_table_schema=SCHEMA, target_metadata=None
+            connection=connection,
+            version_table="alembic_version",
+            version_table_schema=SCHEMA,
+            target_metadata=None,
         )
         context.run_migrations()
 
@@ -32,8 +35,13 @@ def migrate(connection: Connection) -> None:
 async def connect_and_migrate() -> None:
     """Connect with asyncpg, the driver of the stores."""
     # A pooler in transaction mode shares its connections: prepared statements need unique names.
-    unshared = {"statement_cache_size": 0, "prepared_statement_name_func": lambda: f"dagmaster_{uuid.uuid4()}"}
-    engine = create_async_engine(context.config.attributes["url"], poolclass=pool.NullPool, connect_args=unshared)
+    unshared = {
+        "statement_cache_size": 0,
+        "prepared_statement_name_func": lambda: f"dagmaster_{uuid.uuid4()}",
+    }
+    engine = create_async_engine(
+        context.config.attributes["url"], poolclass=pool.NullPool, connect_args=unshared
+    )
     async with engine.connect() as connection:
         await connection.run_sync(migrate)
     await engine.dispose()

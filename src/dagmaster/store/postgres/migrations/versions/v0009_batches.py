@@ -14,7 +14,10 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add `added_by`, `is_superseded` and `rejection`. Services of earlier versions continue to run, and set none."""
+    """Add `added_by`, `is_superseded` and `rejection`.
+
+    Services of earlier versions continue to run, and set none.
+    """
     run_sql("v0009_batches.sql")
 
 
