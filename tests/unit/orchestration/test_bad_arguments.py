@@ -72,10 +72,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "kwargs": (lambda: Task(one, WRONG), NodesRejected, "task one: kwargs is 5, not a mapping"),
     "list of kwargs": (lambda: Task(one, [], name="a"), NodesRejected, "task a: kwargs is []"),  # type: ignore[arg-type]
     "allow_failure": (
-        lambda: Task(one, allow_failure="no"),
+        lambda: Task(one, allow_failure="no"),  # type: ignore[arg-type]
         NodesRejected,
         "task one: allow_failure is True or False",
-    ),  # type: ignore[arg-type]
+    ),
     "unknown": (lambda: Task(one, {"y": 1}, x=3), TypeError, "Task(one, kwargs={'y': 1, 'x': 3})"),  # type: ignore[arg-type]
     "unknown of a name": (lambda: Task("m.f", x=3), TypeError, "Task('m.f', kwargs={'x': 3})"),  # type: ignore[arg-type]
     "unknown option": (lambda: create_task(one, x=3), TypeError, "create_task(one, {'x': 3})"),
