@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
-from dagmaster.application.views.page import Page
 from dagmaster.errors import ApiKeyInvalid, ApiKeyNotFound, ApiKeyRejected
 from dagmaster.ports.api_keys import ApiKeyRecord, Scope
+from dagmaster.records.page import Page
 from dagmaster.text_format import format_rfc3339
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.audit_trail import AuditEntryView
-from dagmaster.application.views.page import Page
+from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from dagmaster.ports.audit_trail import AuditFilter, AuditRecord, AuditTrail

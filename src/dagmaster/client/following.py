@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from dagmaster.application.views.events_and_logs import EventView, LogView
 from dagmaster.application.views.jobs import JobView
-from dagmaster.application.views.parsing import parse_view
-from dagmaster.application.views.view import View
 from dagmaster.client.event_streams import read_stream
 from dagmaster.client.request_bodies import job_query
 from dagmaster.connection_backoff import ConnectionBackoff
 from dagmaster.errors import Category, DagmasterError, JobNotFound
+from dagmaster.records.parsing import parse_record
+from dagmaster.records.record import Record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from dagmaster.application.views.jobs import JobDetailView, JobProgressView
-    from dagmaster.application.views.page import Page
     from dagmaster.client.job_methods import JobMethods
     from dagmaster.ports.read_records import JobFilter
+    from dagmaster.records.page import Page
 
-V = TypeVar("V", bound=View)
+V = TypeVar("V", bound=Record)
 POLL_SECONDS: Final = 0.5
 """How often a job is read where no stream can be opened."""
 _SAFETY_SECONDS: Final = 10.0
@@ -120,7 +120,7 @@ async def watch_jobs(
             if message.type not in ("snapshot", "delta"):
                 continue
             changed = [
-                parse_view(JobView, document, read_at=time.time()) for document in message.data["jobs"]
+                parse_record(JobView, document, read_at=time.time()) for document in message.data["jobs"]
             ]
             removed = set(message.data.get("removed", ()))
             kept = (
@@ -193,7 +193,7 @@ async def follow_events(
     async with contextlib.aclosing(messages):
         async for message in messages:
             for document in message.data["events"] if message.type == "delta" else ():
-                event = parse_view(EventView, document, read_at=time.time())
+                event = parse_record(EventView, document, read_at=time.time())
                 # A job that has not reached `after` begins with a snapshot, and then with earlier events.
                 if event.seq > after and node_id in (None, event.node_id):
                     yield event
@@ -220,7 +220,7 @@ async def follow_logs(
                 seen[message.id] = None
                 if len(seen) > _MAX_SEEN:
                     del seen[next(iter(seen))]
-                yield parse_view(LogView, message.data, read_at=time.time())
+                yield parse_record(LogView, message.data, read_at=time.time())
 
 
 async def _all_items(read_page: Callable[..., Awaitable[Page[V]]]) -> AsyncGenerator[V, None]:

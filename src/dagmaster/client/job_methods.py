@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
     from dagmaster.application.commands.resume import ResumeRequest
     from dagmaster.application.log_levels import LogLevel
-    from dagmaster.application.views.page import Page
     from dagmaster.client.connection import Connection
     from dagmaster.engine.status import NodeStatus
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.read_records import JobFilter, TaskFilter
+    from dagmaster.records.page import Page
 
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""

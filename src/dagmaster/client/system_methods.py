@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from dagmaster.application.commands.publication import WorkflowSource
-    from dagmaster.application.views.page import Page
     from dagmaster.client.connection import Answer, Connection
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.api_keys import Scope
     from dagmaster.ports.audit_trail import AuditFilter
+    from dagmaster.records.page import Page
 
 
 ADMIN_SECONDS: Final = 600.0

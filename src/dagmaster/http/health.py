@@ -14,7 +14,7 @@ from dagmaster.http.services import Services
 from dagmaster.ports.api_keys import Scope
 
 if TYPE_CHECKING:
-    from dagmaster.application.views.view import View
+    from dagmaster.records.record import Record
 
 routes = Routes("health")
 _RETRY: Final = {"Retry-After": str(RETRY_SECONDS)}
@@ -40,7 +40,7 @@ async def health(services: Services) -> JSONResponse:
     return _answer(view, is_good=view.status is HealthState.HEALTHY)
 
 
-def _answer(view: View, *, is_good: bool) -> JSONResponse:
+def _answer(view: Record, *, is_good: bool) -> JSONResponse:
     if is_good:
         return JSONResponse(view.to_dict())
     return JSONResponse(view.to_dict(), HTTPStatus.SERVICE_UNAVAILABLE, _RETRY)

@@ -14,9 +14,9 @@ from dagmaster.application.queries.job_detail import job_detail
 from dagmaster.application.queries.nodes import MEMBERS_AT_ONCE, node_detail
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.application.views.jobs import JobDetailView
-from dagmaster.application.views.parsing import parse_view
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.ports.read_store import NodeRecord
+from dagmaster.records.parsing import parse_record
 from tests.unit.application.world import FakeReadStore, a_record, an_application, graph, run
 
 TASK = {"handler": "echo", "queue": "default"}
@@ -94,7 +94,7 @@ def test_the_statuses_of_a_job_are_those_that_a_client_derives_from_its_json():
     view = run(
         job_detail(an_application(a_store({"fetch": NodeStatus.COMPLETED, "ask": NodeStatus.WAITING})), "7")
     )
-    assert parse_view(JobDetailView, view.to_dict(), read_at=111.0).statuses == view.statuses
+    assert parse_record(JobDetailView, view.to_dict(), read_at=111.0).statuses == view.statuses
 
 
 def test_a_group_is_no_work_in_progress():

@@ -12,12 +12,12 @@ from dagmaster.application.job_lookup import find_job
 from dagmaster.application.node_lookup import unknown_node
 from dagmaster.application.secret_inputs import RedactorCache, job_redactor
 from dagmaster.application.views.events_and_logs import EventCountsView, EventView, LogView
-from dagmaster.application.views.page import Page
-from dagmaster.application.views.view import as_member
 from dagmaster.engine.shown_graph import shown_graph
 from dagmaster.errors import NodeNotFound
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.read_records import LogFilter
+from dagmaster.records.page import Page
+from dagmaster.records.record import as_member
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Sequence

@@ -17,9 +17,9 @@ from dagmaster.application.views.fleet import (
     TaskNodeView,
     WorkerView,
 )
-from dagmaster.application.views.page import Page
 from dagmaster.engine.diagnosis.active_nodes import format_all_draining, format_busy_processes
 from dagmaster.ports.run_queues import is_orphaned_queue, is_served
+from dagmaster.records.page import Page
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.views.handlers import HandlerView
-from dagmaster.application.views.page import Page
 from dagmaster.authoring.handler_definitions import PublishedHandlers
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerNotFound
+from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application

@@ -10,11 +10,11 @@ from dagmaster.application.secret_inputs import RedactorCache
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.jobs import CountsView, JobProgressView, JobView, OwnerView
-from dagmaster.application.views.page import Page
-from dagmaster.application.views.view import as_member
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.command_kinds import CommandKind
 from dagmaster.ports.read_store import JobFilter
+from dagmaster.records.page import Page
+from dagmaster.records.record import as_member
 from dagmaster.text_format import format_error
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from dagmaster.application.log_levels import levels_from, with_levels
 from dagmaster.application.queries.events_and_logs import end_of_pages, find_job_with_nodes, select_nodes
 from dagmaster.application.secret_inputs import job_redactor
 from dagmaster.application.views.events_and_logs import LogLineView
-from dagmaster.application.views.page import Page
 from dagmaster.ports.read_records import LogFilter
+from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,11 +12,11 @@ from dagmaster.application.job_snapshot import JobSnapshot, node_view, progress_
 from dagmaster.application.node_lookup import child_of, find_node, members_of
 from dagmaster.application.secret_inputs import JobRedactor, RedactorCache
 from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeView, TaskView
-from dagmaster.application.views.page import Page
 from dagmaster.engine.groups import is_group_start
 from dagmaster.engine.status import NOT_BEGUN_MEMBER, NodeStatus
 from dagmaster.ports.finished_tasks import FinishedTaskFilter
 from dagmaster.ports.read_store import NodeFilter, TaskFilter
+from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Callable

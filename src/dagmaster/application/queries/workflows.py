@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
 from dagmaster.application.secret_inputs import redact_definition
-from dagmaster.application.views.page import Page
 from dagmaster.application.views.workflows import (
     ChangeKind,
     DefinitionChangeView,
@@ -22,6 +21,7 @@ from dagmaster.application.workflow_lookup import (
     workflow_not_found,
 )
 from dagmaster.authoring.input_schema import inputs_schema
+from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -70,7 +70,6 @@ from dagmaster.application.views.nodes import (
     ProgressView,
     TaskView,
 )
-from dagmaster.application.views.page import Page
 from dagmaster.application.views.remote_tasks import (
     ClaimedTasksView,
     DeregistrationView,
@@ -96,7 +95,6 @@ from dagmaster.application.views.results import (
     ValidationResult,
 )
 from dagmaster.application.views.timeline import TimelineView
-from dagmaster.application.views.view import View
 from dagmaster.application.views.why import (
     ChildJobWhyView,
     GroupView,
@@ -127,6 +125,8 @@ from dagmaster.engine.status import (
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.page import Page
+from dagmaster.records.record import Record
 
 __all__ = [
     "TERMINAL_JOB",
@@ -216,6 +216,7 @@ __all__ = [
     "ReadinessView",
     "ReasonCode",
     "ReasonView",
+    "Record",
     "RegistrationView",
     "ReleasedHoldView",
     "ResumePlanView",
@@ -235,7 +236,6 @@ __all__ = [
     "ValidationResult",
     "VersionDiffView",
     "VersionView",
-    "View",
     "ViolationView",
     "WorkerView",
     "WorkflowDetailView",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApiKeyView(View):
+class ApiKeyView(Record):
     """A key, without its secret. `name`: the submitter and sender of what is done with it."""
 
     key_id: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import View
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ViolationView(View):
+class ViolationView(Record):
     """A row that violates an invariant. `rule` is the invariant as a sentence, `message` what is wrong."""
 
     invariant: str
@@ -19,7 +19,7 @@ class ViolationView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditBatchView(View):
+class AuditBatchView(Record):
     """What one batch of an audit checked.
 
     `jobs_total`: how many jobs there are to check, in the first batch only.
@@ -35,7 +35,7 @@ class AuditBatchView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditView(View):
+class AuditView(Record):
     """What was checked, and every violation that was found."""
 
     is_valid: bool

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditEntryView(View):
+class AuditEntryView(Record):
     """A change: who made what of which object.
 
     `key_id`: the key of the request, as several keys may have the name of the actor; of a token `oidc:` and its

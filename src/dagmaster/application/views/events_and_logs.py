@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventView(View):
+class EventView(Record):
     """An audit event. Events of a job are numbered without gaps by `seq`; `sentence` is the event for people.
 
     `event_status` is success, failure, warning or info; `checkpoint_name` is that of a saved checkpoint.
@@ -33,7 +33,7 @@ class EventView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventCountsView(View):
+class EventCountsView(Record):
     """How many events of which type there were in a range of time."""
 
     since: Timestamp | None
@@ -43,7 +43,7 @@ class EventCountsView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogView(View):
+class LogView(Record):
     """A chunk of what an attempt wrote. It may end within a line. `cursor`: begins after it."""
 
     job_id: str
@@ -55,7 +55,7 @@ class LogView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogLineView(View):
+class LogLineView(Record):
     """A line of a log that matches a search.
 
     `line`: its number in its chunk, from 1; `chunk`: the cursor after that.
@@ -77,7 +77,7 @@ class LogLineView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandView(View):
+class CommandView(Record):
     """A command that no orchestrator has processed yet. One of a newer version may have another kind."""
 
     command_id: str

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import View
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftJobsView(View):
+class LeftJobsView(Record):
     """The jobs that an orchestrator owned when it left.
 
     `reassigned`: they finished, or others owned and left them.
@@ -24,7 +24,7 @@ class LeftJobsView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskNodeView(View):
+class TaskNodeView(Record):
     """The node that a task was an attempt at."""
 
     job_id: str
@@ -32,7 +32,7 @@ class TaskNodeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftTasksView(View):
+class LeftTasksView(Record):
     """The tasks that a worker held when it left. `now`: how many of their nodes have which status.
 
     `alone_with`: the only task that it held when it died. `crashed`: of several tasks those that since ended their
@@ -47,7 +47,7 @@ class LeftTasksView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainView(View):
+class DrainView(Record):
     """A request to drain a service. `is_seen`: the service has seen it; those of older versions never do."""
 
     requested_seconds: float
@@ -55,7 +55,7 @@ class DrainView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrchestratorView(View):
+class OrchestratorView(Record):
     """An orchestrator. `left`: what became of the jobs of one that stopped or died.
 
     `is_draining`: it claims nothing more. `is_drained`: it was asked to drain, and owns no job any more.
@@ -80,7 +80,7 @@ class OrchestratorView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OrchestratorStatusView(View):
+class OrchestratorStatusView(Record):
     """What the orchestrators did that are alive or stopped within the last hour, in sum."""
 
     alive: int
@@ -95,7 +95,7 @@ class OrchestratorStatusView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerView(View):
+class WorkerView(Record):
     """A worker. No queues: it serves all. `left`: what became of the tasks of one that stopped or died.
 
     `finished_last_minute`: how many tasks of each queue it finished, as of its last heartbeat. `is_draining`: it claims
@@ -127,7 +127,7 @@ class WorkerView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueView(View):
+class QueueView(Record):
     """A queue with tasks. `workers`: live workers that claim from it. `note`: why tasks wait, if it is known.
 
     `waiting_exclusive`: how many of the waiting tasks wait for a worker without other tasks. `finished_last_minute`: by
@@ -145,7 +145,7 @@ class QueueView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FleetView(View):
+class FleetView(Record):
     """Orchestrators and workers that are alive or left within the last hour, and queues with tasks."""
 
     orchestrators: tuple[OrchestratorView, ...]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dagmaster.application.views.view import View
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintView(View):
+class FootprintView(Record):
     """A child of a fan-out with the outline of its item or output. `to_dict()` is a GeoJSON Feature."""
 
     node_id: str
@@ -22,6 +22,30 @@ class FootprintView(View):
     error: str | None
     geometry: JsonObject
 
+    @classmethod
+    def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a GeoJSON Feature."""
+        del schema["properties"]["geometry"]
+        schema["required"].remove("geometry")
+        description = schema.pop("description")
+        return {
+            "type": "object",
+            "description": description,
+            "properties": {
+                "type": {"const": "Feature"},
+                "id": {"type": "string"},
+                "geometry": {"type": "object"},
+                "properties": schema,
+            },
+            "required": ["type", "id", "geometry", "properties"],
+            "additionalProperties": False,
+        }
+
+    @classmethod
+    def parse_fields(cls, document: Any) -> Any:
+        """Return the fields of a GeoJSON Feature."""
+        return {**document["properties"], "geometry": document["geometry"]}
+
     def to_dict(self) -> dict[str, Any]:
         """Return the footprint as a GeoJSON Feature."""
         properties = super(FootprintView, self).to_dict()
@@ -30,7 +54,7 @@ class FootprintView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FootprintsView(View):
+class FootprintsView(Record):
     """Footprints of a job. `to_dict()` is a GeoJSON FeatureCollection.
 
     `next_cursor` is null on the last page.
@@ -41,6 +65,13 @@ class FootprintsView(View):
     version: int
     features: tuple[FootprintView, ...]
     next_cursor: str | None
+
+    @classmethod
+    def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a GeoJSON FeatureCollection."""
+        schema["properties"] = {"type": {"const": "FeatureCollection"}, **schema["properties"]}
+        schema["required"] = ["type", *schema["required"]]
+        return schema
 
     def to_dict(self) -> dict[str, Any]:
         """Return the footprints as a GeoJSON FeatureCollection."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphTaskView(View):
+class GraphTaskView(Record):
     """A task that was made in Python.
 
     `task_id`: the id that it was given when it was made; `attempts`: so far.
@@ -42,7 +42,7 @@ class GraphTaskView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReleasedHoldView(View):
+class ReleasedHoldView(Record):
     """A job that may complete. `command_id`: the signal to it, which its owner processes."""
 
     job_id: str
@@ -50,7 +50,7 @@ class ReleasedHoldView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddedNodesView(View):
+class AddedNodesView(Record):
     """Nodes that were sent to a job. `node_ids`: by the ids of tasks and groups.
 
     `is_accepted`: the owner of the job has added them; else it, or the next one, will.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import View
 from dagmaster.engine.graph import Kind
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphNodeView(View):
+class GraphNodeView(Record):
     """A node of a graph. `action`: what it does, in a few words.
 
     `handler`: what a task runs, or a fan-out for each item; null for other kinds. `group`: the group that it is in.
@@ -24,7 +24,7 @@ class GraphNodeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphEdgeView(View):
+class GraphEdgeView(Record):
     """A dependency: `target` waits for `source`, or for one of these `branches` of it.
 
     `is_alternative`: it is a member of an `any_of`, so that another node may take its place.
@@ -37,7 +37,7 @@ class GraphEdgeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphView(View):
+class GraphView(Record):
     """The graph of a version. It never changes: equal hashes are equal graphs."""
 
     workflow_id: str

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
 from dagmaster.engine.status import JobStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerView(View):
+class HandlerView(Record):
     """A handler in the version that live workers have, else in the last published one.
 
     `params` and `output` are JSON Schemas; null: not declared. `workers`: how many live workers have this version.
@@ -32,7 +32,7 @@ class HandlerView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerTestView(View):
+class HandlerTestView(Record):
     """The test of a handler. `is_finished`: the handler ended within the wait; else follow the job."""
 
     job_id: str

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dagmaster.application.views.view import Timestamp, View
+from dagmaster.records.record import Record, Timestamp
 
 
 class HealthState(StrEnum):
@@ -19,7 +19,7 @@ class HealthState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthPartView(View):
+class HealthPartView(Record):
     """A part of the system. `since`: since when this server sees it in this state."""
 
     state: HealthState
@@ -28,7 +28,7 @@ class HealthPartView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HealthView(View):
+class HealthView(Record):
     """The health of the system: that of its worst part.
 
     `database_seconds`: how long the database took to answer.
@@ -41,7 +41,7 @@ class HealthView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadinessView(View):
+class ReadinessView(Record):
     """Whether jobs can be submitted and run. `failing`: the parts that prevent it."""
 
     is_ready: bool
@@ -49,7 +49,7 @@ class ReadinessView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaView(View):
+class SchemaView(Record):
     """The version of the database's schema (null: it has none), and that of this code."""
 
     version: str | None
@@ -58,7 +58,7 @@ class SchemaView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaVersionView(View):
+class SchemaVersionView(Record):
     """A version of the schema that the code knows."""
 
     revision: str

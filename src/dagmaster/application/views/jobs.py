@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from dagmaster.application.views.events_and_logs import CommandView
 from dagmaster.application.views.nodes import ChildrenView, NodeView
-from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import TERMINAL_JOB, JobStatus, NodeStatus
 from dagmaster.json_types import JsonObject, JsonValue
 from dagmaster.ports.command_kinds import RUN_AGAIN
+from dagmaster.records.record import READ_AT, Record, Timestamp, derived
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerView(View):
+class OwnerView(Record):
     """The orchestrator that owns a job. `silent_seconds`: how long ago its last heartbeat was."""
 
     orchestrator_id: str
@@ -25,7 +26,7 @@ class OwnerView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView(View):
+class JobView(Record):
     """A job. `status` is WAITING while only a person, a signal, a timer or a child job can move it."""
 
     job_id: str
@@ -56,7 +57,7 @@ class JobView(View):
     event_seq: int
     error: JsonObject | None
     owner: OwnerView | None
-    read_at: Timestamp = field(metadata=INTERNAL)
+    read_at: Timestamp = field(metadata=READ_AT)
     """When the job was read, by the clock of the store: ages are measured from here."""
 
     @property
@@ -66,13 +67,22 @@ class JobView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockingReasonView(View):
+class BlockingReasonView(Record):
     """Something that a job waits for: a sentence for people, and the code and data of its reason, if it has one."""
 
     sentence: str
     code: ReasonCode | None
     node_id: str | None
     data: JsonObject
+
+
+def _statuses(values: Mapping[str, Any], _read_at: float) -> dict[str, NodeStatus]:
+    nodes = {node_id: values["nodes"][node_id] for node_id in values["dependencies"]}
+    return {node_id: node.status for node_id, node in nodes.items() if node.status is not NodeStatus.PENDING}
+
+
+def _fan_outs(values: Mapping[str, Any], _read_at: float) -> tuple[str, ...]:
+    return tuple(node_id for node_id, node in values["nodes"].items() if node.children is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +103,9 @@ class JobDetailView(JobView):
     pending_commands: tuple[CommandView, ...]
     nodes: Mapping[str, NodeView]
     dependencies: Mapping[str, tuple[str, ...]]
-    statuses: Mapping[str, NodeStatus] = field(metadata=INTERNAL)
+    statuses: Mapping[str, NodeStatus] = field(metadata=derived(_statuses))
     """The status of each node of the workflow that is not PENDING; much cheaper than `nodes`."""
-    fan_outs: tuple[str, ...] = field(metadata=INTERNAL)
+    fan_outs: tuple[str, ...] = field(metadata=derived(_fan_outs))
     """The fan-outs that have children."""
 
     @property
@@ -105,7 +115,7 @@ class JobDetailView(JobView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobProgressView(View):
+class JobProgressView(Record):
     """How far a job is: small enough to be polled."""
 
     job_id: str
@@ -123,7 +133,7 @@ class JobProgressView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EstimateView(View):
+class EstimateView(Record):
     """When a job or node may end, if it continues at the pace it had so far."""
 
     remaining_seconds: float
@@ -131,7 +141,7 @@ class EstimateView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCountsView(View):
+class NodeCountsView(Record):
     """Nodes by what people ask: `running` with those in a queue, `pending` with those that wait, and so on."""
 
     total: int
@@ -144,7 +154,7 @@ class NodeCountsView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CurrentTaskView(View):
+class CurrentTaskView(Record):
     """A task that a worker has claimed."""
 
     node_id: str
@@ -165,7 +175,7 @@ class JobProgressReportView(JobProgressView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeProgressReportView(View):
+class NodeProgressReportView(Record):
     """How far a node is: what its handler reported, or how many of its children have finished."""
 
     job_id: str
@@ -179,7 +189,7 @@ class NodeProgressReportView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CountsView(View):
+class CountsView(Record):
     """How many jobs have which displayed status. A status without jobs is 0."""
 
     counts: Mapping[str, int]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dagmaster.application.views.view import Timestamp, View
+from dagmaster.records.record import Record, Timestamp
 
 
 class Percentiles(StrEnum):
@@ -19,7 +19,7 @@ class Percentiles(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureView(View):
+class FailureView(Record):
     """Failed jobs with the same message, in which numbers, ids, paths and URIs are replaced.
 
     `node_id` is null if no node caused the failure. `job_id`: the last of these jobs.
@@ -34,7 +34,7 @@ class FailureView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowMetricsView(View):
+class WorkflowMetricsView(Record):
     """The jobs of a workflow that finished. `success_rate`: completed of completed and failed, from 0 to 1.
 
     A job that was resumed counts each time it finished. `avg_duration`, `p50_duration` and `p95_duration`:
@@ -55,7 +55,7 @@ class WorkflowMetricsView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowMetricsReport(View):
+class WorkflowMetricsReport(Record):
     """The metrics of workflows. `pending_jobs`: finished jobs that are not counted yet."""
 
     since: Timestamp
@@ -65,7 +65,7 @@ class WorkflowMetricsReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMetricsView(View):
+class NodeMetricsView(Record):
     """The executions of a node in jobs that finished. Children of a fan-out count for the fan-out.
 
     `success_rate`: completed of completed and failed, from 0 to 1. `avg_duration`, `p50_duration` and `p95_duration`:
@@ -87,7 +87,7 @@ class NodeMetricsView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeMetricsReport(View):
+class NodeMetricsReport(Record):
     """The metrics of the nodes of a workflow. `pending_jobs`: finished jobs that are not counted yet."""
 
     workflow_id: str
@@ -98,7 +98,7 @@ class NodeMetricsReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PeriodView(View):
+class PeriodView(Record):
     """The jobs of a workflow that finished within `period_seconds` from `at` on; seconds of the completed ones."""
 
     at: Timestamp
@@ -111,7 +111,7 @@ class PeriodView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowHistoryReport(View):
+class WorkflowHistoryReport(Record):
     """The finished jobs of a workflow over time, oldest period first, also those without jobs."""
 
     workflow_id: str
@@ -123,7 +123,7 @@ class WorkflowHistoryReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DurationBucketView(View):
+class DurationBucketView(Record):
     """Executions of nodes that took at most `up_to_seconds` and longer than the bucket before; null: any longer."""
 
     up_to_seconds: float | None
@@ -132,7 +132,7 @@ class DurationBucketView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DurationReport(View):
+class DurationReport(Record):
     """How long nodes took in jobs that finished, of all workflows (`workflow_id` is null) or of one."""
 
     workflow_id: str | None
@@ -143,7 +143,7 @@ class DurationReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FailureReport(View):
+class FailureReport(Record):
     """The most frequent failures. `pending_jobs`: finished jobs that are not counted yet."""
 
     since: Timestamp
@@ -153,7 +153,7 @@ class FailureReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputBucketView(View):
+class ThroughputBucketView(Record):
     """The jobs of a period: submitted in it, finished in it.
 
     `avg_duration`: seconds of the completed ones.
@@ -168,7 +168,7 @@ class ThroughputBucketView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThroughputReport(View):
+class ThroughputReport(Record):
     """Jobs over time, oldest bucket first. The last bucket is not over yet."""
 
     since: Timestamp
@@ -179,7 +179,7 @@ class ThroughputReport(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MetricRebuildView(View):
+class MetricRebuildView(Record):
     """How many jobs one call of a rebuild counted, and how many are queued.
 
     `next_cursor`: null after the last call.

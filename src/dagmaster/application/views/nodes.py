@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.engine.graph import Kind
 from dagmaster.engine.status import TERMINAL_NODE, AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
 from dagmaster.json_types import JsonObject, JsonValue
+from dagmaster.records.record import READ_AT, Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressView(View):
+class ProgressView(Record):
     """The progress that a handler reported. Without a total, only the message says how far it is."""
 
     current: float
@@ -21,7 +21,7 @@ class ProgressView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildrenView(View):
+class ChildrenView(Record):
     """The children of a fan-out by status. Those that are not created yet count as PENDING."""
 
     total: int
@@ -38,7 +38,7 @@ class ChildrenView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView(View):
+class NodeView(Record):
     """A node, or a child of a fan-out.
 
     `action`: what it does, in a few words; unknown (None) in lists across jobs.
@@ -83,7 +83,7 @@ class NodeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptView(View):
+class AttemptView(Record):
     """One attempt at a node. `worker`: host and process id of its worker. One in flight has not finished.
 
     `status`: that of its node while it is in flight. `started_at`: when its handler started; null if it did not, or if
@@ -124,11 +124,11 @@ class NodeDetailView(NodeView):
     item: JsonValue
     params: JsonValue
     output: JsonValue
-    read_at: Timestamp = field(metadata=INTERNAL)
+    read_at: Timestamp = field(metadata=READ_AT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskView(View):
+class TaskView(Record):
     """A task that waits in a queue or that a worker has claimed. `status`: that of its node.
 
     `isolation`: `exclusive` if it has to be the only task of its worker, since workers died that ran it beside others.

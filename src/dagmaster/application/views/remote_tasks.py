@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from dagmaster.application.views.view import View
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RegistrationView(View):
+class RegistrationView(Record):
     """A registered worker. It is silent for at most `lease_seconds`, and renews every `heartbeat_seconds`."""
 
     worker_id: str
@@ -19,14 +20,14 @@ class RegistrationView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeregistrationView(View):
+class DeregistrationView(Record):
     """A worker that is no longer registered. Its tasks go to others."""
 
     worker_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimedTasksView(View):
+class ClaimedTasksView(Record):
     """Tasks to run now, each a TaskMessage; and the held tasks to stop, whose results would be refused.
 
     `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
@@ -38,9 +39,15 @@ class ClaimedTasksView(View):
     lease_seconds: float
     drain: bool
 
+    @classmethod
+    def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema with that of task messages, which are no records."""
+        schema["properties"]["tasks"]["items"] = {"$ref": "#/$defs/TaskMessage"}
+        return schema
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatView(View):
+class HeartbeatView(Record):
     """The lease is renewed. `stop`: held tasks to stop, whose results would be refused.
 
     `drain`: an operator asked the worker to drain. It gets no tasks; when it holds none any more, it may deregister.
@@ -53,7 +60,7 @@ class HeartbeatView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskProgressView(View):
+class TaskProgressView(Record):
     """The progress is stored. `stop`: the task has to stop."""
 
     task_id: str
@@ -61,7 +68,7 @@ class TaskProgressView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskResultView(View):
+class TaskResultView(Record):
     """The result is stored. Delivered again under the same lease token, it gets the same answer."""
 
     task_id: str

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dagmaster.application.views.events_and_logs import EventView
-from dagmaster.application.views.view import INTERNAL, View
 from dagmaster.engine.graph import Graph, Kind
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import Problem
 from dagmaster.json_types import JsonObject
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.record import INTERNAL, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommandResult(View):
+class CommandResult(Record):
     """What became of a command. Not `accepted`: its owner rejected it, and `sentence` says why.
 
     `is_done`: the owner has processed it, and `event` is the audit event about it, if it wrote one. A command that is
@@ -35,7 +35,7 @@ class CommandResult(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainResult(View):
+class DrainResult(Record):
     """What became of the request to drain a service, or of its withdrawal.
 
     `held_count`: its tasks, or its jobs.
@@ -60,7 +60,7 @@ class SubmitOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmitResult(View):
+class SubmitResult(Record):
     """The outcome of a request. `job_id` is the new or the existing job; `error` has the code and message.
 
     `task_ids`: of an existing job that was built in code, the ids of its tasks and groups by their nodes.
@@ -86,7 +86,7 @@ class PublishOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PublishResult(View):
+class PublishResult(Record):
     """One workflow version after `publish_workflows`."""
 
     file: str
@@ -98,7 +98,7 @@ class PublishResult(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivateResult(View):
+class ActivateResult(Record):
     """The version that new jobs of a workflow get, and the one that they got before."""
 
     workflow_id: str
@@ -108,7 +108,7 @@ class ActivateResult(View):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedChildrenView(View):
+class PlannedChildrenView(Record):
     """How many children of a fan-out would be reused, and how many redone."""
 
     reused: int
@@ -116,7 +116,7 @@ class PlannedChildrenView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedNodeView(View):
+class PlannedNodeView(Record):
     """What would become of a node, and why; of a fan-out, also of its children.
 
     `is_added_again`: it runs only if a node that is redone, and had added it, adds it again.
@@ -129,7 +129,7 @@ class PlannedNodeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResumePlanView(View):
+class ResumePlanView(Record):
     """What a resume or a retry would do. Without `has_workers`, it is not known which handlers there are."""
 
     job_id: str
@@ -145,7 +145,7 @@ class ResumePlanView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedStepView(View):
+class PlannedStepView(Record):
     """A node of a job that is not submitted. `status`: what it has before the first task ends.
 
     PENDING: it depends on results. DISPATCHED: its task starts at once. `branch`: what a conditional decided.
@@ -164,7 +164,7 @@ class PlannedStepView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedQueueView(View):
+class PlannedQueueView(Record):
     """A queue that a job needs, and the live workers that serve it."""
 
     queue: str
@@ -172,7 +172,7 @@ class PlannedQueueView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SubmissionPlanView(View):
+class SubmissionPlanView(Record):
     """What a submit would do. Secret inputs are redacted.
 
     `missing_blobs`: URIs in the inputs that do not exist; null if they were not looked up, without a storage.
@@ -188,10 +188,10 @@ class SubmissionPlanView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ValidationResult(View):
+class ValidationResult(Record):
     """The problems of one workflow file: errors, and warnings of a valid one."""
 
     file: str
     is_valid: bool
     problems: tuple[Problem, ...]
-    graph: Graph | None = field(metadata=INTERNAL)
+    graph: Graph | None = field(default=None, metadata=INTERNAL)

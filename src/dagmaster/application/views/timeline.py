@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dagmaster.application.views.view import Timestamp, View
 from dagmaster.engine.status import JobStatus
+from dagmaster.records.record import Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineView(View):
+class TimelineView(Record):
     """When the attempts of a job were queued, started and finished: columns of equal length, a row for each attempt.
 
     Rows are ordered by node and attempt. A node that has no task, as an approval, has one row with attempt 0. Times are

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dagmaster.application.views.jobs import BlockingReasonView, JobView
-from dagmaster.application.views.view import View
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.status import NodeStatus
 from dagmaster.json_types import JsonObject
+from dagmaster.records.record import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReasonView(View):
+class ReasonView(Record):
     """A reason: a code for programs, a sentence for people. `because`: the nodes that it follows from."""
 
     code: ReasonCode
@@ -41,7 +41,7 @@ class LinkView(ReasonView):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView(View):
+class GroupView(Record):
     """Nodes that have the same reason, children of one fan-out if `fan_out` is set.
 
     `examples`: some of them.
@@ -57,7 +57,7 @@ class GroupView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildJobWhyView(View):
+class ChildJobWhyView(Record):
     """A child job that the explanation leads to, and its own reason."""
 
     job_id: str
@@ -66,7 +66,7 @@ class ChildJobWhyView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobWhyView(View):
+class JobWhyView(Record):
     """Why a job has its status: the reason that matters most, then all nodes, grouped and one by one."""
 
     job: JobView
@@ -78,7 +78,7 @@ class JobWhyView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeWhyView(View):
+class NodeWhyView(Record):
     """Why a node has its status, link by link to the root cause."""
 
     job: JobView

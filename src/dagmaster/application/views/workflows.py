@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dagmaster.application.views.view import INTERNAL, Timestamp, View
 from dagmaster.json_types import JsonObject, JsonValue
+from dagmaster.records.record import READ_AT, Record, Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowView(View):
+class WorkflowView(Record):
     """A published workflow. New jobs get the active version."""
 
     workflow_id: str
@@ -20,11 +20,11 @@ class WorkflowView(View):
     newest_version: int
     active_version: int | None
     published_at: Timestamp
-    read_at: Timestamp = field(metadata=INTERNAL)
+    read_at: Timestamp = field(metadata=READ_AT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionView(View):
+class VersionView(Record):
     """A published version of a workflow."""
 
     workflow_id: str
@@ -51,7 +51,7 @@ class ChangeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DefinitionChangeView(View):
+class DefinitionChangeView(Record):
     """A part of a definition that differs. `path`: its keys from the top, as `nodes.fetch.params.url`."""
 
     path: str
@@ -61,7 +61,7 @@ class DefinitionChangeView(View):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VersionDiffView(View):
+class VersionDiffView(Record):
     """What differs between two versions of a workflow."""
 
     workflow_id: str

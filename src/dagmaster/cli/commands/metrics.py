@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster.application.views.metrics import MetricRebuildView
-    from dagmaster.application.views.view import View
     from dagmaster.cli.system import System
+    from dagmaster.records.record import Record
 
-    V = TypeVar("V", bound=View)
+    V = TypeVar("V", bound=Record)
 
 days_option = click.option(
     "--days", type=click.IntRange(1, MAX_DAYS), default=7, show_default=True, help="How many days back."

@@ -1,7 +1,7 @@
-"""Parse the JSON of a view back into the view: the inverse of `to_dict()`, made from the types of the fields.
+"""Parse the JSON of a record back into the record: the inverse of `to_dict()`, made from the types of the fields.
 
 Keys that this version does not know are ignored: a newer server may send more. Fields that are not part of
-the JSON are derived from the others, and from the time at which the answer was made.
+the JSON are derived from the others, and from the time at which the answer was made, or have their defaults.
 """
 
 from __future__ import annotations
@@ -11,39 +11,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, get_args, get_origin
 
-from dagmaster.application.views.footprints import FootprintView
-from dagmaster.application.views.page import Page
-from dagmaster.application.views.view import Timestamp, View, view_types
-from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import Problem, ServerAnswerInvalid
+from dagmaster.records.page import Page
+from dagmaster.records.record import Record, Timestamp, shown_types
 
-V = TypeVar("V", bound=View)
+R = TypeVar("R", bound=Record)
 Parser = Callable[[Any, float], Any]
 
 
-def parse_view(view: type[V], document: Any, *, read_at: float) -> V:
-    """Return the view of a document; raise `ServerAnswerInvalid` if it is not one.
+def parse_record(record: type[R], document: Any, *, read_at: float) -> R:
+    """Return the record of a document; raise `ServerAnswerInvalid` if it is not one.
 
     `read_at`: when it was made.
     """
     try:
-        parsed: V = _parser(view)(document, read_at)
+        parsed: R = _parser(record)(document, read_at)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ServerAnswerInvalid(
-            f"the answer is not a {view.__name__} as this version of dagmaster knows it"
+            f"the answer is not a {record.__name__} as this version of dagmaster knows it"
             f" ({type(error).__name__}:"
             f" {error}). Is the server of another version?"
         ) from error
     return parsed
 
 
-def parse_page(view: type[V], document: Any, *, read_at: float) -> Page[V]:
-    """Return a page of views."""
+def parse_page(record: type[R], document: Any, *, read_at: float) -> Page[R]:
+    """Return a page of records."""
     if not isinstance(document, dict) or not isinstance(document.get("items"), list):
-        raise ServerAnswerInvalid(f"the answer is not a page of {view.__name__}")
-    items = tuple(parse_view(view, item, read_at=read_at) for item in document["items"])
+        raise ServerAnswerInvalid(f"the answer is not a page of {record.__name__}")
+    items = tuple(parse_record(record, item, read_at=read_at) for item in document["items"])
     return Page(items=items, next_cursor=document.get("next_cursor"))
 
 
@@ -70,22 +68,23 @@ def _make_parser(hint: Any) -> Parser:
         parser = _mapping_parser(_parser(arguments[1]))
     elif isinstance(hint, type) and issubclass(hint, StrEnum):
         parser = _enum_parser(hint)
-    elif hint is FootprintView:
-        parser = _parse_feature
-    elif isinstance(hint, type) and issubclass(hint, View | Problem):
+    elif isinstance(hint, type) and issubclass(hint, Record | Problem):
         parser = _object_parser(hint)
     return parser
 
 
-def _object_parser(view: type[Any]) -> Parser:
-    hints = view_types(view)
-    shown = [field for field in fields(view) if not field.metadata.get("internal")]
-    parsers = [(field.name, _parser(hints[field.name])) for field in shown]
-    internal = [field.name for field in fields(view) if field.metadata.get("internal")]
+def _object_parser(record: type[Any]) -> Parser:
+    names = {field.name for field in fields(record)}
+    parsers = [(name, _parser(hint)) for name, hint in shown_types(record).items() if name in names]
+    derivations = [
+        (field.name, field.metadata["derived"]) for field in fields(record) if "derived" in field.metadata
+    ]
+    to_fields = record.parse_fields if issubclass(record, Record) else lambda document: document
 
     def parse(document: Any, read_at: float) -> Any:
+        document = to_fields(document)
         values = {name: parser(document[name], read_at) for name, parser in parsers}
-        return view(**values, **{name: _INTERNAL[name](values, read_at) for name in internal})
+        return record(**values, **{name: derive(values, read_at) for name, derive in derivations})
 
     return parse
 
@@ -127,29 +126,5 @@ def _parse_time(value: Any, _read_at: float) -> float:
     return datetime.fromisoformat(value).timestamp()
 
 
-def _parse_feature(document: Any, read_at: float) -> FootprintView:
-    values = {**document["properties"], "geometry": document["geometry"]}
-    view: FootprintView = _object_parser(FootprintView)(values, read_at)
-    return view
-
-
 def _as_it_is(value: Any, _read_at: float) -> Any:
     return value
-
-
-def _statuses(values: Mapping[str, Any], _read_at: float) -> dict[str, NodeStatus]:
-    nodes = {node_id: values["nodes"][node_id] for node_id in values["dependencies"]}
-    return {node_id: node.status for node_id, node in nodes.items() if node.status is not NodeStatus.PENDING}
-
-
-def _fan_outs(values: Mapping[str, Any], _read_at: float) -> tuple[str, ...]:
-    return tuple(node_id for node_id, node in values["nodes"].items() if node.children is not None)
-
-
-_INTERNAL: Final[Mapping[str, Callable[[Mapping[str, Any], float], Any]]] = {
-    "read_at": lambda _values, read_at: read_at,
-    "statuses": _statuses,
-    "fan_outs": _fan_outs,
-    "graph": lambda _values, _read_at: None,
-}
-"""How each field that is not part of the JSON is derived."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from dagmaster.application.views.view import View
+from dagmaster.records.record import Record
 
-T = TypeVar("T", bound=View)
+T = TypeVar("T", bound=Record)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

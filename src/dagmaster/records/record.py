@@ -1,0 +1,163 @@
+"""The base of all records: a frozen dataclass whose `to_dict()` is JSON.
+
+Keys are the names of the fields, and of properties that are marked with `shown`. Times are `Timestamp`: seconds since
+the epoch in Python, RFC 3339 in UTC in JSON. A number has its unit in its name. Ids are text, enums their values,
+numbered enums their names. Values of jobs (inputs, outputs) are JSON already and are passed through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from enum import IntEnum, StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_args, get_type_hints
+
+from dagmaster.errors import Problem
+from dagmaster.text_format import format_rfc3339
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+E = TypeVar("E", bound=StrEnum)
+F = TypeVar("F", bound="Callable[..., Any]")
+
+Timestamp = Annotated[float, "timestamp"]
+"""Seconds since the epoch; `to_dict()` writes RFC 3339."""
+
+INTERNAL: Final = {"internal": True}
+"""Metadata of a field that is not part of the JSON. A record that is parsed has its default."""
+
+
+def derived(by: Callable[[Mapping[str, Any], float], Any]) -> dict[str, Any]:
+    """Return the metadata of a field that is not part of the JSON, but follows from it.
+
+    `by` gets the parsed fields, and the time at which the JSON was made.
+    """
+    return {"internal": True, "derived": by}
+
+
+READ_AT: Final = derived(lambda _values, read_at: read_at)
+"""Metadata of a field that says when the record was read."""
+
+
+def shown(*, after: str) -> Callable[[F], F]:
+    """Make a property part of the JSON, after a field or another such property: `@property` stands above it."""
+
+    def mark(getter: F) -> F:
+        setattr(getter, _SHOWN_AFTER, after)
+        return getter
+
+    return mark
+
+
+class Record:
+    """A frozen dataclass that is sent to programs as JSON.
+
+    It is documented under its name, where `Record` at the end is written `View`, or under `documented`.
+    """
+
+    __slots__ = ()
+    documented_name: ClassVar = "Record"
+
+    def __init_subclass__(cls, *, documented: str = "") -> None:
+        """Name the schema. A dataclass with slots makes its class twice: what the first was told stays."""
+        if "documented_name" not in cls.__dict__:
+            cls.documented_name = documented or _view_name(cls.__name__)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as JSON values."""
+        return {
+            name: value if convert is None or value is None else convert(value)
+            for name, convert in _converters(type(self))
+            for value in (getattr(self, name),)
+        }
+
+    @classmethod
+    def complete_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of the JSON: of its fields, unless `to_dict` is another than that of records."""
+        return schema
+
+    @classmethod
+    def parse_fields(cls, document: Any) -> Any:
+        """Return the object that has the fields: the document, unless `to_dict` is another than that of records."""
+        return document
+
+
+def shown_types(record: type[Any]) -> dict[str, Any]:
+    """Return the types of what is part of a record's JSON, by name and in order.
+
+    JSON values, whose type is recursive, are Any.
+    """
+    hints = _type_hints(record)
+    types = {field.name: hints[field.name] for field in fields(record) if not field.metadata.get("internal")}
+    for name, getter in _shown_properties(record).items():
+        after = getattr(getter, _SHOWN_AFTER)
+        position = list(types).index(after) + 1
+        items = list(types.items())
+        types = dict([*items[:position], (name, _type_hints(getter)["return"]), *items[position:]])
+    return types
+
+
+def as_member(of: type[E], value: str) -> E | str:
+    """Return the member of an enum; a value that only a newer version knows stays as it is."""
+    try:
+        return of(value)
+    except ValueError:
+        return value
+
+
+_SHOWN_AFTER: Final = "shown_after"
+_Converters = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
+_known: dict[type[Any], _Converters] = {}
+
+
+def _view_name(name: str) -> str:
+    return name.removesuffix("Record") + "View" if name.endswith("Record") else name
+
+
+def _type_hints(of: Any) -> dict[str, Any]:
+    return get_type_hints(of, localns={"JsonValue": Any, "JsonObject": dict[str, Any]}, include_extras=True)
+
+
+def _shown_properties(record: type[Any]) -> dict[str, Any]:
+    """Return the getters of shown properties by name, those of base classes first."""
+    members = {name: member for base in reversed(record.__mro__) for name, member in vars(base).items()}
+    getters = {name: member.fget for name, member in members.items() if isinstance(member, property)}
+    return {name: getter for name, getter in getters.items() if hasattr(getter, _SHOWN_AFTER)}
+
+
+def _converters(record: type[Any]) -> _Converters:
+    converters = _known.get(record)
+    if converters is None:
+        types = shown_types(record)
+        converters = _known[record] = tuple((name, _converter(hint)) for name, hint in types.items())
+    return converters
+
+
+def _converter(hint: Any) -> Callable[[Any], Any] | None:
+    """Return what turns a value of a type into JSON; None if it is JSON already."""
+    arguments = [argument for argument in get_args(hint) if argument is not type(None)]
+    types = {hint, *arguments}
+    if Timestamp in types:
+        return format_rfc3339
+    classes = [type_ for type_ in types if isinstance(type_, type)]
+    if any(issubclass(type_, Record | StrEnum | IntEnum) for type_ in classes) or tuple in _origins(hint):
+        return _to_json
+    return None
+
+
+def _origins(hint: Any) -> set[Any]:
+    return {getattr(part, "__origin__", None) for part in (hint, *get_args(hint))}
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Record | Problem):
+        return value.to_dict()
+    if isinstance(value, StrEnum):
+        return value.value
+    if isinstance(value, IntEnum):
+        return value.name.lower()
+    if isinstance(value, tuple):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict) or hasattr(value, "items"):
+        return {str(key): _to_json(item) for key, item in value.items()}
+    return value
