@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from bench import runtime, service_rounds
 from bench.rows import format_value
-from bench.runtime import ROUND_PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parent.parent
+ROUND_PARTS = (*runtime.ROUND_PARTS, *service_rounds.ROUND_PARTS)
 ROUND_SECONDS = 600.0
 """No round takes this long; a longer one is an error."""
 
@@ -34,7 +35,8 @@ LIMIT = 1.10
 
 EPILOG = """\
 parts: memory (at rest, of a live node), idle (CPU, transactions), chain, fan_outs (1,000 to 100,000), jobs (1,000 small
-ones); all of them without PART.
+ones), http (jobs over HTTP, the most frequent reads), python (graphs of 20,000 tasks, a decorated chain); all of them
+without PART.
 
 A round starts `dagmaster dev` of one checkout on a new data directory and takes about 50 s. The rounds alternate, and
 so does which checkout is first. The ratio is the median of this checkout divided by that of the other one; "worse"

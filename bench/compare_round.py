@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib
+import importlib.util
 import json
 import os
 import sys
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+COMMON_PARTS = ("http", "python")
+"""Parts that `bench.service_rounds` measures, with the same code in both checkouts."""
+
 # As in `bench.runtime`, which is another one where the measured checkout is imported.
 CHAINS, WARM_UP_CHAINS, SETTLE_SECONDS = 40, 15, 8.0
 
@@ -27,13 +31,31 @@ def main(parts: list[str]) -> None:
     """Measure the parts; print a row as soon as it is known."""
     # Not the folder of this file, which is the checkout that compares.
     sys.path[0] = str(Path.cwd())
-    runtime: Any = importlib.import_module("bench.runtime")
-    measure_round = getattr(runtime, "measure_round", None)
-    rows = measure_round(parts) if measure_round else _measure_first_release(runtime, parts)
-    for row in rows:
+    for row in _measure(parts):
         print(json.dumps([row.workload, row.value, row.unit]), flush=True)
     # A client's thread that still waits must not hold up the next round.
     os._exit(0)
+
+
+def _measure(parts: list[str]) -> Iterator[Any]:
+    runtime: Any = importlib.import_module("bench.runtime")
+    stack_parts = [part for part in parts if part not in COMMON_PARTS]
+    if stack_parts:
+        measure_round = getattr(runtime, "measure_round", None)
+        yield from (
+            measure_round(stack_parts) if measure_round else _measure_first_release(runtime, stack_parts)
+        )
+    if len(stack_parts) < len(parts):
+        # The file of the checkout that compares: the measured one may not have it.
+        path = Path(__file__).with_name("service_rounds.py")
+        spec = importlib.util.spec_from_file_location("service_rounds", path)
+        assert spec is not None
+        assert spec.loader is not None
+        rounds: Any = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(rounds)
+        for part in COMMON_PARTS:
+            if part in parts:
+                yield from rounds.ROUND_PARTS[part]()
 
 
 def _measure_first_release(runtime: Any, parts: list[str]) -> Iterator[Any]:
