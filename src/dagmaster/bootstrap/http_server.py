@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from urllib.parse import urlsplit
 from dagmaster.atomic_files import write_private
 from dagmaster.bootstrap import ensure_schema, secret, wire_application
 from dagmaster.bootstrap.database_admin import open_database_admin
+from dagmaster.client.system import current_user
 from dagmaster.errors import ApiKeyRejected, SettingsInvalid
 from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_trail import ChangeOrigin
@@ -77,7 +77,7 @@ async def ensure_local_key(
             # It may have been copied or restored.
             path.chmod(0o600)
             return path
-        view = await create_key(keys, getpass.getuser(), list(Scope), origin=origin, now=time.time())
+        view = await create_key(keys, current_user(), list(Scope), origin=origin, now=time.time())
     write_private(path, f"{view.key}\n".encode())
     return path
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from dagmaster.application.views import JobView, LogView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 MAX_CHILD_JOBS: Final = 500
 """How many child jobs are read, of all levels together."""

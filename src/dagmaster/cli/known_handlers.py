@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import HandlerView
     from dagmaster.authoring.handler_catalog import HandlerCatalog
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 
 def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> HandlerCatalog:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagmaster.cli.main import INTERRUPTED
-from dagmaster.cli.options import current_user
 from dagmaster.cli.render.live import LiveDisplay
+from dagmaster.client.system import current_user
 
 if TYPE_CHECKING:
     import pathlib

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import pathlib
 import sys
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
@@ -137,14 +135,6 @@ def modules_with_tasks(modules: tuple[str, ...], files: Iterable[pathlib.Path]) 
 
     more = [module for file in python_files for module in task_modules(file)]
     return tuple(dict.fromkeys((*modules, *more)))
-
-
-def current_user() -> str:
-    """Return the name of the user; in a container, where it may have none, the user id."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 def print_problems(problems: Iterable[Problem]) -> None:

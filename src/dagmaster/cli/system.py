@@ -1,8 +1,4 @@
-"""Where the questions of a command go: to the application layer on a database, or, with `--url`, to a server.
-
-A command names a function of `application` and its arguments. Locally the function is called; a server is
-asked by the method of the client that has the same name and arguments, and answers with the same views.
-"""
+"""Where the questions of a command go: to the application layer on a database, or, with `--url`, to a server."""
 
 from __future__ import annotations
 
@@ -10,12 +6,12 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, assert_never
 
 import click
 
 from dagmaster.cli.errors import command_errors
-from dagmaster.cli.options import current_user
+from dagmaster.client.system import LocalSystem, RemoteSystem, current_user
 from dagmaster.errors import SchemaVersionMismatch
 from dagmaster.ports.audit_trail import ChangeOrigin
 
@@ -24,14 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from dagmaster.bootstrap.client_settings import ClientSettings
-    from dagmaster.client.async_client import AsyncClient
+    from dagmaster.client.system import System
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.settings import Settings
 
-P = ParamSpec("P")
 T = TypeVar("T")
-LOCAL_ARGUMENTS: Final = frozenset({"sent_by", "submitted_by", "origin", "now"})
-"""Arguments of functions that a server takes from the key and from its own clock."""
 _OPTIONS: Final = "dagmaster.server"
 job_argument = click.argument("job_id", metavar="JOB")
 
@@ -45,13 +38,6 @@ class Part(Enum):
     """The audit trail."""
     DATABASE = auto()
     """Administration of the database, whatever its schema is."""
-
-
-class System(Protocol):
-    """What answers the questions of a command."""
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of `application`, without its first argument."""
 
 
 class Session(Protocol):
@@ -174,17 +160,6 @@ class DatabaseSession:
                 assert_never(part)
 
 
-@dataclass(frozen=True, slots=True)
-class LocalSystem:
-    """The functions of `application` on their first argument."""
-
-    first: Any
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function."""
-        return operation(self.first, *args, **kwargs)
-
-
 # ── A server ──
 
 
@@ -258,16 +233,3 @@ class RemoteSession:
                 return await work(RemoteSystem(client))
 
         return asyncio.run(run())
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteSystem:
-    """The functions of `application` as the methods of a client."""
-
-    client: AsyncClient
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Ask the server."""
-        arguments = {name: value for name, value in kwargs.items() if name not in LOCAL_ARGUMENTS}
-        answer: T = getattr(self.client, operation.__name__)(*args, **arguments)
-        return answer

@@ -1,23 +1,17 @@
-"""Where graphs of Python code go: to a database, to a server over HTTP, or to this process alone.
-
-A caller names a function of `application`. On a database it is called; a server is asked by the method of the
-client of the same name, as the command line does.
-"""
+"""Where graphs of Python code go: to a database, to a server over HTTP, or to this process alone."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import getpass
-import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from dagmaster.application.graph_jobs import release_hold
+from dagmaster.client.system import LocalSystem, RemoteSystem, System, current_user
 from dagmaster.ports.audit_trail import ChangeOrigin
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from dagmaster.application.context import Application
     from dagmaster.application.remote_tasks import RemoteTasks
@@ -25,20 +19,17 @@ if TYPE_CHECKING:
     from dagmaster.application.views.health import HealthView
     from dagmaster.application.views.remote_tasks import RegistrationView
     from dagmaster.authoring.python.process_functions import ProcessRegistry
-    from dagmaster.client.async_client import AsyncClient
     from dagmaster.local.runner import LocalServices
     from dagmaster.ports.clock import Clock
     from dagmaster.ports.database_config import DatabaseConfig
     from dagmaster.ports.remote_workers import NewWorker
 
-P = ParamSpec("P")
 T = TypeVar("T")
 DEFAULT_QUEUE: Final = "default"
 """The queue of tasks that name none, on a database that belongs to this machine."""
-_LOCAL_ARGUMENTS: Final = frozenset({"sent_by"})
 
 
-class Backend(Protocol):
+class Backend(System, Protocol):
     """What answers the calls of a context."""
 
     default_queue: str | None
@@ -51,12 +42,6 @@ class Backend(Protocol):
     @property
     def is_shared(self) -> bool:
         """Return whether calls work on any event loop."""
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of `application`, without its first argument."""
-
-    async def send_signal(self, job_id: str, signal: str) -> None:
-        """Release a hold of the job."""
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result."""
@@ -75,7 +60,7 @@ class Backend(Protocol):
 
 
 @dataclass(slots=True)
-class ApplicationBackend:
+class ApplicationBackend(LocalSystem):
     """A database. `config` is None for one in memory; then `services` run its jobs."""
 
     app: Application
@@ -90,14 +75,6 @@ class ApplicationBackend:
     def is_shared(self) -> bool:
         """Return whether calls work on any event loop: the store in memory has no connection."""
         return self.config is None
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function of `application`."""
-        return operation(self.app, *args, **kwargs)
-
-    async def send_signal(self, job_id: str, signal: str) -> None:
-        """Let a job complete."""
-        await release_hold(self.app, job_id, signal)
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result, without its nodes."""
@@ -138,10 +115,9 @@ class ApplicationBackend:
 
 
 @dataclass(slots=True)
-class ServerBackend:
+class ServerBackend(RemoteSystem):
     """A server."""
 
-    client: AsyncClient
     default_queue: str | None = None
     is_shared: bool = False
 
@@ -149,16 +125,6 @@ class ServerBackend:
     def server(self) -> str:
         """Return its address."""
         return self.client.connection.url
-
-    def call(self, operation: Callable[Concatenate[Any, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Ask the server. Its key says who sends."""
-        arguments = {name: value for name, value in kwargs.items() if name not in _LOCAL_ARGUMENTS}
-        answer: T = getattr(self.client, operation.__name__)(*args, **arguments)
-        return answer
-
-    async def send_signal(self, job_id: str, signal: str) -> None:
-        """Send a signal."""
-        await self.client.release_hold(job_id, signal)
 
     async def read_job(self, job_id: str) -> tuple[JobView, Any]:
         """Return a job and its result."""
@@ -230,14 +196,6 @@ def _external_worker(host: str, pid: int, queues: Sequence[str] = ()) -> NewWork
     # A queue without tasks: a worker without queues counts as one that serves them all.
     chosen = tuple(queues) or ("external",)
     return NewWorker(registered_by=_registrar(), host=host, pid=pid, version="python", queues=chosen)
-
-
-def current_user() -> str:
-    """Return the name of the user; in a container, where it may have none, the user id."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
 
 
 @contextlib.asynccontextmanager

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any, Final, Never, Self, TypeVar
 
 from dagmaster.application.commands.control import cancel_job
 from dagmaster.application.commands.sending import WAIT_SECONDS
-from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, submit_graph
+from dagmaster.application.graph_jobs import GraphJobRequest, add_nodes, release_hold, submit_graph
 from dagmaster.authoring.graph_parts import GraphPart
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_collection import Collected, collect
 from dagmaster.authoring.python.graph_items import GraphItem, Task, items_in
 from dagmaster.authoring.python.holds import Hold, add_held_groups
+from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, JobFinished, JobNotFound, NodesRejected
-from dagmaster.orchestration.backends import ApplicationBackend, current_user, memory_backend, open_backend
+from dagmaster.orchestration.backends import ApplicationBackend, memory_backend, open_backend
 from dagmaster.orchestration.concurrent_additions import ConcurrentAdditions
 from dagmaster.orchestration.job import Job, job_number
 from dagmaster.orchestration.reserved_queues import reserved_queue
@@ -371,7 +372,7 @@ class OrchContext:
         """Let a job complete."""
         for signal in self.take_signals(job_id):
             with contextlib.suppress(JobFinished, JobNotFound):
-                await self.backend.send_signal(str(job_id), signal)
+                await self.backend.call(release_hold, str(job_id), signal)
 
     async def _cancel(self, job_id: int, error: BaseException) -> None:
         """Cancel a job whose graph may be half built."""

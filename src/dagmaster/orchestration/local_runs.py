@@ -8,12 +8,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final
 
+from dagmaster.application.graph_jobs import release_hold
 from dagmaster.authoring.handler_mocks import with_mocks
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.process_functions import ProcessRegistry
+from dagmaster.client.system import current_user
 from dagmaster.errors import CommandRejected, JobNotFound, NodesRejected
 from dagmaster.event_loops import run_blocking
-from dagmaster.orchestration.backends import ApplicationBackend, current_user
+from dagmaster.orchestration.backends import ApplicationBackend
 from dagmaster.orchestration.job import Job
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
@@ -56,7 +58,7 @@ async def run_job_test_async(job: Job) -> Job:
     async with _services(job) as services:
         backend = ApplicationBackend(services.application, None)
         for signal in [] if job.context is None else job.context.take_signals(job.id):
-            await backend.send_signal(str(job.id), signal)
+            await backend.call(release_hold, str(job.id), signal)
         await _run(services, str(job.id))
         view, result = await backend.read_job(str(job.id))
         job.update(view, result)

@@ -17,9 +17,9 @@ from dagmaster.application.queries.graph_tasks import find_task
 from dagmaster.authoring.json_forms import short_repr
 from dagmaster.authoring.python.graph_items import Task, create_task
 from dagmaster.authoring.python.running_task import get_running_task
+from dagmaster.client.system import current_user
 from dagmaster.engine.status import NodeStatus
 from dagmaster.errors import NodeNotFound
-from dagmaster.orchestration.backends import current_user
 from dagmaster.orchestration.current_context import a_context, lasting
 from dagmaster.orchestration.job import Job, id_digits, job_number, to_datetime
 from dagmaster.ports.read_records import JobFilter

@@ -11,7 +11,7 @@ import pytest
 from dagmaster.authoring.handler_registry import handler
 from dagmaster.cli import job_tree_logs
 from dagmaster.cli.job_tree_logs import JobTreeLogs
-from dagmaster.cli.system import LocalSystem
+from dagmaster.client.system import LocalSystem
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from tests.integration.runtime.runtime_world import Gate
 from tests.unit.application.world import application_on

@@ -19,7 +19,8 @@ from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.cli import system
 from dagmaster.cli.commands import jobs_control
 from dagmaster.cli.main import LOCAL_REASONS, REMOTE, cli, main
-from dagmaster.cli.system import LocalSystem, Part
+from dagmaster.cli.system import Part
+from dagmaster.client.system import LocalSystem
 from dagmaster.errors import PermanentError
 from dagmaster.ports.api_keys import Scope
 from tests.unit.application.memory_application import finished

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import dagmaster
-from dagmaster.cli.system import LOCAL_ARGUMENTS
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.client.blocking_client import Client
+from dagmaster.client.system import LOCAL_ARGUMENTS
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (

@@ -38,6 +38,7 @@ from dagmaster import (
     run_job_test_async,
     worker_heartbeat,
 )
+from dagmaster.application.graph_jobs import release_hold
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import declared_options
 from dagmaster.errors import (
@@ -145,7 +146,7 @@ async def test_a_job_and_its_groups_are_not_complete_before_the_context_exits(co
         app = context.memory.app  # type: ignore[union-attr]
         nodes = await app.read.nodes(str(job.id), ["member", "inner", "outer", "after"])
         statuses.update({node.node_id: node.status for node in nodes})
-        await context.backend.send_signal(str(job.id), signals[0])
+        await context.backend.call(release_hold, str(job.id), signals[0])
 
     inner = Group("inner", [create_task(give, name="member")])
     outer = Group("outer", [inner])

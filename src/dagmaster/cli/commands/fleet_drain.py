@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dagmaster.cli.main import COMPLETED, FAILED
-from dagmaster.cli.options import current_user, data_dir_option, json_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import open_session
+from dagmaster.client.system import current_user
 
 if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
     from dagmaster.application.views import DrainResult, FleetView, OrchestratorView, WorkerView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 POLL_SECONDS: Final = 0.5
 """How often `--wait` reads the fleet."""

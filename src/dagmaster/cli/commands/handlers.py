@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import NodeDetailView
     from dagmaster.authoring.handler_registry import HandlerSpec, Registry
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.ports.handler_reports import Checkpoint, Progress
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dagmaster.application.views import AuditView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 PROGRESS_SECONDS: Final = 5.0
 """How often a line reports the progress of an audit where there is no terminal."""

@@ -9,8 +9,9 @@ import click
 
 from dagmaster.application.views import ReasonCode
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED
-from dagmaster.cli.options import current_user, data_dir_option, json_option
+from dagmaster.cli.options import data_dir_option, json_option
 from dagmaster.cli.system import find_server, job_argument, on_system, open_session
+from dagmaster.client.system import current_user
 from dagmaster.ports.command_kinds import CommandKind
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.application.views import CommandResult, PlannedNodeView, ResumePlanView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
     from dagmaster.json_types import JsonValue
 
 MAX_USER: Final = 64

@@ -16,7 +16,7 @@ from dagmaster.cli.system import job_argument, on_system
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")

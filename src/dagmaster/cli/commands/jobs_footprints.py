@@ -15,7 +15,7 @@ from dagmaster.cli.system import job_argument, on_system
 
 if TYPE_CHECKING:
     from dagmaster.application.views import FootprintsView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 _NO_FOOTPRINTS = (
     "job {job_id} has no footprints: neither the items of its fan-outs nor the outputs of their children have"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.application.views import JobView, Page
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 STATUSES: Final = ("pending", "running", "waiting", "completed", "failed", "cancelled")
 

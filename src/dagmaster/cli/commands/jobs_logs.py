@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.application.views import LogView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 
 @click.command(epilog="Exit codes: 0 printed, 2 no such job or node, 3 no database, 130 interrupted.")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dagmaster.application.views import JobDetailView, NodeDetailView, NodeView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 _FAILED_CHILDREN = 3
 

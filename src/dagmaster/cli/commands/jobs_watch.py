@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.views import EventView, JobDetailView
     from dagmaster.cli.render.job import JobLine
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
     from dagmaster.json_types import JsonObject, JsonValue
 
 FRAMES_PER_SECOND: Final = 8

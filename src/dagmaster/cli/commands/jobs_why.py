@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.application.views import JobWhyView, NodeWhyView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 
 @click.command(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from dagmaster.application.views import ApiKeyView, NewApiKeyView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 T = TypeVar("T")
 _DATE, _MINUTE = len("2026-11-17"), len("2026-11-17 18:00")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster.application.views.metrics import MetricRebuildView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
     from dagmaster.records.record import Record
 
     V = TypeVar("V", bound=Record)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Awaitable, Callable
 
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 T = TypeVar("T")
 HEAD: Final = "head"

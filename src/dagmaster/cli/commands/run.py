@@ -25,7 +25,6 @@ from dagmaster.cli.local_run import LocalRun
 from dagmaster.cli.main import BAD_INPUT, COMPLETED, FAILED, INTERRUPTED
 from dagmaster.cli.options import (
     WorkflowPath,
-    current_user,
     data_dir_option,
     handlers_option,
     inputs_options,
@@ -41,6 +40,7 @@ from dagmaster.cli.options import (
 )
 from dagmaster.cli.render.live import LiveDisplay, NoDisplay, PlainDisplay
 from dagmaster.cli.render.text import duration, open_console
+from dagmaster.client.system import current_user
 from dagmaster.errors import DagmasterError, InputsInvalid, WorkflowInvalid
 from dagmaster.settings import load_settings
 from dagmaster.text_format import format_count

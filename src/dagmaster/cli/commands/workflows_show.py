@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pathlib
 
     from dagmaster.application.views import Page, WorkflowDetailView, WorkflowView
-    from dagmaster.cli.system import System
+    from dagmaster.client.system import System
 
 
 @click.command(name="list", epilog="Exit codes: 0 listed, 2 the cursor is not valid, 3 no database.")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from dagmaster.cli.commands import jobs_list
-from dagmaster.cli.system import LocalSystem
+from dagmaster.client.system import LocalSystem
 from dagmaster.engine.status import JobStatus
 from dagmaster.ports.read_store import JobFilter
 from tests.unit.application.world import FakeReadStore, a_record, an_application, run

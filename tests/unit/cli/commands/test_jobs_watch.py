@@ -9,7 +9,7 @@ from dagmaster.application.queries.events_and_logs import event_view
 from dagmaster.application.queries.job_detail import snapshot_view
 from dagmaster.application.secret_inputs import JobRedactor
 from dagmaster.cli.commands.jobs_watch import PlainLines, Rates, WatchScreen, grouped_sentences
-from dagmaster.cli.system import LocalSystem
+from dagmaster.client.system import LocalSystem
 from dagmaster.engine.status import JobStatus, NodeStatus
 from dagmaster.errors import DatabaseUnavailable
 from dagmaster.ports.audit_events import StoredEvent
