@@ -24,6 +24,8 @@ from dagmaster.errors import QueryInvalid, ServerAnswerInvalid, ServerUnavailabl
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
+    from dagmaster.client.methods import Request
+
 API: Final = "/api/v1"
 TIME_HEADER: Final = "x-server-time"
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
@@ -78,40 +80,12 @@ class Connection:
         """Close all connections."""
         await self.http.aclose()
 
-    async def get(self, *path: str, **params: Any) -> Answer:
-        """Read something. A parameter that is None is left out."""
-        return await self.request("GET", path, params=params, is_repeatable=True)
-
-    async def post(
-        self,
-        *path: str,
-        body: Mapping[str, Any] | None = None,
-        headers: Mapping[str, str] | None = None,
-        is_repeatable: bool = False,
-        **params: Any,
-    ) -> Answer:
-        """Change something. `is_repeatable`: the same request again has no other effect."""
-        return await self.request(
-            "POST", path, params=params, body=body, headers=headers, is_repeatable=is_repeatable
-        )
-
-    async def request(
-        self,
-        method: str,
-        path: tuple[str, ...],
-        *,
-        params: Mapping[str, Any],
-        body: Mapping[str, Any] | None = None,
-        content: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        is_repeatable: bool,
-        timeout_seconds: float | None = None,
-    ) -> Answer:
+    async def send(self, request: Request) -> Answer:
         """Send a request until it is answered, or may not be sent again; raise what the answer says went wrong."""
-        address = path_of(*path)
-        query = {name: value for name, value in params.items() if value is not None}
+        address = path_of(*request.path)
+        query = {name: value for name, value in request.params.items() if value is not None}
         # A long request connects as fast as any.
-        timeout = httpx.Timeout(self._timeout_seconds, read=timeout_seconds or self._timeout_seconds)
+        timeout = httpx.Timeout(self._timeout_seconds, read=request.timeout_seconds or self._timeout_seconds)
         attempt = 0
         while True:
             attempt += 1
@@ -119,21 +93,21 @@ class Connection:
             response = None
             try:
                 response = await self.http.request(
-                    method,
+                    request.method,
                     address,
                     params=query,
-                    json=body,
-                    content=content,
-                    headers=headers,
+                    json=request.body,
+                    content=request.content,
+                    headers=request.headers,
                     timeout=timeout,
                 )
             except httpx.TransportError as error:
-                if is_last or not (is_repeatable or isinstance(error, _NOT_SENT)):
+                if is_last or not (request.is_repeatable or isinstance(error, _NOT_SENT)):
                     raise self.unavailable(error) from error
             if response is not None:
                 if response.is_success:
                     return _answer(response)
-                if is_last or not may_retry(response, is_repeatable=is_repeatable):
+                if is_last or not may_retry(response, is_repeatable=request.is_repeatable):
                     raise error_of_response(response)
             await asyncio.sleep(self._retries.pause_after(attempt, response))
 

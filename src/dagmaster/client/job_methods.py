@@ -17,7 +17,7 @@ from dagmaster.application.views.nodes import AttemptView, NodeDetailView, NodeV
 from dagmaster.application.views.results import CommandResult, ResumePlanView, SubmitResult
 from dagmaster.application.views.why import JobWhyView, NodeWhyView
 from dagmaster.client import following
-from dagmaster.client.answers import page_of, view_of
+from dagmaster.client.methods import Request, get, method, post, returns, returns_page, stream, view_of
 from dagmaster.client.request_bodies import (
     finished_task_query,
     job_query,
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.finished_tasks import FinishedTaskFilter
     from dagmaster.ports.read_records import JobFilter, TaskFilter
-    from dagmaster.records.page import Page
 
 WAIT_SECONDS: Final = 5.0
 """How long a command waits for its effect, unless its caller says otherwise."""
@@ -53,45 +52,50 @@ class JobMethods:
 
     # ── Jobs ──
 
-    async def list_jobs(
+    @returns_page(JobView)
+    def list_jobs(
         self, job_filter: JobFilter | None = None, *, cursor: str | None = None, limit: int = 20
-    ) -> Page[JobView]:
+    ) -> Request:
         """List jobs that match a filter, newest first."""
         query = job_query(job_filter)
-        return page_of(JobView, await self.connection.get("jobs", **query, cursor=cursor, limit=limit))
+        return get("jobs", **query, cursor=cursor, limit=limit)
 
-    async def count_jobs(self, job_filter: JobFilter | None = None) -> CountsView:
+    @returns(CountsView)
+    def count_jobs(self, job_filter: JobFilter | None = None) -> Request:
         """Count jobs by displayed status."""
-        return view_of(CountsView, await self.connection.get("stats", **job_query(job_filter)))
+        return get("stats", **job_query(job_filter))
 
-    async def job_detail(self, job_id: str | None, *, with_children: bool = False) -> JobDetailView:
+    @returns(JobDetailView)
+    def job_detail(self, job_id: str | None, *, with_children: bool = False) -> Request:
         """Return one job with its values and nodes; `last` is the newest.
 
         `with_children`: those of fan-outs, too.
         """
         query = {"children": True} if with_children else {}
-        return view_of(JobDetailView, await self.connection.get("jobs", job_id or LAST, **query))
+        return get("jobs", job_id or LAST, **query)
 
-    async def job_progress(self, job_id: str | None) -> JobProgressView:
+    @returns(JobProgressView)
+    def job_progress(self, job_id: str | None) -> Request:
         """Return how far a job is."""
-        return view_of(JobProgressView, await self.connection.get("jobs", job_id or LAST, "progress"))
+        return get("jobs", job_id or LAST, "progress")
 
-    async def report_progress(self, job_id: str | None) -> JobProgressReportView:
+    @returns(JobProgressReportView)
+    def report_progress(self, job_id: str | None) -> Request:
         """Return how far a job is, what runs, and when it may end."""
-        return view_of(JobProgressReportView, await self.connection.get("jobs", job_id or LAST, "progress"))
+        return get("jobs", job_id or LAST, "progress")
 
-    async def why_job(self, job_id: str | None) -> JobWhyView:
+    @returns(JobWhyView)
+    def why_job(self, job_id: str | None) -> Request:
         """Explain a job: the reason that matters most, then all its nodes."""
-        return view_of(JobWhyView, await self.connection.get("jobs", job_id or LAST, "why"))
+        return get("jobs", job_id or LAST, "why")
 
-    async def job_footprints(
-        self, job_id: str | None, *, cursor: str | None = None, limit: int = 1_000
-    ) -> FootprintsView:
+    @returns(FootprintsView)
+    def job_footprints(self, job_id: str | None, *, cursor: str | None = None, limit: int = 1_000) -> Request:
         """Return a page of the children of a job's fan-outs that have a footprint, as GeoJSON features."""
-        answer = await self.connection.get("jobs", job_id or LAST, "footprints", cursor=cursor, limit=limit)
-        return view_of(FootprintsView, answer)
+        return get("jobs", job_id or LAST, "footprints", cursor=cursor, limit=limit)
 
-    async def list_events(
+    @returns_page(EventView)
+    def list_events(
         self,
         job_id: str | None,
         *,
@@ -100,12 +104,12 @@ class JobMethods:
         limit: int = 1000,
         node_ids: Collection[str] | None = None,
         with_children: bool = True,
-    ) -> Page[EventView]:
+    ) -> Request:
         """List the events of a job after a number, oldest first.
 
         With nodes: the job's, theirs, and every failure.
         """
-        answer = await self.connection.get(
+        return get(
             "jobs",
             job_id or LAST,
             "events",
@@ -115,9 +119,9 @@ class JobMethods:
             node_id=None if node_ids is None else list(node_ids),
             children=with_children,
         )
-        return page_of(EventView, answer)
 
-    async def list_logs(
+    @returns_page(LogView)
+    def list_logs(
         self,
         job_id: str | None,
         *,
@@ -128,9 +132,9 @@ class JobMethods:
         cursor: str | None = None,
         limit: int = 1000,
         newest_first: bool = False,
-    ) -> Page[LogView]:
+    ) -> Request:
         """List chunks of a job's logs in the order in which they were written; `since`, `until`: of a range of time."""
-        answer = await self.connection.get(
+        return get(
             "jobs",
             job_id or LAST,
             "logs",
@@ -142,9 +146,9 @@ class JobMethods:
             limit=limit,
             newest_first=newest_first,
         )
-        return page_of(LogView, answer)
 
-    async def list_log_lines(  # noqa: PLR0913 - as the function of `application`
+    @returns_page(LogLineView)
+    def list_log_lines(  # noqa: PLR0913 - as the function of `application`
         self,
         job_id: str | None,
         *,
@@ -157,9 +161,9 @@ class JobMethods:
         cursor: str | None = None,
         limit: int = 200,
         newest_first: bool = False,
-    ) -> Page[LogLineView]:
+    ) -> Request:
         """List the lines of a job's logs that contain a text, in either case, and have this level or a higher one."""
-        answer = await self.connection.get(
+        return get(
             "jobs",
             job_id or LAST,
             "logs",
@@ -174,14 +178,15 @@ class JobMethods:
             limit=limit,
             newest_first=newest_first,
         )
-        return page_of(LogLineView, answer)
 
     # ── Follow a job ──
 
+    @method
     async def wait(self, job_id: str | None, *, timeout_seconds: float | None = None) -> JobDetailView:
         """Wait until a job has finished, and return it; raise `TimeoutError`, with its status, if it takes longer."""
         return await following.wait(self, job_id, timeout_seconds)
 
+    @stream
     def watch_job(self, job_id: str | None) -> AsyncGenerator[JobDetailView, None]:
         """Yield a job's view whenever it has changed.
 
@@ -189,6 +194,7 @@ class JobMethods:
         """
         return following.watch_job(self, job_id)
 
+    @stream
     def watch_jobs(
         self, job_filter: JobFilter | None = None, *, limit: int = 100
     ) -> AsyncGenerator[tuple[JobView, ...], None]:
@@ -198,12 +204,14 @@ class JobMethods:
         """
         return following.watch_jobs(self, job_filter, limit)
 
+    @stream
     def follow_events(
         self, job_id: str | None, *, after: int = 0, node_id: str | None = None, follow: bool = True
     ) -> AsyncGenerator[EventView, None]:
         """Yield the events of a job in order and without gaps; with `follow`, until the job has finished."""
         return following.follow_events(self, job_id, after=after, node_id=node_id, follow=follow)
 
+    @stream
     def follow_logs(
         self,
         job_id: str | None,
@@ -217,17 +225,18 @@ class JobMethods:
 
     # ── Nodes and tasks ──
 
-    async def node_detail(self, job_id: str | None, node_id: str) -> NodeDetailView:
+    @returns(NodeDetailView)
+    def node_detail(self, job_id: str | None, node_id: str) -> Request:
         """Return one node, or one child of a fan-out, with its attempts and values."""
-        return view_of(NodeDetailView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id))
+        return get("jobs", job_id or LAST, "nodes", node_id)
 
-    async def why_node(self, job_id: str | None, node_id: str) -> NodeWhyView:
+    @returns(NodeWhyView)
+    def why_node(self, job_id: str | None, node_id: str) -> Request:
         """Explain a node, link by link to the root cause."""
-        return view_of(
-            NodeWhyView, await self.connection.get("jobs", job_id or LAST, "nodes", node_id, "why")
-        )
+        return get("jobs", job_id or LAST, "nodes", node_id, "why")
 
-    async def list_children(
+    @returns_page(NodeView)
+    def list_children(
         self,
         job_id: str | None,
         fan_out: str,
@@ -235,9 +244,9 @@ class JobMethods:
         statuses: frozenset[NodeStatus] = frozenset(),
         cursor: str | None = None,
         limit: int = 100,
-    ) -> Page[NodeView]:
+    ) -> Request:
         """List the children of a fan-out by index."""
-        answer = await self.connection.get(
+        return get(
             "jobs",
             job_id or LAST,
             "nodes",
@@ -247,11 +256,11 @@ class JobMethods:
             cursor=cursor,
             limit=limit,
         )
-        return page_of(NodeView, answer)
 
-    async def list_nodes(
+    @returns_page(NodeView)
+    def list_nodes(
         self, node_filter: NodeFilter | None = None, *, cursor: str | None = None, limit: int = 100
-    ) -> Page[NodeView]:
+    ) -> Request:
         """List nodes that have started, across jobs (newest job first) or of one job."""
         node_filter = node_filter or NodeFilter()
         path = ["nodes"] if node_filter.job_id is None else ["jobs", node_filter.job_id, "nodes"]
@@ -264,115 +273,112 @@ class JobMethods:
             "workflow_id": node_filter.workflow_id,
             "top_level": node_filter.top_level or None,
         }
-        return page_of(NodeView, await self.connection.get(*path, **query, cursor=cursor, limit=limit))
+        return get(*path, **query, cursor=cursor, limit=limit)
 
-    async def list_tasks(
+    @returns_page(TaskView)
+    def list_tasks(
         self, task_filter: TaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
-    ) -> Page[TaskView]:
+    ) -> Request:
         """List tasks in flight across jobs, newest first."""
         query = task_query(task_filter)
-        return page_of(TaskView, await self.connection.get("tasks", **query, cursor=cursor, limit=limit))
+        return get("tasks", **query, cursor=cursor, limit=limit)
 
-    async def list_finished_tasks(
+    @returns_page(AttemptView)
+    def list_finished_tasks(
         self, task_filter: FinishedTaskFilter | None = None, *, cursor: str | None = None, limit: int = 100
-    ) -> Page[AttemptView]:
+    ) -> Request:
         """List finished tasks across jobs, newest first. A page that has a cursor may be short, or empty."""
         query = finished_task_query(task_filter)
-        answer = await self.connection.get("tasks", "finished", **query, cursor=cursor, limit=limit)
-        return page_of(AttemptView, answer)
+        return get("tasks", "finished", **query, cursor=cursor, limit=limit)
 
     # ── Control ──
 
-    async def cancel_job(
+    @returns(CommandResult)
+    def cancel_job(
         self, job_id: str | None, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why."""
         body = {"comment": comment} if comment else None
-        answer = await self.connection.post(
-            "jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds
-        )
-        return view_of(CommandResult, answer)
+        return post("jobs", job_id or LAST, "cancel", body=body, wait_seconds=wait_seconds)
 
-    async def cancel_node(
-        self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    @returns(CommandResult)
+    def cancel_node(self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Request:
         """Cancel one node: it fails with the reason `cancelled`, and its job goes on as after any failure."""
         path = ("jobs", job_id or LAST, "nodes", node_id, "cancel")
-        return view_of(CommandResult, await self.connection.post(*path, wait_seconds=wait_seconds))
+        return post(*path, wait_seconds=wait_seconds)
 
-    async def cancel_nodes(
+    @returns(CommandResult)
+    def cancel_nodes(
         self, job_id: str | None, node_ids: Sequence[str], *, wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Cancel at most 1,000 nodes: each fails with the reason `cancelled`. Finished ones are skipped."""
         path, body = ("jobs", job_id or LAST, "nodes", "cancel"), {"nodes": list(node_ids)}
-        return view_of(CommandResult, await self.connection.post(*path, body=body, wait_seconds=wait_seconds))
+        return post(*path, body=body, wait_seconds=wait_seconds)
 
-    async def approve_node(
+    @returns(CommandResult)
+    def approve_node(
         self, job_id: str | None, node_id: str, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Approve a waiting approval: the job continues."""
-        return await self._answer("approve", job_id, node_id, comment, wait_seconds)
+        path, body = ("jobs", job_id or LAST, "nodes", node_id, "approve"), {"comment": comment}
+        return post(*path, body=body, wait_seconds=wait_seconds)
 
-    async def reject_node(
+    @returns(CommandResult)
+    def reject_node(
         self, job_id: str | None, node_id: str, *, comment: str = "", wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Reject a waiting approval: its node fails."""
-        return await self._answer("reject", job_id, node_id, comment, wait_seconds)
+        path, body = ("jobs", job_id or LAST, "nodes", node_id, "reject"), {"comment": comment}
+        return post(*path, body=body, wait_seconds=wait_seconds)
 
-    async def _answer(
-        self, answer: str, job_id: str | None, node_id: str, comment: str, wait_seconds: float
-    ) -> CommandResult:
-        path = ("jobs", job_id or LAST, "nodes", node_id, answer)
-        reply = await self.connection.post(*path, body={"comment": comment}, wait_seconds=wait_seconds)
-        return view_of(CommandResult, reply)
-
-    async def send_signal(
+    @returns(CommandResult)
+    def send_signal(
         self, job_id: str | None, name: str, payload: JsonValue = None, *, wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Send a signal with a payload to the nodes of a job that wait for it, now or later."""
         path = ("jobs", job_id or LAST, "signals", name)
-        answer = await self.connection.post(*path, body={"payload": payload}, wait_seconds=wait_seconds)
-        return view_of(CommandResult, answer)
+        return post(*path, body={"payload": payload}, wait_seconds=wait_seconds)
 
-    async def retry_node(
-        self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    @returns(CommandResult)
+    def retry_node(self, job_id: str | None, node_id: str, *, wait_seconds: float = WAIT_SECONDS) -> Request:
         """Run one node again: one that failed or was cancelled, or at once one that waits for its next attempt."""
         path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
-        return view_of(CommandResult, await self.connection.post(*path, wait_seconds=wait_seconds))
+        return post(*path, wait_seconds=wait_seconds)
 
-    async def retry_nodes(
+    @returns(CommandResult)
+    def retry_nodes(
         self, job_id: str | None, node_ids: Sequence[str], *, wait_seconds: float = WAIT_SECONDS
-    ) -> CommandResult:
+    ) -> Request:
         """Run at most 1,000 nodes again, all in one new run. Those that cannot be retried are skipped."""
         path, body = ("jobs", job_id or LAST, "nodes", "retry"), {"nodes": list(node_ids)}
-        return view_of(CommandResult, await self.connection.post(*path, body=body, wait_seconds=wait_seconds))
+        return post(*path, body=body, wait_seconds=wait_seconds)
 
-    async def plan_retry_nodes(self, job_id: str | None, node_ids: Sequence[str]) -> ResumePlanView:
+    @returns(ResumePlanView)
+    def plan_retry_nodes(self, job_id: str | None, node_ids: Sequence[str]) -> Request:
         """Return what a retry of nodes would do, and change nothing."""
         path, body = ("jobs", job_id or LAST, "nodes", "retry"), {"nodes": list(node_ids)}
-        return view_of(
-            ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True)
-        )
+        return post(*path, body=body, dry_run=True, is_repeatable=True)
 
-    async def plan_retry(self, job_id: str | None, node_id: str) -> ResumePlanView:
+    @returns(ResumePlanView)
+    def plan_retry(self, job_id: str | None, node_id: str) -> Request:
         """Return what a retry of a node would do, and change nothing."""
         path = ("jobs", job_id or LAST, "nodes", node_id, "retry")
-        return view_of(ResumePlanView, await self.connection.post(*path, dry_run=True, is_repeatable=True))
+        return post(*path, dry_run=True, is_repeatable=True)
 
+    @method
     async def resume_job(
         self, job_id: str | None, request: ResumeRequest, *, wait_seconds: float = WAIT_SECONDS
     ) -> CommandResult | SubmitResult:
         """Resume a finished job; return the result of the command for a new run, of the submission for a new job."""
         path = ("jobs", job_id or LAST, "resume")
-        answer = await self.connection.post(*path, body=resume_body(request), wait_seconds=wait_seconds)
+        resume = post(*path, body=resume_body(request), wait_seconds=wait_seconds)
+        answer = await self.connection.send(resume)
         if "command_id" in answer.document:
             return view_of(CommandResult, answer)
         return view_of(SubmitResult, answer)
 
-    async def plan_resume(self, job_id: str | None, request: ResumeRequest) -> ResumePlanView:
+    @returns(ResumePlanView)
+    def plan_resume(self, job_id: str | None, request: ResumeRequest) -> Request:
         """Return what a resume would do, and change nothing."""
         path, body = ("jobs", job_id or LAST, "resume"), resume_body(request)
-        return view_of(
-            ResumePlanView, await self.connection.post(*path, body=body, dry_run=True, is_repeatable=True)
-        )
+        return post(*path, body=body, dry_run=True, is_repeatable=True)

@@ -1,17 +1,15 @@
 """The calls of `dagmaster.blocking`.
 
-They run on an event loop in a thread of its own, so they work where a loop is running, too.
+They run on an event loop in a separate thread, so they also work where a loop is running.
 """
 
 from __future__ import annotations
 
-import asyncio
 import functools
-import threading
 from typing import TYPE_CHECKING, Any, Never, ParamSpec, Self, TypeVar
 
 from dagmaster.authoring.python.running_task import check_may_block, get_running_task
-from dagmaster.event_loops import run_blocking
+from dagmaster.event_loops import LoopThread
 from dagmaster.orchestration import context as contexts
 from dagmaster.orchestration import current_context, management, workers
 from dagmaster.orchestration.local_runs import run_job_test
@@ -43,29 +41,14 @@ T = TypeVar("T")
 
 
 @functools.cache
-def _loop() -> asyncio.AbstractEventLoop:
+def _loop() -> LoopThread:
     """Return the loop of all calls: connections of a context belong to the loop that they were opened on."""
-    loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="dagmaster-blocking", daemon=True).start()
-    return loop
+    return LoopThread("dagmaster-blocking")
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
     """Run a call on the loop, with the context variables of the caller."""
-    loop = _loop()
-    try:
-        is_here = asyncio.get_running_loop() is loop
-    except RuntimeError:
-        is_here = False
-    if is_here:
-        # A function that a job runs on this loop: it would wait for itself.
-        return run_blocking(work)
-    future = asyncio.run_coroutine_threadsafe(work, loop)
-    try:
-        return future.result()
-    except BaseException:
-        future.cancel()
-        raise
+    return _loop().run(work)
 
 
 def _blocking(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:

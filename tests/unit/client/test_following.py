@@ -203,10 +203,10 @@ def test_a_wait_ends_with_the_job_or_with_its_time(server):
 def test_a_job_that_has_finished_and_is_to_be_resumed_is_waited_for(server, monkeypatch, way):
     resume = CommandView(command_id="1", kind="resume", sent_by="ada", age_seconds=1.0)
     reads: list[JobDetailView] = []
-    job_detail = AsyncClient.job_detail
+    job_detail: Any = AsyncClient.job_detail
 
     async def with_resume(client: AsyncClient, job_id: str) -> JobDetailView:
-        view = await job_detail(client, job_id)
+        view: JobDetailView = await job_detail(client, job_id)
         reads.append(view)
         return view if len(reads) > 1 else replace(view, status=JobStatus.FAILED, pending_commands=(resume,))
 

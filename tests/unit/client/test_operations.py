@@ -6,6 +6,7 @@ import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 
@@ -13,6 +14,13 @@ import dagmaster
 from dagmaster.client.async_client import AsyncClient
 from dagmaster.client.blocking_client import Client
 from dagmaster.client.system import LOCAL_ARGUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine, Iterator
+
+    from dagmaster.application.views.events_and_logs import LogView
+    from dagmaster.application.views.workflows import WorkflowView
+    from dagmaster.records.page import Page
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
@@ -60,3 +68,15 @@ def test_a_method_takes_what_its_function_takes(name):
 
 def test_the_blocking_client_has_the_same_methods():
     assert {name for name in vars(Client) if not name.startswith("_")} == set(methods())
+
+
+def test_type_checkers_see_the_answers_of_both_clients():
+    """`make check` runs mypy over this."""
+    if TYPE_CHECKING:
+        client = Client()
+        assert_type(client.list_workflows(tag="a"), Page[WorkflowView])
+        assert_type(client.follow_logs("1"), Iterator[LogView])
+        _: Coroutine[Any, Any, Page[WorkflowView]] = AsyncClient().list_workflows(tag="a")
+        assert_type(AsyncClient().follow_logs("1"), AsyncGenerator[LogView, None])
+        client.job_detail(1)  # type: ignore[arg-type]
+    assert inspect.signature(Client.list_workflows).return_annotation == "Page[WorkflowView]"

@@ -1,0 +1,144 @@
+"""Methods of clients that submit jobs, add nodes to them, and register workers."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
+from dagmaster.application.views.health import HealthView
+from dagmaster.application.views.remote_tasks import RegistrationView
+from dagmaster.application.views.results import SubmitResult
+from dagmaster.client.job_methods import WAIT_SECONDS
+from dagmaster.client.methods import (
+    Request,
+    get,
+    method,
+    post,
+    returns,
+    returns_nothing,
+    view_of,
+    views_of,
+)
+from dagmaster.client.problems import error_of_document
+from dagmaster.client.request_bodies import definition_body, graph_lines, job_body, own_result
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from dagmaster.application.graph_jobs import GraphJobRequest
+    from dagmaster.application.submission import JobRequest
+    from dagmaster.authoring.graph_parts import GraphPart
+    from dagmaster.client.connection import Connection
+    from dagmaster.json_types import JsonValue
+    from dagmaster.ports.remote_workers import NewWorker
+
+
+class SubmissionMethods:
+    """Jobs that are submitted, nodes that are added, workers that are registered."""
+
+    connection: Connection
+
+    @method
+    async def submit(
+        self,
+        workflow_id: str,
+        inputs: Mapping[str, JsonValue] | None = None,
+        *,
+        version: int | None = None,
+        name: str = "",
+        priority: int = 5,
+        idempotency_key: str | None = None,
+        correlation_id: str | None = None,
+    ) -> SubmitResult:
+        """Submit a job of a published workflow."""
+        from dagmaster.application.submission import JobRequest
+
+        return await self.submit_job(
+            JobRequest(
+                workflow_id=workflow_id,
+                version=version,
+                inputs=inputs or {},
+                name=name,
+                priority=priority,
+                idempotency_key=idempotency_key,
+                correlation_id=correlation_id,
+            )
+        )
+
+    @method
+    async def submit_job(self, request: JobRequest) -> SubmitResult:
+        """Submit a job; return the existing one if its idempotency key was used for the same request before."""
+        if request.graph is not None:
+            (result,) = await self.submit_jobs([request])
+            if result.error is not None:
+                raise error_of_document(result.error)
+            return result
+        answer = await self.connection.send(post("jobs", body=job_body(request), is_repeatable=True))
+        return own_result(request, view_of(SubmitResult, answer))
+
+    @returns(SubmitResult)
+    def submit_graph(self, request: GraphJobRequest) -> Request:
+        """Submit a job with a graph that was built in code: all of it is stored, or nothing."""
+        job = {"name": request.name, "priority": request.priority, "correlation_id": request.correlation_id}
+        job["idempotency_key"] = request.idempotency_key or uuid.uuid4().hex
+        return _lines("graph", content=graph_lines(request.part, job), is_repeatable=True)
+
+    @returns(ReleasedHoldView)
+    def release_hold(self, job_id: str, signal: str) -> Request:
+        """Let a job complete that the code which made it kept open."""
+        return post("jobs", job_id, "holds", signal, "release")
+
+    @returns(AddedNodesView)
+    def add_nodes(self, job_id: str, part: GraphPart, *, wait_seconds: float = WAIT_SECONDS) -> Request:
+        """Add nodes to a job that has not finished, all or none, and wait until its owner accepted them."""
+        return _lines(
+            job_id, "tasks", content=graph_lines(part), is_repeatable=False, wait_seconds=wait_seconds
+        )
+
+    @returns(GraphTaskView)
+    def find_task(self, task_id: str) -> Request:
+        """Return a task that was made in Python, by its own id."""
+        return get("tasks", task_id)
+
+    @returns(RegistrationView)
+    def register_worker(self, worker: NewWorker) -> Request:
+        """Register a worker that this code runs itself. It gets no tasks if it names no handlers."""
+        handlers = [{"name": name, "version": version} for name, version in worker.handlers.items()]
+        body = {"host": worker.host, "pid": worker.pid, "version": worker.version, "handlers": handlers}
+        return post("workers", body={**body, "queues": list(worker.queues)})
+
+    @returns_nothing
+    def renew_worker(self, worker_id: str) -> Request:
+        """Renew the lease of a registered worker."""
+        return post("callbacks", "task-heartbeat", body={"worker_id": worker_id}, is_repeatable=True)
+
+    @returns_nothing
+    def deregister_worker(self, worker_id: str) -> Request:
+        """Deregister a worker."""
+        return post("workers", worker_id, "deregister")
+
+    @method
+    async def check_health(self) -> HealthView:
+        """Return the state of each part of the system."""
+        return view_of(HealthView, await self.connection.check_health())
+
+    @method
+    async def submit_jobs(self, requests: Sequence[JobRequest]) -> list[SubmitResult]:
+        """Submit up to 100 jobs, and return an outcome for each; an invalid one does not stop the others."""
+        path, body = "batch", {"jobs": [job_body(request) for request in requests]}
+        if requests and requests[0].graph is not None:
+            path, body = "definition", definition_body(requests)
+        answer = await self.connection.send(post("jobs", path, body=body, is_repeatable=True))
+        results = views_of(SubmitResult, answer)
+        return [own_result(request, result) for request, result in zip(requests, results, strict=True)]
+
+
+def _lines(*path: str, content: bytes, is_repeatable: bool, **params: Any) -> Request:
+    return Request(
+        path=("jobs", *path, "lines"),
+        params=params,
+        content=content,
+        headers={"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"},
+        is_repeatable=is_repeatable,
+    )
