@@ -14,9 +14,9 @@ import rasterio.shutil
 from affine import Affine
 from rasterio.windows import Window
 
-from dagmaster.handlers.gdal import gdal_env
-from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog, convert_to_cog
-from dagmaster.handlers.raster.grids import Warp
+from dagmaster.geo.gdal import gdal_env
+from dagmaster.geo.raster.cog_writer import CogOptions, check_cog, convert_to_cog
+from dagmaster.geo.raster.grids import Warp
 from dagmaster.ports.handler_services import Share
 
 MEGABYTE = 1_000_000

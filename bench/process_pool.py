@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dagmaster.handlers.fathom import merge
-from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
-from dagmaster.handlers.fathom.planning import find_cells
-from dagmaster.handlers.fathom.stack import write_stack
-from dagmaster.handlers.fathom.synthetic_data import SyntheticGrid, write_tile
-from dagmaster.handlers.gdal import gdal_env
-from dagmaster.handlers.raster.cog_writer import CogOptions, check_cog
+from dagmaster.geo.fathom import merge
+from dagmaster.geo.fathom.depth_codes import RETURN_PERIODS, band_name
+from dagmaster.geo.fathom.planning import find_cells
+from dagmaster.geo.fathom.stack import write_stack
+from dagmaster.geo.fathom.synthetic_data import SyntheticGrid, write_tile
+from dagmaster.geo.gdal import gdal_env
+from dagmaster.geo.raster.cog_writer import CogOptions, check_cog
 from dagmaster.ports.handler_services import Share
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ def _merge_cell(arguments: tuple[str, dict[str, str], Path]) -> int:
 
 def _register(paths: list[Path], folder: Path) -> None:
     # Imported here, as the handler does: the other processes of the pool need none of it.
-    from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
-    from dagmaster.handlers.provenance import Provenance  # noqa: PLC0415 - likewise
-    from dagmaster.handlers.stac.item_builder import new_collection  # noqa: PLC0415 - likewise
-    from dagmaster.handlers.stac.raster_item import ItemMetadata, raster_item  # noqa: PLC0415 - likewise
+    from dagmaster.geo.catalog.parquet_catalog import ParquetCatalog  # noqa: PLC0415 - see above
+    from dagmaster.geo.provenance import Provenance  # noqa: PLC0415 - likewise
+    from dagmaster.geo.stac.item_builder import new_collection  # noqa: PLC0415 - likewise
+    from dagmaster.geo.stac.raster_item import ItemMetadata, raster_item  # noqa: PLC0415 - likewise
 
     catalog, share = ParquetCatalog(folder), Share()
     catalog.ensure_collection(new_collection("fathom-flood"))

@@ -19,7 +19,7 @@ import pyarrow as pa
 import shapely
 
 from bench.rows import Row
-from dagmaster.adapters.tables.postgis_tables import PostgisTables
+from dagmaster.geo.tables.postgis_tables import PostgisTables
 from dagmaster.table_schemas import TableSpec
 from tests.conformance.postgis import MISSING, PROGRAMS, postgis_server
 

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.acceptance.chaos import scenarios
 from tests.acceptance.chaos.scenarios import Done
 from tests.simulation.schedules import broken_in
-from tests.unit.handlers.formats import fuzzing
+from tests.unit.geo.formats import fuzzing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -134,14 +134,14 @@ def fuzz(seed: int, seconds: float) -> Done:
 
 def rasters(seed: int, seconds: float) -> Done:
     """Compare COGs of random rasters with those of GDAL's driver."""
-    from tests.unit.handlers.raster.cog_comparison import first_broken_case
+    from tests.unit.geo.raster.cog_comparison import first_broken_case
 
     return Done(Counter({"rasters": compare_with_gdal(first_broken_case, seed, seconds)}))
 
 
 def warps(seed: int, seconds: float) -> Done:
     """Compare warps of random rasters with GDAL's."""
-    from tests.unit.handlers.raster.warp_comparison import first_broken_warp
+    from tests.unit.geo.raster.warp_comparison import first_broken_warp
 
     return Done(Counter({"warps": compare_with_gdal(first_broken_warp, seed, seconds)}))
 

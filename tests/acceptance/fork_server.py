@@ -36,7 +36,7 @@ _MAX_FDS: Final = 4096
 # Not imported before the fork: they start threads, or read the environment when they are imported.
 _NOT_IMPORTED: Final = (
     "dagmaster.adapters",
-    "dagmaster.handlers",
+    "dagmaster.geo",
     "dagmaster.store.postgres.migrations",
     "dagmaster.testing",
     "dagmaster.__main__",

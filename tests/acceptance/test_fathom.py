@@ -15,9 +15,9 @@ import rasterio
 from rio_cogeo.cogeo import cog_validate
 from stac_pydantic import Item
 
-from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
-from dagmaster.handlers.fathom import synthetic_data
-from dagmaster.handlers.fathom.depth_codes import RETURN_PERIODS, band_name
+from dagmaster.geo.catalog.parquet_catalog import ParquetCatalog
+from dagmaster.geo.fathom import synthetic_data
+from dagmaster.geo.fathom.depth_codes import RETURN_PERIODS, band_name
 from dagmaster.ports.catalog import Search
 from tests.acceptance.fork_server import DAGMASTER, ROOT, run_command
 from tests.server_folders import copy_migrated_cluster, server_folder

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import shapely
 
-from dagmaster.adapters.tables import postgis_tables, postgres_copy
-from dagmaster.adapters.tables.parquet_tables import ParquetTables
-from dagmaster.geo import arrow_features
+from dagmaster.geo.rules import arrow_features
+from dagmaster.geo.tables import postgis_tables, postgres_copy
+from dagmaster.geo.tables.parquet_tables import ParquetTables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

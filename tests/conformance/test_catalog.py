@@ -37,7 +37,7 @@ def pgstac_server() -> Iterator[str]:
     """Provide the URL of a database that has pgstac."""
     if PROGRAMS is None:
         pytest.skip(MISSING)
-    from dagmaster.adapters.catalog.pgstac_catalog import migrate
+    from dagmaster.geo.catalog.pgstac_catalog import migrate
 
     with postgis_server() as address:
         assert migrate(address) == migrate(address)

@@ -20,7 +20,7 @@ import rasterio
 from dagmaster.adapters.byte_streams import CHUNK_BYTES
 from dagmaster.blob_uris import UNFINISHED, BlobUri
 from dagmaster.errors import BlobNameInvalid, BlobNotFound, BlobsUnavailable
-from dagmaster.handlers.gdal import gdal_env, open_raster
+from dagmaster.geo.gdal import gdal_env, open_raster
 from dagmaster.ports.handler_services import Share
 from tests.conformance.storages import BACKENDS, Place, place_of, served
 

@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 import pytest
 import stac_geoparquet.arrow
 
-from dagmaster.adapters.catalog import parquet_catalog, parquet_manifest, stac_parquet
-from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
 from dagmaster.errors import CatalogUnavailable
-from dagmaster.geo.stac_items import collection_link
+from dagmaster.geo.catalog import parquet_catalog, parquet_manifest, stac_parquet
+from dagmaster.geo.catalog.parquet_catalog import ParquetCatalog
+from dagmaster.geo.rules.stac_items import collection_link
 from dagmaster.ports.catalog import Registered, Search
 from tests.conformance.catalogs import a_collection, an_item
 

@@ -57,7 +57,7 @@ NAMES: Final = {
 
 NOT_CLEANED_YET: Final[dict[str, frozenset[str]]] = {
     # An output of catalog handlers is named `found`.
-    "src/dagmaster/handlers": frozenset(["found"]),
+    "src/dagmaster/geo": frozenset(["found"]),
 }
 """Words and names that a directory still has. Remove them here as they go."""
 

@@ -30,7 +30,7 @@ from dagmaster.ports.database_config import DatabaseConfig
 from dagmaster.settings import PARAM_DEFAULTS, Settings, load_settings
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.testing.services import local_services
-from tests.unit.handlers.raster.raster_context import Bed
+from tests.unit.geo.raster.raster_context import Bed
 
 CONFIG = DatabaseConfig(dsn="postgresql://nowhere/none")
 FLOW = "{name: flow, nodes: {a: {handler: echo, queue: q, params: {x: 1}}, b: {handler: echo, queue: q, timeout_seconds: 9}}}"

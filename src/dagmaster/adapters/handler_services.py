@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,26 +39,14 @@ class OpenServices:
     @cached_property
     def catalog(self) -> Catalog:
         """Return the STAC catalog: a directory or a server."""
-        location = self._config["catalog"]
-        if "://" in location:
-            from dagmaster.adapters.catalog.pgstac_catalog import PgstacCatalog
-
-            return PgstacCatalog(location)
-        from dagmaster.adapters.catalog.parquet_catalog import ParquetCatalog
-
-        return ParquetCatalog(Path(location))
+        catalog: Catalog = _open("dagmaster.geo.catalog:open_catalog", self._config["catalog"])
+        return catalog
 
     @cached_property
     def tables(self) -> Tables:
         """Return the feature tables: GeoParquet in a directory, or PostGIS."""
-        location = self._config["tables"]
-        if "://" in location:
-            from dagmaster.adapters.tables.postgis_tables import PostgisTables
-
-            return PostgisTables(location)
-        from dagmaster.adapters.tables.parquet_tables import ParquetTables
-
-        return ParquetTables(Path(location))
+        tables: Tables = _open("dagmaster.geo.tables:open_tables", self._config["tables"])
+        return tables
 
     @cached_property
     def pool(self) -> DatabasePool:
@@ -93,3 +82,9 @@ class OpenServices:
         """Close the connections of plain functions."""
         if "pool" in self.__dict__:
             self.pool.close()
+
+
+def _open(opener: str, location: str) -> Any:
+    """Call `module:function` of a product, which is imported only where a handler uses it."""
+    module, _, function = opener.partition(":")
+    return getattr(importlib.import_module(module), function)(location)

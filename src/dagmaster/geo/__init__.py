@@ -1,1 +1,1 @@
-"""Geospatial rules shared by adapters, handlers and views: STAC, bounding boxes, datetimes, features, footprints."""
+"""Everything geospatial: handlers for rasters, vector data and STAC; the catalog, the tables, and their rules."""

@@ -2,5 +2,5 @@
 
 from typing import Final
 
-SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.handlers.builtin")
+SHIPPED_HANDLERS: Final = ("dagmaster.handlers.examples", "dagmaster.geo.handler_table")
 """The modules that define or announce them."""

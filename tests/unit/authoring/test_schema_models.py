@@ -137,6 +137,6 @@ def test_the_definitions_of_built_in_handlers_are_read_without_importing_them():
     code = (
         "import sys; from dagmaster.bootstrap import find_handlers; definitions = find_handlers().definitions();"
         "assert any(each.name == 'raster.create_cog' for each in definitions), definitions;"
-        "assert 'rasterio' not in sys.modules and 'dagmaster.handlers.raster.handlers' not in sys.modules"
+        "assert 'rasterio' not in sys.modules and 'dagmaster.geo.raster.handlers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

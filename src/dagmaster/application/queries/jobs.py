@@ -120,7 +120,7 @@ async def job_footprints(
     app: Application, job_id: str | None, *, cursor: str | None = None, limit: int = 1_000
 ) -> FootprintsView:
     """Return a page of the children of a job's fan-outs that have a footprint, as GeoJSON features."""
-    from dagmaster.geo.footprints import footprint_geometry
+    from dagmaster.ports.footprints import footprint_geometry
 
     after = start_page(CursorKind.FOOTPRINTS, cursor, limit, max_limit=MAX_FOOTPRINTS)
     record = await find_job(app, job_id)

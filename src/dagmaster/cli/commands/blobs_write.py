@@ -263,7 +263,7 @@ def _require_unreferenced(services: Services, uris: list[BlobUri]) -> None:
     if not checked:
         return
     from dagmaster.authoring.handler_context import HandlerContext
-    from dagmaster.handlers.stac.asset_references import referenced_blobs
+    from dagmaster.geo.stac.asset_references import referenced_blobs
 
     try:
         references = referenced_blobs(HandlerContext(services=services))

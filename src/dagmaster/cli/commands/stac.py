@@ -43,7 +43,7 @@ def _parse_box(
     """Parse west,south,east,north."""
     if value is None:
         return None
-    from dagmaster.geo.bounding_boxes import parse_bbox
+    from dagmaster.geo.rules.bounding_boxes import parse_bbox
 
     try:
         return parse_bbox([float(edge) for edge in value.split(",")], repr(value))
@@ -59,7 +59,7 @@ def _parse_interval(_ctx: click.Context, _param: click.Parameter, value: str | N
     """Check a point in time, or an interval from/to."""
     if value is None:
         return None
-    from dagmaster.geo.datetimes import parse_interval
+    from dagmaster.geo.rules.datetimes import parse_interval
 
     try:
         parse_interval(value)
@@ -227,7 +227,7 @@ def init(*, data_dir: pathlib.Path | None) -> int:
         click.echo(f"the catalog is the directory {url}: it needs no preparation", err=True)
         return COMPLETED
     with _catalog_errors():
-        from dagmaster.adapters.catalog.pgstac_catalog import migrate
+        from dagmaster.geo.catalog.pgstac_catalog import migrate
 
         version = migrate(url)
     click.echo(f"pgstac {version} is ready")

@@ -13,8 +13,8 @@ from dagmaster.engine.status import (
     SkipReason,
     displayed_status,
 )
-from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import EventType
+from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.read_store import (
     AttemptRecord,
     FootprintRecord,

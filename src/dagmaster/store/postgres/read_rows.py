@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from dagmaster.engine.status import AttemptStatus, Isolation, JobStatus, NodeStatus, SkipReason
-from dagmaster.geo.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.audit_events import StoredEvent
+from dagmaster.ports.footprints import footprint_of, footprint_of_output
 from dagmaster.ports.read_store import (
     AttemptRecord,
     FootprintRecord,

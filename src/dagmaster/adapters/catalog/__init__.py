@@ -1,1 +1,0 @@
-"""STAC catalogs: Parquet files and pgstac."""

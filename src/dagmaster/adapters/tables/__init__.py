@@ -1,1 +1,0 @@
-"""Feature tables: GeoParquet files and PostGIS."""

@@ -1,0 +1,174 @@
+"""Plan the work: group files into tiles, and stacks into grid cells. No file is opened here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dagmaster.errors import invalid_input
+from dagmaster.geo.fathom.depth_codes import band_name
+from dagmaster.geo.fathom.filename_grammar import cell_corner, cell_name, tile_bbox
+from dagmaster.geo.rules.bounding_boxes import bbox_union, parse_bbox, split_at_antimeridian
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from dagmaster.geo.fathom.filename_grammar import Grammar, ParsedName
+    from dagmaster.ports.storage import BlobInfo
+
+
+@dataclass(slots=True)
+class TileFiles:
+    """The files of one tile of one group, by return period."""
+
+    tile: str
+    group: str
+    facets: dict[str, str]
+    files: dict[int, BlobInfo] = field(default_factory=dict)
+
+    def missing(self, periods: Sequence[int]) -> list[int]:
+        """Return the return periods without a file."""
+        return [period for period in periods if period not in self.files]
+
+
+@dataclass(slots=True)
+class FoundFiles:
+    """The files below a prefix: tiles in order, names that no pattern matches, and names that repeat another."""
+
+    tiles: list[TileFiles]
+    unparsed: list[str]
+    duplicates: list[str]
+
+
+def find_tiles(infos: Iterable[BlobInfo], prefix: str, grammar: Grammar) -> FoundFiles:
+    """Parse the names below a prefix, and group the files by tile."""
+    tiles: dict[tuple[str, str], TileFiles] = {}
+    unparsed: list[str] = []
+    duplicates: list[str] = []
+    for info in infos:
+        name = info.uri.name[len(prefix) :].lstrip("/")
+        parsed = grammar.parse(name)
+        if parsed is None:
+            unparsed.append(name)
+            continue
+        tile = tiles.setdefault((parsed.group, parsed.tile), _new_tile(parsed))
+        if parsed.return_period in tile.files:
+            duplicates.append(name)
+        tile.files[parsed.return_period] = info
+    return FoundFiles([tiles[key] for key in sorted(tiles)], unparsed, duplicates)
+
+
+def _new_tile(parsed: ParsedName) -> TileFiles:
+    return TileFiles(parsed.tile, parsed.group, dict(parsed.facets))
+
+
+def is_selected(tile: TileFiles, bbox: Sequence[float] | None, where: Mapping[str, Sequence[str]]) -> bool:
+    """Return whether a tile intersects the bbox and has the requested facets."""
+    if any(
+        tile.facets.get(name, "") not in [value.lower() for value in values] for name, values in where.items()
+    ):
+        return False
+    if bbox is None:
+        return True
+    west, south, east, north = tile_bbox(tile.tile)
+    return any(
+        west < right and east > left and south < top and north > bottom
+        for left, bottom, right, top in split_at_antimeridian(parse_bbox(bbox))
+    )
+
+
+def describe_unselected(tiles: Sequence[TileFiles]) -> str:
+    """Return the message about a selection without tiles, with an example of what there is."""
+    first = tiles[0]
+    return f"bbox and where select none of the {len(tiles):,} tiles: the first one is {first.tile} of {first.group}"
+
+
+def describe_incomplete(lacking: Sequence[tuple[TileFiles, list[int]]], selected: int) -> str:
+    """Return the message about tiles that lack return periods, with those that all of them have."""
+    tile, missing = lacking[0]
+    available = sorted(set.intersection(*(set(tile.files) for tile, _ in lacking)))
+    hint = f". All of these have return_periods={available}" if available else ""
+    return (
+        f"{len(lacking):,} of {selected:,} tiles are incomplete: {tile.tile} of {tile.group} lacks"
+        f" {', '.join(map(band_name, missing))}{hint}"
+    )
+
+
+def describe_unstacked(planned: int, failed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the message about a run that stacked no tile, with the first error."""
+    return (
+        f"no tile was stacked: all {planned:,} planned tiles failed or are incomplete{_first_error(failed)}"
+    )
+
+
+def describe_held(held: Sequence[Cell], failed: Sequence[Mapping[str, Any]]) -> str:
+    """Return the message about a run all of whose cells are held back, with the first error."""
+    first = held[0]
+    return (
+        f"no cell can be merged, since each of {len(held):,} lacks tiles that failed or are incomplete:"
+        f" {first.cell} of {first.group} lacks {', '.join(first.lacking[:10])}. Repair them, or set"
+        " lacking=merge"
+        f" to merge cells without them{_first_error(failed)}"
+    )
+
+
+def _first_error(failed: Sequence[Mapping[str, Any]]) -> str:
+    messages = [error.get("message") for entry in failed if isinstance(error := entry.get("error"), dict)]
+    return next((f". The first error: {message}" for message in messages if message), "")
+
+
+def tile_sources(tile: TileFiles, periods: Sequence[int]) -> dict[str, str]:
+    """Return the files of a tile by band name."""
+    return {band_name(period): str(tile.files[period].uri) for period in periods}
+
+
+def sort_by_return_period(sources: Mapping[str, str]) -> dict[str, str]:
+    """Return the sources by band name, from the shortest return period to the longest."""
+    hrefs: dict[int, str] = {}
+    for name, href in sources.items():
+        digits = name.lower().removeprefix("1in").removeprefix("rp")
+        if not digits.isdecimal() or int(digits) in hrefs:
+            raise invalid_input(
+                f"{name!r} is not a return period, or a duplicate: expected sources as 1in5, 1in10, 1in20"
+            )
+        hrefs[int(digits)] = href
+    return {band_name(period): hrefs[period] for period in sorted(hrefs)}
+
+
+@dataclass(slots=True)
+class Cell:
+    """The stacks of one group in one grid cell. `lacking`: planned tiles without a stack."""
+
+    cell: str
+    group: str
+    facets: dict[str, str]
+    stacks: dict[str, str]
+    lacking: list[str]
+
+    @property
+    def bbox(self) -> list[float]:
+        """Return the bbox of the tiles with a stack."""
+        return [*bbox_union(tile_bbox(tile) for tile in self.stacks or self.lacking)]
+
+
+def find_cells(
+    stacks: Iterable[Mapping[str, Any]], planned: Iterable[Mapping[str, Any]], degrees: int
+) -> list[Cell]:
+    """Group stacks by grid cell, sorted by group and cell."""
+    cells: dict[tuple[str, str], Cell] = {}
+    for stack in stacks:
+        _find_cell(cells, stack, degrees).stacks[stack["tile"]] = stack["href"]
+    for tile in planned:
+        cell = _find_cell(cells, tile, degrees)
+        if tile["tile"] not in cell.stacks:
+            cell.lacking.append(tile["tile"])
+    for cell in cells.values():
+        cell.stacks = dict(sorted(cell.stacks.items()))
+        cell.lacking.sort()
+    return [cells[key] for key in sorted(cells)]
+
+
+def _find_cell(cells: dict[tuple[str, str], Cell], tile: Mapping[str, Any], degrees: int) -> Cell:
+    name = cell_name(*cell_corner(tile["tile"], degrees), degrees)
+    new = Cell(name, tile["group"], dict(tile.get("facets") or {}), {}, [])
+    return cells.setdefault((tile["group"], name), new)

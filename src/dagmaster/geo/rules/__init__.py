@@ -1,0 +1,1 @@
+"""Rules that handlers, catalog and tables share: STAC items, extents, boxes, datetimes, features."""

@@ -1,1 +1,0 @@
-"""Handlers that maintain the storage and its catalog."""

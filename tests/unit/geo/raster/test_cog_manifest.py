@@ -1,0 +1,46 @@
+"""A COG is what GDAL's COG driver makes: over a manifest of rasters by GDAL, and files of writers other than GDAL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.unit.geo.raster.cog_comparison import check_case, compare_with_gdal
+from tests.unit.geo.raster.raster_manifest import (
+    ODD_TIFFS,
+    PICTURES,
+    make_odd_tiff,
+    make_picture,
+    read_manifest,
+    uncovered_pairs,
+)
+
+if TYPE_CHECKING:
+    from tests.unit.geo.raster.raster_context import Bed
+    from tests.unit.geo.raster.raster_manifest import RasterCase
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_two_properties_of_a_raster_meet_in_the_manifest():
+    assert uncovered_pairs(read_manifest()) == []
+
+
+@pytest.mark.parametrize("case", read_manifest(), ids=str)
+def test_a_raster_of_the_manifest_becomes_the_cog_that_gdal_makes(bed: Bed, case: RasterCase):
+    check_case(bed, case)
+
+
+@pytest.mark.parametrize("name", ODD_TIFFS)
+def test_a_tiff_of_another_writer_becomes_the_cog_that_gdal_makes(bed: Bed, name: str):
+    make_odd_tiff(name, bed.folder / "bronze" / "a.tif")
+    plain = make_odd_tiff(name, bed.folder / "plain" / "a.tif", with_overviews=False)
+    compare_with_gdal(bed, "a.tif", plain)
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_with_files_beside_it_becomes_the_cog_that_gdal_makes(bed: Bed, name: str):
+    path = make_picture(name, bed.folder / "bronze")
+    result = compare_with_gdal(bed, path.name, path)
+    assert len(result.sidecars) == 2
