@@ -8,54 +8,57 @@ braces needs no escape, and 100,000 of them are read without parsing one express
 from __future__ import annotations
 
 import json
+import json.encoder
 from dataclasses import fields
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.node_reader import NO_LIMITS, NoValues, read_node
 from dagmaster.engine.expressions.json_values import ABSENT, missing, pick
 from dagmaster.engine.expressions.templates import JsonTemplate, Template
-from dagmaster.engine.graph import (
-    Aggregation,
-    DefaultLimits,
-    FanInSpec,
-    Gate,
-    GateKind,
-    GroupSpec,
-    Kind,
-    Leaf,
-    OnTimeout,
-    StartSpec,
-    TaskSpec,
-    WaitSpec,
-)
+from dagmaster.engine.graph import Aggregation, Gate, GateKind, GroupSpec, Kind, Leaf, TaskSpec
 from dagmaster.engine.growth import NodeBatch
-from dagmaster.engine.retry import Backoff, RetryPolicy
 from dagmaster.errors import EvaluationFailed
 from dagmaster.ports.added_nodes import StoredBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from dagmaster.engine.graph import Spec
+    from dagmaster.engine.graph import DefaultLimits, Spec
     from dagmaster.json_types import JsonObject, JsonValue
-    from dagmaster.ports.added_nodes import BatchRows, NodeRecord
+    from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, NodeRecord
 
-    _TaskMaker = Callable[[str, Gate | None, str | None, Template, str | None], TaskSpec]
+    _TaskMaker = Callable[[str, Gate | None, str | None, Template], TaskSpec]
 
 PYTHON_WORKFLOW: Final = "python"
 """The workflow of jobs whose graph is built in Python: it has no nodes but those that are added."""
 
 PYTHON_DEFINITION: Final[JsonObject] = {"workflow_id": PYTHON_WORKFLOW, "version": 1, "nodes": {}}
 
-_NO_LIMITS: Final = DefaultLimits()
-_Defaults: TypeAlias = tuple[float, int]
-"""The timeout and the attempts of tasks that name none."""
-# Without the search for white space around it: a definition was written by `graph_parts`.
-_DECODE: Final = json.JSONDecoder().raw_decode
-_PARAMS: Final = '"params": '
+_ADDABLE: Final = frozenset({Kind.TASK, Kind.FAN_IN, Kind.WAIT})
+_DECODE: Final = json.JSONDecoder().decode
 # What writes a field of a new task, and the fields that each task has for itself.
 _WRITE: Final = {one.name: getattr(TaskSpec, one.name).__set__ for one in fields(TaskSpec)}
-_OWN_FIELDS: Final = ("id", "requires", "group", "params", "added_by")
+_OWN_FIELDS: Final = ("id", "requires", "group", "params")
+
+
+def _make_encoder() -> Callable[[Any], str]:
+    """Return a function that encodes JSON.
+
+    `encode` of the standard library makes an encoder for each call: half the cost of the definition of a task. One of
+    CPython in C is made once and used for all; the public one serves elsewhere.
+    """
+    strict = json.JSONEncoder(allow_nan=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return strict.encode
+    # No record of containers, no indentation; separators; neither sorted nor skipped keys; no NaN.
+    options = (None, ": ", ", ", *[False] * 3)
+    chunks = make(None, strict.default, json.encoder.encode_basestring_ascii, *options)
+    return lambda value: "".join(chunks(value, 0))
+
+
+encode_json: Final = _make_encoder()
+"""Encodes a value as JSON without NaN; raises TypeError, ValueError or RecursionError if it cannot."""
 
 
 def read_batches(batches: Iterable[StoredBatch], limits: DefaultLimits | None = None) -> list[NodeBatch]:
@@ -72,149 +75,119 @@ def read_batches(batches: Iterable[StoredBatch], limits: DefaultLimits | None = 
     return merged
 
 
-def outline_batch(rows: BatchRows) -> NodeBatch:
-    """Return the rows of a batch without what nodes do: enough to check names, groups and cycles, and much cheaper."""
-    return _link_batch(
-        rows, (), lambda record, requires: StartSpec(id=record.node_id, requires=requires, group=record.group)
-    )
-
-
 def read_batch(
     rows: BatchRows, numbers: tuple[int, ...] = (), limits: DefaultLimits | None = None
 ) -> NodeBatch:
     """Return the rows of a batch as the engine adds them."""
-    known = limits or _NO_LIMITS
-    # A tuple: it is part of a key that is looked up for every node.
-    defaults = (known.task_timeout_seconds, known.task_max_attempts)
     added_by = rows.added_by if isinstance(rows, StoredBatch) else None
-    return _link_batch(
-        rows, numbers, lambda record, requires: _read_node(record, requires, defaults, added_by), added_by
+    links = BatchLinks([record.node_id for record in rows.nodes], rows.groups, rows.dependencies)
+    reader = _NodeReader(links, limits or NO_LIMITS, added_by)
+    return NodeBatch(
+        numbers, (*links.groups(added_by), *map(reader.read, rows.nodes)), tuple(links.of_existing)
     )
 
 
-def _link_batch(
-    rows: BatchRows,
-    numbers: tuple[int, ...],
-    read_node: Callable[[NodeRecord, Gate | None], Spec],
-    added_by: str | None = None,
-) -> NodeBatch:
-    new = {record.node_id for record in rows.nodes} | {group.name for group in rows.groups}
-    sources: dict[str, list[Leaf]] = {}
-    links: list[tuple[str, Leaf]] = []
-    leaves: dict[str, Leaf] = {}
-    for _, previous, _, following in rows.dependencies:
-        leaf = leaves.get(previous) or leaves.setdefault(previous, Leaf(previous))
-        if following in new:
-            sources.setdefault(following, []).append(leaf)
-        else:
-            links.append((following, leaf))
-    for record in rows.nodes:
-        if '"sources"' in record.definition and (collected := _collected(record)):
-            sources.setdefault(record.node_id, []).extend(map(Leaf, collected))
-    # Most nodes wait for nothing.
-    requires = {node_id: _requires(waited_for) for node_id, waited_for in sources.items()}
-    groups = [
-        GroupSpec(id=group.name, group=group.parent, requires=requires.get(group.name), added_by=added_by)
-        for group in rows.groups
-    ]
-    nodes = [read_node(record, requires.get(record.node_id)) for record in rows.nodes]
-    return NodeBatch(numbers, (*groups, *nodes), tuple(links))
+class BatchLinks:
+    """What the nodes and groups of a batch wait for. `of_existing`: what nodes of the job wait for from now on."""
+
+    def __init__(
+        self,
+        node_ids: Collection[str],
+        groups: Sequence[GroupRecord],
+        dependencies: Iterable[DependencyRecord],
+    ) -> None:
+        self._groups = groups
+        self._sources: dict[str, list[Leaf]] = {}
+        self.of_existing: list[tuple[str, Leaf]] = []
+        new = {*node_ids, *(group.name for group in groups)}
+        leaves: dict[str, Leaf] = {}
+        for _, previous, _, following in dependencies:
+            leaf = leaves.get(previous) or leaves.setdefault(previous, Leaf(previous))
+            if following in new:
+                self._sources.setdefault(following, []).append(leaf)
+            else:
+                self.of_existing.append((following, leaf))
+
+    def requires(self, node_id: str, collected: Sequence[str] = ()) -> Gate | None:
+        """Return what a node waits for: also for the nodes whose results it collects."""
+        leaves: Sequence[Leaf] = self._sources.get(node_id, ())
+        if collected:
+            leaves = [*leaves, *map(Leaf, collected)]
+        return Gate(GateKind.ALL, tuple(dict.fromkeys(leaves))) if leaves else None
+
+    def groups(self, added_by: str | None = None) -> Iterator[GroupSpec]:
+        """Yield the groups."""
+        for group in self._groups:
+            requires = self.requires(group.name)
+            yield GroupSpec(id=group.name, group=group.parent, requires=requires, added_by=added_by)
 
 
-def _collected(record: NodeRecord) -> Sequence[str]:
-    """Return the nodes whose results a node collects: it waits for them."""
-    definition, _ = _DECODE(record.definition)
-    sources: Sequence[str] = definition["sources"] if definition.get("type") == Kind.FAN_IN else ()
-    return sources
+class _NodeReader:
+    """Reads the nodes of one batch."""
 
+    def __init__(self, links: BatchLinks, limits: DefaultLimits, added_by: str | None) -> None:
+        self._links = links
+        self._limits = limits
+        self._added_by = added_by
+        # By their definitions without params: most tasks of a batch have one in common.
+        self._makers: dict[str, _TaskMaker] = {}
 
-def _requires(leaves: Sequence[Leaf]) -> Gate:
-    return Gate(GateKind.ALL, tuple(dict.fromkeys(leaves)))
-
-
-def _read_node(record: NodeRecord, requires: Gate | None, defaults: _Defaults, added_by: str | None) -> Spec:
-    _, node_id, group, text = record
-    head, _, params = text.partition(_PARAMS)
-    # If more followed, it would begin so: within a text, a quotation mark has a backslash before it.
-    make = _read_options(head, defaults) if params and '}, "' not in params else None
-    if make is not None:
-        return make(node_id, requires, group, JsonTemplate(params[:-1]), added_by)
-    definition, _ = _DECODE(text)
-    kind = definition.get("type")
-    common: dict[str, Any] = {"id": node_id, "requires": requires, "group": group, "added_by": added_by}
-    if kind is None or kind == Kind.TASK:
-        params_of = params_template(definition.get("params", {}), definition.get("references", ()))
-        return TaskSpec(**common, params=params_of, **_options(definition, defaults))
-    if kind == Kind.FAN_IN:
-        # The results of tasks in their order: one that failed and is allowed to keeps its place.
-        return FanInSpec(**common, aggregation=Aggregation.COLLECT_ALL, sources=tuple(definition["sources"]))
-    if kind == Kind.WAIT:
-        return WaitSpec(
-            **common,
-            description=definition.get("description", ""),
-            signal=definition["signal"],
-            timeout_seconds=definition.get("timeout_seconds"),
-            on_timeout=OnTimeout(definition.get("on_timeout", OnTimeout.FAIL)),
+    def read(self, record: NodeRecord) -> Spec:
+        """Return the node of a row."""
+        _, node_id, group, text = record
+        definition = _DECODE(text)
+        kind = definition.get("type", Kind.TASK)
+        if kind == Kind.TASK and "references" not in definition:
+            params = JsonTemplate(encode_json(definition.pop("params", {})))
+            key = repr(definition)
+            make = self._makers.get(key) or self._makers.setdefault(key, self._maker(definition))
+            return make(node_id, self._links.requires(node_id), group, params)
+        if kind not in _ADDABLE:
+            raise ValueError(f"node {node_id} has the type {kind!r}, which cannot be added to a job")
+        if kind == Kind.FAN_IN:
+            # The results of tasks in their order: one that failed and is allowed to keeps its place.
+            definition = {"aggregation": Aggregation.COLLECT_ALL, **definition}
+        return read_node(
+            node_id,
+            definition,
+            _ReferencedValues(definition.get("references", ())),
+            limits=self._limits,
+            requires=self._links.requires(node_id, definition.get("sources", ())),
+            group=group,
+            added_by=self._added_by,
         )
-    raise ValueError(f"node {node_id} has the type {kind!r}, which cannot be added to a job")
+
+    def _maker(self, definition: JsonObject) -> _TaskMaker:
+        """Return a function that makes tasks with the options of this one.
+
+        The constructor of a frozen class takes 2.8 µs, this 0.9 (2026-11): a task may add 100,000 nodes.
+        """
+        options = read_node("", definition, NoValues(), limits=self._limits, added_by=self._added_by)
+        rest = [(write, getattr(options, name)) for name, write in _WRITE.items() if name not in _OWN_FIELDS]
+        write_id, write_requires, write_group, write_params = (_WRITE[name] for name in _OWN_FIELDS)
+
+        def make(node_id: str, requires: Gate | None, group: str | None, params: Template) -> TaskSpec:
+            spec: TaskSpec = object.__new__(TaskSpec)
+            write_id(spec, node_id)
+            write_requires(spec, requires)
+            write_group(spec, group)
+            write_params(spec, params)
+            for write, value in rest:
+                write(spec, value)
+            return spec
+
+        return make
 
 
-@lru_cache(maxsize=1_000)
-def _read_options(head: str, defaults: _Defaults) -> _TaskMaker | None:
-    """Return what makes the tasks whose definitions start like this; None if it is not the start of a task."""
-    try:
-        definition = json.loads(f"{head.rstrip(', ')}}}")
-    except ValueError:
-        return None
-    if definition.get("type", Kind.TASK) != Kind.TASK:
-        return None
-    return _make_like(TaskSpec(id="", params=JsonTemplate(""), **_options(definition, defaults)))
+class _ReferencedValues(NoValues):
+    """Values that are no templates, with the outputs of nodes at some places."""
 
+    def __init__(self, references: Sequence[Sequence[Any]]) -> None:
+        self._references = references
 
-def _make_like(options: TaskSpec) -> _TaskMaker:
-    """Return a function that makes tasks with the options of this one.
-
-    The constructor of a frozen class takes 2.8 µs, this 0.9 (2026-11): a task may add 100,000 nodes.
-    """
-    rest = [(write, getattr(options, name)) for name, write in _WRITE.items() if name not in _OWN_FIELDS]
-    write_id, write_requires, write_group, write_params, write_added_by = (
-        _WRITE[name] for name in _OWN_FIELDS
-    )
-
-    def make(
-        node_id: str, requires: Gate | None, group: str | None, params: Template, added_by: str | None
-    ) -> TaskSpec:
-        spec: TaskSpec = object.__new__(TaskSpec)
-        write_id(spec, node_id)
-        write_requires(spec, requires)
-        write_group(spec, group)
-        write_params(spec, params)
-        write_added_by(spec, added_by)
-        for write, value in rest:
-            write(spec, value)
-        return spec
-
-    return make
-
-
-def _options(definition: Mapping[str, Any], defaults: _Defaults) -> dict[str, Any]:
-    timeout, max_attempts = defaults
-    return {
-        "handler": definition["handler"],
-        "queue": definition["queue"],
-        "timeout_seconds": definition.get("timeout_seconds", timeout),
-        "retry": _read_retry(definition.get("retry"), max_attempts),
-        "allow_failure": definition.get("allow_failure", False),
-        "code_fingerprint": definition.get("code_fingerprint"),
-    }
-
-
-def _read_retry(written: Mapping[str, Any] | None, max_attempts: int) -> RetryPolicy:
-    if written is None:
-        return RetryPolicy(max_attempts=max_attempts)
-    return RetryPolicy(
-        **{**written, "backoff": Backoff(written["backoff"])} if "backoff" in written else written
-    )
+    def template(self, key: str, written: Any) -> Template:  # noqa: ARG002 - as in the protocol
+        """Return the values with what they refer to."""
+        return params_template(written, self._references)
 
 
 # ── Params ──────────────────────────────────────────────────────────────────────────────────────────────────

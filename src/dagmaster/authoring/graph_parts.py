@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import json.encoder
 import re
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from dagmaster.authoring import schema
-from dagmaster.authoring.added_nodes import outline_batch
+from dagmaster.authoring.added_nodes import BatchLinks, encode_json
 from dagmaster.authoring.garbage_collection import without_gc
 from dagmaster.engine.graph import GroupSpec, StartSpec
-from dagmaster.engine.growth import check_batch
+from dagmaster.engine.growth import NodeBatch, check_batch
 from dagmaster.errors import NodesRejected
 from dagmaster.ports.added_nodes import BatchRows, DependencyRecord, GroupRecord, MemberKind, NodeRecord
 
@@ -34,26 +33,6 @@ HOLD_LABEL: Final = "context_hold"
 _KINDS: Final = {kind.value: kind for kind in MemberKind}
 _NAME: Final = re.compile(schema.ID_PATTERN)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9]+")
-
-
-def _make_encoder() -> Callable[[Any], str]:
-    """Return a function that encodes JSON.
-
-    `encode` of the standard library makes an encoder for each call: half the cost of the definition of a task. One of
-    CPython in C is made once and used for all; the public one serves elsewhere.
-    """
-    strict = json.JSONEncoder(allow_nan=False)
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return strict.encode
-    # No record of containers, no indentation; separators; neither sorted nor skipped keys; no NaN.
-    options = (None, ": ", ", ", *[False] * 3)
-    chunks = make(None, strict.default, json.encoder.encode_basestring_ascii, *options)
-    return lambda value: "".join(chunks(value, 0))
-
-
-encode_json: Final = _make_encoder()
-"""Encodes a value as JSON without NaN; raises TypeError, ValueError or RecursionError if it cannot."""
 
 
 @dataclass(slots=True)
@@ -155,25 +134,33 @@ class GraphPart:
         body = json.dumps([tasks, groups, edges, list(self.known.values())], sort_keys=True)
         return hashlib.sha256(body.encode()).hexdigest()
 
-    def to_rows(self, number: int, *, is_outline: bool = False) -> BatchRows:
-        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used.
-
-        `is_outline`: without definitions that say nothing about dependencies, to check the rest.
-        """
+    def to_rows(self, number: int) -> BatchRows:
+        """Return the rows of the batch of this number; raise `NodesRejected` about a name that cannot be used."""
         names = self.names(number)
         heads: dict[int, str] = {}
+        nodes = [
+            NodeRecord(
+                task.id, names[task.id], _place(names, task.group), _definition_text(task, names, heads)
+            )
+            for task in self.tasks
+        ]
+        return BatchRows(nodes, self._group_rows(names), self._dependency_rows(names))
+
+    def outline(self, number: int) -> NodeBatch:
+        """Return the batch without what nodes do: enough to check names, groups and cycles, and much cheaper."""
+        names = self.names(number)
+        links = BatchLinks(
+            [names[task.id] for task in self.tasks], self._group_rows(names), self._dependency_rows(names)
+        )
         nodes = []
         for task in self.tasks:
-            name, text = names[task.id], ""
-            if not is_outline or "sources" in task.definition:
-                text = _definition_text(task, names, heads)
-            group = None if task.group is None else _known(names, task.group)
-            nodes.append(NodeRecord(task.id, name, group, text))
-        groups = [
-            GroupRecord(group.id, group.name, None if group.parent is None else _known(names, group.parent))
-            for group in self.groups
-        ]
-        return BatchRows(nodes, groups, self._dependency_rows(names))
+            name, sources = names[task.id], cast("list[int]", task.definition.get("sources", ()))
+            requires = links.requires(name, [_known(names, source) for source in sources])
+            nodes.append(StartSpec(id=name, group=_place(names, task.group), requires=requires))
+        return NodeBatch((), (*links.groups(), *nodes), tuple(links.of_existing))
+
+    def _group_rows(self, names: Mapping[int, str]) -> list[GroupRecord]:
+        return [GroupRecord(group.id, group.name, _place(names, group.parent)) for group in self.groups]
 
     def _dependency_rows(self, names: Mapping[int, str]) -> list[DependencyRecord]:
         try:
@@ -193,7 +180,7 @@ class GraphPart:
         """Raise `NodesRejected` if no graph can have this part, whose definitions were read from Python code."""
         with without_gc():
             if not self._is_flat():
-                _check_batch(self, None, self.to_rows(1, is_outline=True))
+                _check_outline(self, self.outline(1))
 
     def _is_flat(self) -> bool:
         """Return whether this is tasks that wait for nothing, and others that wait for them: there is no cycle."""
@@ -249,20 +236,17 @@ def check_part(part: GraphPart, existing: Mapping[str, Spec] | None = None, numb
     Without a graph, the known nodes are taken for granted.
     """
     with without_gc():
-        return _check_part(part, existing, number)
+        rows = part.to_rows(number)
+        _check_outline(part, part.outline(number), existing)
+        return rows
 
 
-def _check_part(part: GraphPart, existing: Mapping[str, Spec] | None, number: int) -> BatchRows:
-    return _check_batch(part, existing, part.to_rows(number))
-
-
-def _check_batch(part: GraphPart, existing: Mapping[str, Spec] | None, rows: BatchRows) -> BatchRows:
+def _check_outline(part: GraphPart, outline: NodeBatch, existing: Mapping[str, Spec] | None = None) -> None:
     if existing is None:
-        groups = {record.group for record in rows.nodes} | {group.parent for group in rows.groups}
+        groups = {spec.group for spec in outline.specs}
         known = part.known.values()
         existing = {name: GroupSpec(id=name) if name in groups else StartSpec(id=name) for name in known}
-    check_batch(existing, outline_batch(rows))
-    return rows
+    check_batch(existing, outline)
 
 
 def _stem(label: str, number: int) -> str:
@@ -290,6 +274,11 @@ def _check_name(name: str) -> None:
             " with a letter or _",
             [name],
         )
+
+
+def _place(names: Mapping[int, str], group: int | None) -> str | None:
+    """Return the name of the group that something is in; None: it is in none."""
+    return None if group is None else _known(names, group)
 
 
 def _known(names: Mapping[int, str], number: int) -> str:

@@ -123,7 +123,6 @@ class Spec:
     requires: Gate | None = None
     group: str | None = None
     description: str = ""
-    next: tuple[str, ...] = ()
     added_by: str | None = None
 
 
@@ -264,6 +263,23 @@ class GroupSpec(Spec):
 
     kind: ClassVar[Kind] = Kind.GROUP
     entry: Leaf | None = None
+
+
+SPECS: Final[Mapping[Kind, type[Spec]]] = {
+    spec.kind: spec
+    for spec in (
+        StartSpec,
+        EndSpec,
+        TaskSpec,
+        ConditionalSpec,
+        FanOutSpec,
+        FanInSpec,
+        WorkflowSpec,
+        ApprovalSpec,
+        WaitSpec,
+        GroupSpec,
+    )
+}
 
 
 class FlatGate(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
+from dagmaster.authoring.node_reader import as_gate, branch_name, read_gate
 from dagmaster.authoring.schema import BranchModel, ConditionalModel, NextModel, StartModel
 from dagmaster.authoring.suggestions import did_you_mean, nearest
 from dagmaster.engine.graph import Gate, GateKind, Leaf
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 END: Final = "END"
 MAX_GATE_DEPTH: Final = 16
 MAX_HINTS: Final = 20
+_GATES: Final = ("any_of", "all_of")
 _SEPARATORS: Final = (
     (re.compile(r"\s*(?:,|&&?|\band\b)\s*|\s+"), "a list:"),
     (re.compile(r"\s*(?:\|\|?|\bor\b)\s*"), "{any_of:"),
@@ -53,8 +55,6 @@ class Edges:
         self.known = set(groups.ids)
         self.models = groups.models
         self.problems: list[Problem] = []
-        self.next: dict[str, tuple[str, ...]] = {}
-        self.branch_next: dict[str, list[tuple[str, ...]]] = {}
         self.branch_names: dict[str, list[str]] = {}
         self.to_end: dict[str, None] = {}
         self.written: dict[str, Gate] = {}
@@ -84,29 +84,19 @@ class Edges:
         for node_id, model in self.models.items():
             if isinstance(model, ConditionalModel):
                 self.branch_names[node_id] = self._names_of_branches(node_id, model)
-                self.branch_next[node_id] = []
                 for index, branch in enumerate(model.branches):
                     path: Path = ("nodes", node_id, "branches", index, "next")
-                    targets = self._targets(branch, path)
-                    self.branch_next[node_id].append(tuple(self._known_targets(node_id, targets)))
-                    for target, where in targets:
+                    for target, where in self._targets(node_id, branch, path):
                         leaf = Leaf(node_id, self.branch_names[node_id][index])
                         edges.setdefault(target, []).append((leaf, where))
             elif isinstance(model, NextModel | StartModel):
-                targets = self._targets(model, ("nodes", node_id, "next"))
-                self.next[node_id] = tuple(self._known_targets(node_id, targets))
-                for target, where in targets:
+                for target, where in self._targets(node_id, model, ("nodes", node_id, "next")):
                     edges.setdefault(target, []).append((Leaf(node_id), where))
         return edges
 
-    def _known_targets(self, node_id: str, targets: list[tuple[str, Path]]) -> list[str]:
-        """Keep the targets that are nodes. `next: END` needs no declared END: it only marks the result."""
-        for target, _ in targets:
-            if target == END and END not in self.known:
-                self.to_end[node_id] = None
-        return [target for target, _ in targets if target in self.known]
-
-    def _targets(self, model: NextModel | StartModel | BranchModel, path: Path) -> list[tuple[str, Path]]:
+    def _targets(
+        self, node_id: str, model: NextModel | StartModel | BranchModel, path: Path
+    ) -> list[tuple[str, Path]]:
         value = model.next
         if value is None:
             return []
@@ -123,12 +113,15 @@ class Edges:
                 self._problem(f"node {item!r} is named twice", where)
             else:
                 targets[item] = where
+        if END in targets and END not in self.known:
+            # It needs no declared END: it only marks the result.
+            self.to_end[node_id] = None
         return list(targets.items())
 
     def _names_of_branches(self, node_id: str, model: ConditionalModel) -> list[str]:
         names: list[str] = []
         for index, branch in enumerate(model.branches):
-            name = branch.name or ("default" if branch.default else f"branch_{index + 1}")
+            name = branch_name(branch.name, index, is_default=branch.default)
             if name in names and not (branch.default and branch.name is None):
                 self._problem(f"branch {name!r} appears twice", ("nodes", node_id, "branches", index))
             names.append(name)
@@ -147,12 +140,11 @@ class Edges:
                 for leaf, where in incoming:
                     self._problem(f"nothing leads to the start: remove the edge from {leaf.node!r}", where)
             elif written is not None:
-                gate = self._gate(written, ("nodes", node_id, "depends_on"), 0)
-                if gate is None:
-                    self.unresolved.add(node_id)
-                else:
-                    self.written[node_id] = gate if isinstance(gate, Gate) else Gate(GateKind.ALL, (gate,))
+                if self._is_gate(written, ("nodes", node_id, "depends_on"), 0):
+                    self.written[node_id] = as_gate(read_gate(written))
                     self._edges_are_named(node_id, incoming)
+                else:
+                    self.unresolved.add(node_id)
             elif incoming:
                 self.written[node_id] = Gate(GateKind.JOIN, tuple(leaf for leaf, _ in incoming))
 
@@ -168,64 +160,60 @@ class Edges:
                 hint=f"add {source!r} to depends_on of {node_id!r}, or remove it here",
             )
 
-    def _gate(self, value: JsonValue, path: Path, depth: int) -> Gate | Leaf | None:
+    def _is_gate(self, value: JsonValue, path: Path, depth: int) -> bool:
+        """Return whether a dependency expression is right; report what is wrong in it."""
         if depth > MAX_GATE_DEPTH:
             self._problem(f"dependencies nest at most {MAX_GATE_DEPTH} deep", path)
-            return None
+            return False
         if isinstance(value, str):
-            return self._leaf(value, path)
+            return self._is_leaf(value, path)
         if isinstance(value, list):
-            return self._members(GateKind.ALL, value, path, depth)
-        if isinstance(value, dict) and len(value) == 1:
-            key, inner = next(iter(value.items()))
-            if key in ("any_of", "all_of"):
-                members = inner if isinstance(inner, list) else [inner]
-                where = (*path, key)
-                return self._members(GateKind(key), members, where, depth, listed=isinstance(inner, list))
-        if isinstance(value, dict):
-            wrong = next((key for key in value if key not in ("any_of", "all_of")), None)
-            if wrong is not None:
-                hint = did_you_mean(wrong, ("any_of", "all_of"))
-                self._problem(f"unknown key {wrong!r}", (*path, wrong), at_key=True, hint=hint)
-            else:
-                self._problem("write one of any_of, all_of here; nest the other inside it", path)
-            return None
-        self._problem("depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", path)
-        return None
+            places: list[Path] = [(*path, index) for index in range(len(value))]
+            return self._are_members(GateKind.ALL, value, path, places, depth)
+        if not isinstance(value, dict):
+            self._problem("depends_on is a node, a list of nodes, or {any_of: […]} or {all_of: […]}", path)
+            return False
+        wrong = next((key for key in value if key not in _GATES), None)
+        if wrong is not None:
+            self._problem(
+                f"unknown key {wrong!r}", (*path, wrong), at_key=True, hint=did_you_mean(wrong, _GATES)
+            )
+            return False
+        if len(value) != 1:
+            self._problem("write one of any_of, all_of here; nest the other inside it", path)
+            return False
+        key, inner = next(iter(value.items()))
+        where = (*path, key)
+        if not isinstance(inner, list):
+            return self._are_members(key, [inner], where, [where], depth)
+        return self._are_members(key, inner, where, [(*where, index) for index in range(len(inner))], depth)
 
-    def _members(
-        self, kind: GateKind, values: list[Any], path: Path, depth: int, *, listed: bool = True
-    ) -> Gate | Leaf | None:
+    def _are_members(self, kind: str, values: list[Any], path: Path, places: list[Path], depth: int) -> bool:
         if not values:
             self._problem(f"{kind} is empty: name at least one node", path)
-            return None
-        places = ((*path, index) if listed else path for index in range(len(values)))
-        members = [self._gate(value, where, depth + 1) for value, where in zip(values, places, strict=True)]
-        known = tuple(member for member in members if member is not None)
-        if len(known) < len(members):
-            return None
-        # A gate with one member equals that member.
-        return known[0] if len(known) == 1 and isinstance(known[0], Gate) else Gate(kind, known)
+            return False
+        # All of them: each mistake is reported.
+        are_right = [self._is_gate(value, at, depth + 1) for value, at in zip(values, places, strict=True)]
+        return all(are_right)
 
-    def _leaf(self, text: str, path: Path) -> Leaf | None:
+    def _is_leaf(self, text: str, path: Path) -> bool:
         node, dot, branch = text.partition(".")
         if node not in self.known or " " in text:
             self._unknown_node(text if " " in text else node, path)
-            return None
+            return False
         if not dot:
-            return Leaf(node)
+            return True
         names = self.branch_names.get(node)
+        if names is not None and branch in names:
+            return True
+        if node in self.unreadable:
+            return False
         if names is None:
-            if node not in self.unreadable:
-                hint = "write the name of the node alone"
-                self._problem(f"{node!r} is not a conditional: it has no branch {branch!r}", path, hint=hint)
-            return None
-        if branch not in names and node in self.unreadable:
-            return None
-        if branch not in names:
+            hint = "write the name of the node alone"
+            self._problem(f"{node!r} is not a conditional: it has no branch {branch!r}", path, hint=hint)
+        else:
             self._problem(f"{node!r} has no branch {branch!r}", path, hint=did_you_mean(branch, names))
-            return None
-        return Leaf(node, branch)
+        return False
 
     # ── The whole ──
 

@@ -1,4 +1,4 @@
-"""Build the Spec of a node: compile its templates, apply its handler's defaults, read its limits."""
+"""Complete the definition of a node: check what no schema can, and add what its handler says."""
 
 from __future__ import annotations
 
@@ -8,40 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 from dagmaster.authoring import schema
 from dagmaster.authoring.compiler.edges import MAX_HINTS
 from dagmaster.authoring.compiler.literal_params import check_literal_params
-from dagmaster.authoring.compiler.node_templates import TemplateCompiler, last_key
+from dagmaster.authoring.compiler.node_templates import CheckedValues, TemplateCompiler
 from dagmaster.authoring.model_reader import UNREADABLE, read_model
+from dagmaster.authoring.node_reader import read_node, read_retry
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.suggestions import did_you_mean, nearest, similar_handlers
 from dagmaster.authoring.validation_messages import describe_actual
-from dagmaster.engine.expressions.paths import DECISION, PARAMS
-from dagmaster.engine.graph import (
-    Aggregation,
-    ApprovalSpec,
-    Branch,
-    ConditionalSpec,
-    EndSpec,
-    FanInSpec,
-    FanOutSpec,
-    GroupSpec,
-    OnItemError,
-    OnTimeout,
-    Spec,
-    StartSpec,
-    TaskSpec,
-    Tolerance,
-    WaitSpec,
-    WorkflowSpec,
-)
-from dagmaster.engine.retry import NO_RETRY, Backoff, RetryPolicy
+from dagmaster.engine.retry import NO_RETRY
 from dagmaster.ports.queue_names import QUEUE_RULE, is_queue_name
 
 if TYPE_CHECKING:
     from dagmaster.authoring.compiler.edges import Edges
     from dagmaster.authoring.handler_catalog import HandlerCatalog, HandlerFacts
     from dagmaster.authoring.source_document import Document, Path
-    from dagmaster.engine.expressions.expression import Expression
-    from dagmaster.engine.expressions.templates import Template
-    from dagmaster.engine.graph import DefaultLimits
+    from dagmaster.engine.graph import DefaultLimits, Spec
+    from dagmaster.engine.retry import RetryPolicy
     from dagmaster.json_types import JsonObject, JsonValue
 
 MAX_NESTING: Final = 3
@@ -79,52 +60,54 @@ class NodeSpecBuilder:
         """Build the spec of a node and its complete definition."""
         self.values.node_id = node_id
         definition = _definition(model)
-        spec = self._spec(node_id, model, ("nodes", node_id), definition)
+        path: Path = ("nodes", node_id)
+        is_right = self._complete(node_id, model, path, definition, nesting=0)
+        # Its values are read all the same: each mistake is reported.
+        spec = read_node(
+            node_id,
+            definition,
+            CheckedValues(self.values, path),
+            limits=self.limits,
+            targets=self.edges.known,
+            requires=self.edges.requires.get(node_id),
+            group=self.edges.groups.group_of.get(node_id),
+            **self._graph_fields(node_id, model),
+        )
         self.values.node_id = None
-        if spec is not None:
-            self.specs[node_id] = spec
-            self.definitions[node_id] = definition
+        if not is_right:
+            return None
+        self.specs[node_id] = spec
+        self.definitions[node_id] = definition
         return spec
 
-    def _spec(  # noqa: PLR0911 - one case a kind of node
-        self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject
-    ) -> Spec | None:
-        if isinstance(model, schema.TaskModel):
-            return self._task(node_id, model, path, definition)
-        if isinstance(model, schema.ConditionalModel):
-            return self._conditional(node_id, model, path)
-        if isinstance(model, schema.FanOutModel):
-            return self._fan_out(node_id, model, path, definition)
-        if isinstance(model, schema.FanInModel):
-            return self._fan_in(node_id, model, path)
-        if isinstance(model, schema.WorkflowNodeModel):
-            return self._workflow(node_id, model, path)
-        if isinstance(model, schema.ApprovalModel):
-            return self._approval(node_id, model, path)
-        if isinstance(model, schema.WaitModel):
-            return self._wait(node_id, model, path)
+    def _graph_fields(self, node_id: str, model: schema.AnyNodeModel) -> dict[str, Any]:
+        """Return what the graph says about a node of its kind."""
         if isinstance(model, schema.GroupModel):
-            linked = self.edges.linked[node_id]
-            return GroupSpec(**self._common(node_id, model), entry=getattr(linked, "entry", None))
-        make = StartSpec if isinstance(model, schema.StartModel) else EndSpec
-        return make(**self._common(node_id, model))
+            return {"entry": getattr(self.edges.linked[node_id], "entry", None)}
+        if not isinstance(model, schema.FanInModel):
+            return {}
+        before = set(self.edges.sources(node_id))
+        sources = tuple(source for source in self.edges.ids if source in before)
+        is_of_fan_out = len(sources) == 1 and isinstance(
+            self.edges.models.get(sources[0]), schema.FanOutModel
+        )
+        return {"sources": sources, "over": sources[0] if is_of_fan_out else None}
 
-    def _common(self, node_id: str, model: schema.AnyNodeModel) -> dict[str, Any]:
-        is_child = self.values.nesting > 0
-        return {
-            "id": node_id,
-            "description": model.description,
-            "requires": None if is_child else self.edges.requires.get(node_id),
-            "group": None if is_child else self.edges.groups.group_of.get(node_id),
-            "next": () if is_child else self.edges.next.get(node_id, ()),
-        }
+    def _complete(
+        self, node_id: str, model: schema.AnyNodeModel, path: Path, definition: JsonObject, *, nesting: int
+    ) -> bool:
+        """Add what its handler says to a definition, and remove what is wrong in it; return whether it is right."""
+        if isinstance(model, schema.TaskModel):
+            return self._complete_task(model, path, definition)
+        if isinstance(model, schema.FanOutModel):
+            return self._complete_fan_out(node_id, model, path, definition, nesting)
+        if isinstance(model, schema.FanInModel):
+            return self._check_fan_in(node_id, path)
+        return True
 
     # ── Tasks ──
 
-    def _task(
-        self, node_id: str, model: schema.TaskModel, path: Path, definition: JsonObject
-    ) -> TaskSpec | None:
-        params = self.values.template(model.params, (*path, "params"), PARAMS)
+    def _complete_task(self, model: schema.TaskModel, path: Path, definition: JsonObject) -> bool:
         handler = self._handler(model.handler, path)
         if handler is not None:
             self._check_params(handler, model, path)
@@ -136,27 +119,20 @@ class NodeSpecBuilder:
             self.values.problem(
                 f"queue is {QUEUE_RULE}, not {truncate(model.queue, 100)!r}", (*path, "queue")
             )
-        retry = self._retry(model, handler, (*path, "retry"))
+        definition["queue"] = queue or ""
         timeout = model.timeout_seconds or (handler.timeout_seconds if handler is not None else None)
-        if params is None or queue is None or retry is None:
-            return None
-        definition["queue"] = queue
-        if model.retry is not None or (handler is not None and handler.retry is not None):
-            definition["retry"] = retry_definition(retry)
         if timeout is not None:
             definition["timeout_seconds"] = float(timeout)
-        return TaskSpec(
-            **self._common(node_id, model),
-            handler=model.handler,
-            queue=queue,
-            params=params,
-            timeout_seconds=self.limits.task_timeout_seconds if timeout is None else float(timeout),
-            dispatch_timeout_seconds=model.dispatch_timeout_seconds,
-            retry=retry,
-            allow_failure=model.allow_failure,
-            pool=model.pool,
-            code_fingerprint=model.code_fingerprint,
-        )
+        definition.pop("retry", None)
+        is_retry_right = True
+        if model.retry is not None:
+            retry = self._retry(model.retry, (*path, "retry"))
+            is_retry_right = retry is not None
+        else:
+            retry = None if handler is None else handler.retry
+        if retry is not None:
+            definition["retry"] = retry_definition(retry)
+        return is_retry_right and queue is not None
 
     def _default_queue(self) -> str | None:
         if self.handlers is None:
@@ -208,11 +184,7 @@ class NodeSpecBuilder:
             hint = f"add under params: {', '.join(f'{name}: …' for name in missing)}"
             self.values.problem(f"handler {handler.name!r} needs {named}", where, at_key=True, hint=hint)
 
-    def _retry(self, task: schema.TaskModel, handler: HandlerFacts | None, path: Path) -> RetryPolicy | None:
-        value = task.retry
-        if value is None:
-            named = None if handler is None else handler.retry
-            return named or RetryPolicy(max_attempts=self.limits.task_max_attempts)
+    def _retry(self, value: JsonValue, path: Path) -> RetryPolicy | None:
         if value == "none":
             return NO_RETRY
         if not isinstance(value, dict):
@@ -223,115 +195,34 @@ class NodeSpecBuilder:
             return None
         model, problems = read_model(self.document, schema.RetryModel, value, path)
         self.problems.extend(problems)
-        if model is None:
-            return None
-        return RetryPolicy(**{**model.model_dump(), "backoff": Backoff(model.backoff)})
-
-    # ── Deciding nodes ──
-
-    def _conditional(
-        self, node_id: str, model: schema.ConditionalModel, path: Path
-    ) -> ConditionalSpec | None:
-        field: Template | None = None
-        roots = set(DECISION)
-        if model.condition_field is not None:
-            field = self.values.condition_field(model.condition_field, (*path, "condition_field"))
-            roots.add("value")
-        name = last_key(field)
-        branches: list[Branch] = []
-        conditions: list[Expression] = []
-        for index, branch in enumerate(model.branches):
-            where: Path = (*path, "branches", index, "condition")
-            condition = None
-            if branch.condition == UNREADABLE:
-                continue
-            if branch.condition is not None:
-                condition = self.values.condition(branch.condition, where, frozenset(roots), name)
-                if condition is None:
-                    continue
-                conditions.append(condition)
-            targets = self.edges.branch_next[node_id][index]
-            branches.append(Branch(self.edges.branch_names[node_id][index], condition, targets))
-        if len(branches) < len(model.branches) or (model.condition_field is not None and field is None):
-            return None
-        branches.sort(key=lambda branch: branch.condition is None)
-        refs = dict.fromkeys(() if field is None else field.refs)
-        refs |= dict.fromkeys(ref for condition in conditions for ref in condition.refs if ref != ("value",))
-        common = self._common(node_id, model)
-        return ConditionalSpec(**common, condition_field=field, branches=tuple(branches), refs=tuple(refs))
-
-    def _workflow(self, node_id: str, model: schema.WorkflowNodeModel, path: Path) -> WorkflowSpec | None:
-        inputs = self.values.template(model.inputs, (*path, "inputs"), DECISION)
-        if inputs is None:
-            return None
-        common = self._common(node_id, model)
-        return WorkflowSpec(**common, workflow_id=model.workflow_id, version=model.version, inputs=inputs)
-
-    def _approval(self, node_id: str, model: schema.ApprovalModel, path: Path) -> ApprovalSpec | None:
-        message = self.values.template(model.message, (*path, "message"), DECISION)
-        if message is None:
-            return None
-        return ApprovalSpec(
-            **self._common(node_id, model),
-            approvers=tuple(model.approvers),
-            message=message,
-            timeout_seconds=model.timeout_seconds,
-            on_timeout=OnTimeout(model.on_timeout),
-        )
-
-    def _wait(self, node_id: str, model: schema.WaitModel, path: Path) -> WaitSpec | None:
-        seconds = until = None
-        if model.seconds is not None:
-            seconds = self.values.seconds(model.seconds, (*path, "seconds"))
-        if model.until is not None:
-            until = self.values.until(model.until, (*path, "until"))
-        if (seconds, until, model.signal) == (None, None, None):
-            return None
-        return WaitSpec(
-            **self._common(node_id, model),
-            seconds=seconds,
-            until=until,
-            signal=model.signal,
-            timeout_seconds=model.timeout_seconds,
-            on_timeout=OnTimeout(model.on_timeout),
-        )
+        return None if model is None else read_retry(model.model_dump())
 
     # ── Fan-outs and fan-ins ──
 
-    def _fan_out(
-        self, node_id: str, model: schema.FanOutModel, path: Path, definition: JsonObject
-    ) -> FanOutSpec | None:
-        source = self.values.source(model.source, (*path, "source"))
-        tolerance = self._tolerance(model.tolerate_failures, (*path, "tolerate_failures"))
-        common = self._common(node_id, model)
-        self.values.nesting += 1
-        child = self._child(node_id, model.task, (*path, "task"), definition)
-        self.values.nesting -= 1
-        if source is None or tolerance is None or child is None:
-            return None
-        return FanOutSpec(
-            **common,
-            source=source,
-            child=child,
-            max_parallel=model.max_parallel,
-            tolerance=tolerance,
-            on_item_error=OnItemError(model.on_item_error),
-            fail_fast=model.fail_fast,
-        )
+    def _complete_fan_out(
+        self, node_id: str, model: schema.FanOutModel, path: Path, definition: JsonObject, nesting: int
+    ) -> bool:
+        is_tolerance_right = self._is_tolerance(model.tolerate_failures, (*path, "tolerate_failures"))
+        if not is_tolerance_right:
+            definition.pop("tolerate_failures", None)
+        child, is_child_right = self._child(node_id, model.task, (*path, "task"), nesting + 1)
+        definition["task"] = child
+        return is_tolerance_right and is_child_right
 
     def _child(
-        self, node_id: str, raw: dict[str, Any], path: Path, definition: dict[str, Any]
-    ) -> TaskSpec | FanOutSpec | WorkflowSpec | None:
+        self, node_id: str, raw: dict[str, Any], path: Path, nesting: int
+    ) -> tuple[JsonObject | None, bool]:
+        """Return the complete definition of what runs for each item, and whether it is right."""
         kind = raw.get("type", "task")
-        if self.values.nesting > MAX_NESTING:
+        if nesting > MAX_NESTING:
             self.values.problem(f"fan-outs nest at most {MAX_NESTING} deep", path, at_key=True)
-            return None
+            return None, False
         if kind not in _CHILD_KINDS:
             message = f"a fan-out runs a task, a fan_out or a workflow{describe_actual(kind)}"
             near = nearest(str(kind), _CHILD_KINDS) if str(kind) not in schema.NODE_MODELS else None
             self.values.problem(message, (*path, "type"), hint=f"did you mean {near!r}?" if near else "")
             if near is None:
-                return None
+                return None, False
             kind = near
         for key in _OF_TOP_LEVEL:
             if key in raw:
@@ -347,41 +238,30 @@ class NodeSpecBuilder:
         model, problems = read_model(self.document, schema.NODE_MODELS[kind], raw, path)
         self.problems.extend(problems)
         if model is None:
-            return None
-        definition["task"] = _definition(model)
-        spec = self._spec(node_id, model, path, definition["task"])
-        return spec if isinstance(spec, TaskSpec | FanOutSpec | WorkflowSpec) else None
+            return None, False
+        definition = _definition(model)
+        return definition, self._complete(node_id, model, path, definition, nesting=nesting)
 
-    def _tolerance(self, value: JsonValue, path: Path) -> Tolerance | None:
+    def _is_tolerance(self, value: JsonValue, path: Path) -> bool:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= schema.MAX_COUNT:
-            return Tolerance(count=value)
+            return True
         match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
         if match is not None and float(match[1]) <= 100:  # noqa: PLR2004 - percent
-            return Tolerance(percent=float(match[1]))
+            return True
         if value is not None:
             message = f"tolerate_failures is a count, or a share from '0%' to '100%'{describe_actual(value)}"
             self.values.problem(message, path)
-        return None
+        return False
 
-    def _fan_in(self, node_id: str, model: schema.FanInModel, path: Path) -> FanInSpec | None:
-        before = set(self.edges.sources(node_id))
-        if not before:
-            if node_id not in self.edges.unresolved:
-                hint = "add an edge to it (next), or give it depends_on"
-                self.values.problem(
-                    "a fan_in aggregates the nodes before it, and there are none", path, hint=hint
-                )
-            return None
-        sources = tuple(source for source in self.edges.ids if source in before)
-        fan_outs = [
-            source for source in sources if isinstance(self.edges.models.get(source), schema.FanOutModel)
-        ]
-        return FanInSpec(
-            **self._common(node_id, model),
-            aggregation=Aggregation(model.aggregation),
-            over=fan_outs[0] if len(sources) == len(fan_outs) == 1 else None,
-            sources=sources,
-        )
+    def _check_fan_in(self, node_id: str, path: Path) -> bool:
+        if self.edges.sources(node_id):
+            return True
+        if node_id not in self.edges.unresolved:
+            hint = "add an edge to it (next), or give it depends_on"
+            self.values.problem(
+                "a fan_in aggregates the nodes before it, and there are none", path, hint=hint
+            )
+        return False
 
 
 def _definition(model: schema.AnyNodeModel) -> JsonObject:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from dagmaster.authoring.model_reader import UNREADABLE
 from dagmaster.authoring.source_map import truncate
 from dagmaster.authoring.validation_messages import describe_actual
 from dagmaster.engine.approvals_and_waits import MAX_WAIT_SECONDS
 from dagmaster.engine.expressions.conditions import compile_condition
-from dagmaster.engine.expressions.paths import DECISION
+from dagmaster.engine.expressions.paths import DECISION, PARAMS
 from dagmaster.engine.expressions.templates import Template, compile_template_all
 from dagmaster.errors import ExpressionInvalid
 
@@ -47,6 +48,20 @@ class TemplateCompiler:
         self.uses: list[Use] = []
         self.node_id: str | None = None
         self.nesting = 0
+
+    def value(self, key: str, written: Any, path: Path) -> Template | None:
+        """Compile the value of a key of a node."""
+        match key:
+            case "condition_field":
+                return self.condition_field(written, path)
+            case "source":
+                return self.source(written, path)
+            case "seconds":
+                return self.seconds(written, path)
+            case "until":
+                return self.until(written, path)
+            case _:
+                return self.template(written, path, PARAMS if key == "params" else DECISION)
 
     def template(self, value: JsonValue, path: Path, roots: frozenset[str]) -> Template | None:
         """Compile a value; record its problems and its references."""
@@ -151,6 +166,38 @@ class TemplateCompiler:
     def problem(self, message: str, path: Path, *, at_key: bool = False, hint: str = "") -> None:
         """Report a problem with the value at a path, or with its key."""
         self.problems.append(self.document.problem(message, path, at_key=at_key, hint=hint))
+
+
+class CheckedValues:
+    """The values of one node, for its reader: what cannot be compiled is a problem of the document, and missing."""
+
+    def __init__(self, compiler: TemplateCompiler, path: Path, nesting: int = 0) -> None:
+        self._compiler = compiler
+        self._path = path
+        self._nesting = nesting
+        self._field: Template | None = None
+        self._roots = DECISION
+
+    def template(self, key: str, written: Any) -> Template:
+        """Compile the value of a key."""
+        self._compiler.nesting = self._nesting
+        compiled = self._compiler.value(key, written, (*self._path, key))
+        self._compiler.nesting = 0
+        if key == "condition_field":
+            self._field, self._roots = compiled, DECISION | {"value"}
+        # Without it the document has an error, and makes no graph.
+        return cast("Template", compiled)
+
+    def condition(self, index: int, written: str) -> Expression | None:
+        """Compile the condition of a branch."""
+        if written == UNREADABLE:
+            return None
+        path = (*self._path, "branches", index, "condition")
+        return self._compiler.condition(written, path, self._roots, last_key(self._field))
+
+    def of_child(self) -> CheckedValues:
+        """Return the values of the task of a fan-out."""
+        return CheckedValues(self._compiler, (*self._path, "task"), self._nesting + 1)
 
 
 _SCOPE_HINTS: Final = {

@@ -12,11 +12,12 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from dagmaster.authoring.added_nodes import encode_json
 from dagmaster.authoring.code_fingerprints import code_fingerprint, entrypoint_fingerprint
 from dagmaster.authoring.entrypoint_arguments import argument_problem, typed_signature
 from dagmaster.authoring.entrypoints import function_name
 from dagmaster.authoring.garbage_collection import without_gc
-from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart, encode_json
+from dagmaster.authoring.graph_parts import GraphPart, GroupPart, TaskPart
 from dagmaster.authoring.json_forms import NoJsonForm, json_form, short_repr
 from dagmaster.authoring.python.futures import MAX_DEPTH
 from dagmaster.authoring.python.graph_items import GraphItem, Group, ResultCollector, Task, items_in

@@ -43,14 +43,12 @@ both: {{{TASK}}}
 
 def test_next_names_one_node():
     nodes = nodes_of(f"a: {{{TASK}, next: b}}\nb: {{{TASK}}}")
-    assert nodes["a"].next == ("b",)
     assert nodes["b"].requires == join("a")
     assert nodes["a"].requires is None
 
 
 def test_next_names_many_nodes():
     nodes = nodes_of(f"a: {{{TASK}, next: [b, c]}}\nb: {{{TASK}}}\nc: {{{TASK}}}")
-    assert nodes["a"].next == ("b", "c")
     assert (nodes["b"].requires, nodes["c"].requires) == (join("a"), join("a"))
 
 
@@ -85,7 +83,6 @@ def test_a_branch_without_next_leads_nowhere():
 def test_next_end_needs_no_declared_end():
     graph = graph_of(flow(f"a: {{{TASK}, next: END}}\nb: {{{TASK}}}"))
     assert list(graph.specs) == ["a", "b"]
-    assert graph.specs["a"].next == ()
     assert graph.result_nodes == ("a",)
 
 
@@ -102,7 +99,6 @@ def test_next_end_of_a_branch_needs_no_declared_end():
 def test_next_end_leads_to_the_declared_end():
     graph = graph_of(flow(f"a: {{{TASK}, next: END}}\nEND: {{type: end}}"))
     assert graph.specs["END"].requires == join("a")
-    assert graph.specs["a"].next == ("END",)
     assert graph.result_nodes == ("a",)
 
 
@@ -277,11 +273,6 @@ def test_expressions_nest_at_most_16_deep():
         deep = f"[{deep}, a]"
     problems = problems_of(flow(f"a: {{{TASK}}}\nx: {{{TASK}, depends_on: {deep}}}"))
     assert set(messages(problems)) == {"dependencies nest at most 16 deep"}
-
-
-def test_a_node_that_only_waits_for_others_is_drawn_no_edge():
-    nodes = nodes_of(f"a: {{{TASK}}}\nb: {{{TASK}, depends_on: a}}")
-    assert nodes["a"].next == ()
 
 
 # ── One or the other ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -113,7 +113,7 @@ def is_fan_in(spec: Spec) -> bool:
 
 
 def fact(spec: Spec) -> Any:
-    changes: dict[str, Any] = {"requires": None, "next": ()}
+    changes: dict[str, Any] = {"requires": None}
     if isinstance(spec, TaskSpec):
         changes["params"] = None
     return replace(spec, **changes), requires(spec.requires)

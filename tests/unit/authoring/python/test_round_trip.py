@@ -240,10 +240,7 @@ def facts(graph: Graph) -> Any:
         graph.deadline_seconds,
         graph.tags,
         None if graph.outputs is None else graph.outputs.source,
-        {
-            name: (replace(spec, requires=None, next=()), requires(spec.requires))
-            for name, spec in graph.specs.items()
-        },
+        {name: (replace(spec, requires=None), requires(spec.requires)) for name, spec in graph.specs.items()},
     )
 
 
