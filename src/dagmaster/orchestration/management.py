@@ -93,15 +93,19 @@ async def list_jobs(
         return [_job_of(context, view) for view in page.items]
 
 
-async def cancel_job(job_id: int | str, *, url: str | None = None, key: str | None = None) -> Job:
-    """Ask a job to stop: nothing new starts, and running tasks are asked to stop.
+async def cancel_job(
+    job_id: int | str, *, comment: str = "", url: str | None = None, key: str | None = None
+) -> Job:
+    """Ask a job to stop: nothing new starts, and running tasks are asked to stop. `comment`: why.
 
     Return the job as it is then.
     """
     number = str(job_number(job_id))
     async with a_context(url, key) as context:
         seconds = context.command_seconds(int(number))
-        await context.backend.call(control.cancel_job, number, sent_by=current_user(), wait_seconds=seconds)
+        await context.backend.call(
+            control.cancel_job, number, sent_by=current_user(), comment=comment, wait_seconds=seconds
+        )
         return await _read(context, number)
 
 

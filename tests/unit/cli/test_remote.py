@@ -332,8 +332,9 @@ def test_a_job_is_submitted_and_controlled_through_a_server(terminal):
 
     code, out, _ = terminal.remote("jobs", "resume", job_id, "--from", "signal", "--json")
     assert (code, json.loads(out)["accepted"]) == (0, True)
-    code, out, _ = terminal.remote("jobs", "cancel", job_id, "--wait")
+    code, out, _ = terminal.remote("jobs", "cancel", job_id, "--wait", "--comment", "wrong year")
     assert code == 0
+    assert "requested cancellation: wrong year" in terminal.remote("jobs", "events", job_id)[1]
 
 
 def submit_waiting(terminal: Terminal, workflow: str, sentence: str) -> str:
@@ -415,6 +416,8 @@ def test_a_failed_node_is_run_again_and_an_approval_rejected(terminal):
     assert (code, out.strip().partition(" ")[2]) == (0, "requested cancellation of ask")
     assert terminal.remote("jobs", "watch", job_id)[0] == 1
     assert "was cancelled by" in terminal.remote("jobs", "why", job_id, "ask")[1]
+    code, _, err = terminal.remote("jobs", "cancel", job_id, "ask", "--comment", "wrong year")
+    assert (code, "--comment is stored with the cancel of a job" in err) == (2, True)
     code, _, err = terminal.remote("jobs", "cancel", job_id, "ask", "--wait")
     assert (code, "--wait waits for the end of the job" in err) == (2, True)
 

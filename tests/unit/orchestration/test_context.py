@@ -39,6 +39,7 @@ from dagmaster import (
     worker_heartbeat,
 )
 from dagmaster.application.graph_jobs import release_hold
+from dagmaster.application.queries.events_and_logs import list_events
 from dagmaster.application.queries.nodes import node_detail
 from dagmaster.authoring.python import declared_options
 from dagmaster.errors import (
@@ -421,8 +422,10 @@ async def test_jobs_and_tasks_are_managed(context: OrchContext):
     assert [one.id for one in await list_jobs()] == [other.id, job.id]
     assert [one.id for one in await list_jobs(limit=1)] == [other.id]
     assert [one.id for one in await list_jobs(name="managed")] == [job.id]
-    await cancel_job(job.id)
+    await cancel_job(job.id, comment="wrong year")
     assert run_job_test(job).status is JobStatus.CANCELLED
+    events = await context.backend.call(list_events, str(job.id))
+    assert "requested cancellation: wrong year" in str([event.sentence for event in events.items])
     assert (await get_job(job.id)).is_finished
     run_job_test(other)
     (task,) = [one async for one in _tasks_of(context, other.id)]

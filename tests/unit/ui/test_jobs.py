@@ -343,6 +343,23 @@ def test_an_approval_is_answered_and_a_signal_sent_from_the_page():
     asyncio.run(main())
 
 
+def test_a_job_is_cancelled_with_a_comment():
+    async def main() -> None:
+        async with opened_pages() as pages:
+            await pages.api.publish(SIGNAL)
+            job_id = await submitted(pages, "signal", "WAITING")
+            path = f"/ui/jobs/{job_id}"
+            assert 'name="comment"' in (await pages.get(f"{path}/cancel")).text
+            assert (await pages.post(f"{path}/cancel", {"comment": "x" * 4_001})).status_code == 400
+            answer = await pages.post(f"{path}/cancel", {"comment": "wrong year"})
+            assert (answer.status_code, answer.headers["location"]) == (303, path)
+            await pages.api.until(job_id, "CANCELLED")
+            events = text_of((await pages.get(f"{path}/events")).text)
+            assert "requested cancellation: wrong year" in events
+
+    asyncio.run(main())
+
+
 def test_several_jobs_are_cancelled_after_a_confirmation():
     async def main() -> None:
         async with opened_pages() as pages:

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 MAX_NAMED: Final = 1_000
 """Nodes that one command may name. A fan-out or a group counts as one, however many nodes it has."""
+MAX_COMMENT: Final = 4_000
+"""Characters of a comment that the API and the page accept."""
 _RETRIABLE = frozenset({NodeStatus.FAILED, NodeStatus.CANCELLED})
 
 

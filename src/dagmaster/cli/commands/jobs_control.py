@@ -27,7 +27,7 @@ _MAX_NAMES: Final = 10
 _EXIT_CODES: Final = "Exit codes: 0 done or accepted, 2 rejected, 3 no database."
 
 comment_option = click.option(
-    "--comment", default="", metavar="TEXT", help="A comment that is stored with the answer."
+    "--comment", default="", metavar="TEXT", help="A comment that is stored with it, and shown in its event."
 )
 as_option = click.option(
     "--as", "name", metavar="NAME", help="The name of the approver.  [default: your user name]"
@@ -38,11 +38,18 @@ node_argument = click.argument("node_id", metavar="[NODE]", required=False)
 @click.command(epilog="Exit codes: 0 accepted (--wait: cancelled), 1 finished otherwise, 2 rejected.")
 @job_argument
 @click.argument("node_ids", metavar="[NODE]...", nargs=-1)
+@comment_option
 @click.option("--wait", is_flag=True, help="Wait until the job has finished.")
 @json_option
 @data_dir_option
 def cancel(
-    job_id: str, node_ids: tuple[str, ...], *, wait: bool, as_json: bool, data_dir: pathlib.Path | None
+    job_id: str,
+    node_ids: tuple[str, ...],
+    *,
+    comment: str,
+    wait: bool,
+    as_json: bool,
+    data_dir: pathlib.Path | None,
 ) -> int:
     """Ask a job to stop, or only some of its nodes.
 
@@ -59,6 +66,7 @@ def cancel(
     Examples:
       dagmaster jobs cancel last
       dagmaster jobs cancel 115601869557067776 --wait
+      dagmaster jobs cancel last --comment "wrong year"
       dagmaster jobs cancel last tiles__47 tiles__48
     """
     from dagmaster.application.commands.control import cancel_job, cancel_nodes
@@ -67,6 +75,8 @@ def cancel(
 
     if node_ids and wait:
         raise click.UsageError("--wait waits for the end of the job: it cannot be given together with nodes")
+    if node_ids and comment:
+        raise click.UsageError("--comment is stored with the cancel of a job: it cannot be given with nodes")
     if node_ids:
         names = list(node_ids)
         return _run(
@@ -75,7 +85,9 @@ def cancel(
             as_json=as_json,
         )
     with open_session(data_dir) as session:
-        result = session.run(lambda system: system.call(cancel_job, job_id, sent_by=sender()))
+        result = session.run(
+            lambda system: system.call(cancel_job, job_id, sent_by=sender(), comment=comment)
+        )
         code = print_result(result, as_json=as_json, is_quiet=as_json and wait)
         if not wait or code != COMPLETED:
             return code

@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse
 
 from dagmaster.application.commands.control import (
+    MAX_COMMENT,
     MAX_NAMED,
     approve_node,
     cancel_job,
@@ -57,7 +58,7 @@ class NodesBody(Body):
 class AnswerBody(Body):
     """The comment of an approval, a rejection or a cancel."""
 
-    comment: str = Field(default="", max_length=4_000)
+    comment: str = Field(default="", max_length=MAX_COMMENT)
 
 
 class SignalBody(Body):

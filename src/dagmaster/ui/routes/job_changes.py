@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagmaster.application.commands.control import (
+    MAX_COMMENT,
     MAX_NAMED,
     cancel_job,
     cancel_nodes,
@@ -50,9 +51,10 @@ async def confirm_cancel(request: Request, app: App, job_id: JobId) -> Response:
 
 
 @routes.post("/ui/jobs/{job_id}/cancel", Scope.OPERATE)
-async def cancel(app: App, caller: Caller, job_id: JobId) -> Response:
+async def cancel(app: App, caller: Caller, job_id: JobId, form: FormFields) -> Response:
     """Cancel a job."""
-    result = await cancel_job(app, job_id, sent_by=caller.name)
+    comment = form.text("comment", max_length=MAX_COMMENT)
+    result = await cancel_job(app, job_id, sent_by=caller.name, comment=comment)
     return see_other(job_path(job_id), command_notice(result))
 
 

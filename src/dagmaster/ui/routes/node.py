@@ -9,7 +9,13 @@ from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagmaster.application.commands.control import approve_node, reject_node, retry_node, send_signal
+from dagmaster.application.commands.control import (
+    MAX_COMMENT,
+    approve_node,
+    reject_node,
+    retry_node,
+    send_signal,
+)
 from dagmaster.application.commands.resume import plan_retry
 from dagmaster.application.diagnosis import why_node
 from dagmaster.application.job_lookup import SHOWN_BYTES
@@ -31,7 +37,6 @@ from dagmaster.ui.rendering import render
 from dagmaster.ui.routes.log_text import list_log_text
 
 routes = PageRoutes()
-MAX_COMMENT: Final = 4_000
 MAX_PAYLOAD: Final = 100_000
 
 
