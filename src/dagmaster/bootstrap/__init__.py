@@ -396,8 +396,8 @@ def handler_services_config(
 ) -> ServicesConfig:
     """Return the configuration of handler services as JSON: it is sent to child processes.
 
-    `blob_dir` is the directory of large outputs. `is_alone`: only this machine uses the database, so handlers may read
-    files of the working directory.
+    `blob_dir` is the directory of large outputs. `is_alone`: only this machine uses the database, so handlers
+    may read files of the working directory.
     """
     from dagmaster.ports.storage import ZONES
     from dagmaster.scratch_dirs import ensure_private_dir

@@ -53,7 +53,7 @@ def pending_needs(job: Job) -> list[Decision]:
 
 
 def _propagate(step: Step) -> None:
-    """Notify dependents of settled nodes, cancel the rest of an ending job, start ready nodes; until all is done."""
+    """Notify dependents of settled nodes and start ready nodes, until nothing is left to do."""
     settled, ready, job = step.settled, step.ready, step.job
     notified = started = tasks = 0
     while True:

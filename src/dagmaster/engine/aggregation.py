@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from dagmaster.engine.graph import Aggregation
 
@@ -17,26 +17,48 @@ def aggregate(
     mode: Aggregation, outputs: Sequence[JsonValue], failed: Sequence[JsonValue] = ()
 ) -> JsonObject:
     """Aggregate the outputs of completed nodes, in index order; `collect_all` gets null for the others."""
-    if mode in (Aggregation.COLLECT, Aggregation.COLLECT_ALL):
-        collected: JsonObject = {"results": list(outputs), "count": len(outputs)}
-        if failed:
-            collected["failed"] = list(failed)
-        return collected
-    if mode is Aggregation.CONCAT:
-        joined = [
-            item
-            for output in _flat(outputs)
-            for value in _values(output)
-            if isinstance(value, list)
-            for item in value
-        ]
-        return {"results": joined, "count": len(joined)}
-    if mode is Aggregation.SUM:
-        numbers = [value for output in _flat(outputs) for value in _values(output) if _is_number(value)]
-        total = math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
-        return {"total": total, "count": len(outputs)}
-    chosen = outputs[:1] if mode is Aggregation.FIRST else outputs[-1:]
-    return {"result": chosen[0] if chosen else None, "count": len(outputs)}
+    match mode:
+        case Aggregation.CONCAT:
+            return _concat(outputs)
+        case Aggregation.SUM:
+            return {"total": _sum(outputs), "count": len(outputs)}
+        case Aggregation.FIRST:
+            return {"result": next(iter(outputs), None), "count": len(outputs)}
+        case Aggregation.LAST:
+            return {"result": next(reversed(outputs), None), "count": len(outputs)}
+        case Aggregation.COLLECT | Aggregation.COLLECT_ALL:
+            return _collect(outputs, failed)
+        case _:
+            assert_never(mode)
+
+
+def _collect(outputs: Sequence[JsonValue], failed: Sequence[JsonValue]) -> JsonObject:
+    collected: JsonObject = {"results": list(outputs), "count": len(outputs)}
+    if failed:
+        collected["failed"] = list(failed)
+    return collected
+
+
+def _concat(outputs: Sequence[JsonValue]) -> JsonObject:
+    lists = (value for value in _all_values(outputs) if isinstance(value, list))
+    joined = [item for values in lists for item in values]
+    return {"results": joined, "count": len(joined)}
+
+
+def _sum(outputs: Sequence[JsonValue]) -> JsonValue:
+    numbers = [value for value in _all_values(outputs) if _is_number(value)]
+    # `fsum` makes no rounding errors of its own, but turns a sum of whole numbers into a float.
+    has_fraction = any(isinstance(number, float) for number in numbers)
+    return math.fsum(numbers) if has_fraction else sum(numbers)
+
+
+def _all_values(outputs: Sequence[JsonValue]) -> Iterator[Any]:
+    """Yield the values of the innermost outputs that are objects."""
+    for output in _flat(outputs):
+        if isinstance(output, dict):
+            # Keys are sorted: a stored JSON object does not keep its key order.
+            for key in sorted(output):
+                yield output[key]
 
 
 def _flat(outputs: Sequence[JsonValue]) -> Iterator[JsonValue]:
@@ -46,11 +68,6 @@ def _flat(outputs: Sequence[JsonValue]) -> Iterator[JsonValue]:
             yield from _flat(output)
         else:
             yield output
-
-
-def _values(output: Any) -> list[Any]:
-    # Keys are sorted: a stored JSON object does not keep its key order.
-    return [output[key] for key in sorted(output)] if isinstance(output, dict) else []
 
 
 def _is_number(value: JsonValue) -> bool:

@@ -68,7 +68,7 @@ def _job_started(step: Step, _: JobStarted) -> None:
 
 
 def _in_flight(step: Step, node_id: str, attempt: int) -> Node | None:
-    """Return the node if this attempt is in flight, with a worker or a child job; else ignore the report as stale."""
+    """Return the node if this attempt is in flight; otherwise ignore the report as stale."""
     node = step.job.nodes.get(node_id)
     if node is None:
         step.ignore(f"no node {node_id!r} in this job", node_id)
@@ -230,7 +230,8 @@ def _timer_fired(step: Step, event: TimerFired) -> None:
     elif isinstance(node, FanOut):
         fanout.expand(step, node)
     elif isinstance(node.spec, TaskSpec):
-        message = f"no worker claimed it from queue {node.spec.queue} within {node.spec.dispatch_timeout_seconds:g} s"
+        seconds = node.spec.dispatch_timeout_seconds
+        message = f"no worker claimed it from queue {node.spec.queue} within {seconds:g} s"
         error = failure("dispatch_timeout", message)
         step.out.append(Withdraw(node.id, node.attempt, TaskFailed(node.id, node.attempt, error)))
 

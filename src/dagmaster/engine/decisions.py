@@ -169,7 +169,7 @@ class AcceptCancel:
 
 @dataclass(slots=True)
 class Withdraw:
-    """Remove the attempt from the queue if no worker has claimed it, and if that succeeds apply the event `then`."""
+    """Remove the attempt from the queue, unless a worker has claimed it; then apply the event `then`."""
 
     node: str
     attempt: int
@@ -182,7 +182,8 @@ class Reopen:
 
     `skipped` others were named that cannot be retried.
 
-    `superseded`: what earlier runs created and the new one creates again. `adders`: the nodes whose tasks add it again.
+    `superseded`: what earlier runs created and the new one creates again. `adders`: the nodes whose tasks add
+    it again.
     """
 
     run: int

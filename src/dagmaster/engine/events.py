@@ -203,7 +203,7 @@ class NodeCancelRequested:
 
 @dataclass(slots=True)
 class ResumeRequested:
-    """Rerun what failed, was cancelled or was skipped because of it; and the named nodes with all their descendants."""
+    """Rerun what did not succeed, and the named nodes with all their descendants."""
 
     nodes: tuple[str, ...] = ()
 

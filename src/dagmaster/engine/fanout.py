@@ -1,4 +1,4 @@
-"""Fan-outs: freeze the source, create children in batches, admit up to `max_parallel`, close when all are finished."""
+"""Fan-outs: freeze the source, create children in batches, admit up to `max_parallel`, close."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def reset(node: Node) -> None:
 
 
 def supersede(fan: FanOut) -> list[Node]:
-    """Make all children dormant, since the source will be resolved again; return the children that changed."""
+    """Make all children dormant before the source is resolved again; return the children that changed."""
     changed: list[Node] = []
     for child in fan.children:
         reset(child)

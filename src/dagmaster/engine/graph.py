@@ -142,7 +142,7 @@ class EndSpec(Spec):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultLimits:
-    """The limits of tasks and jobs whose workflow does not say: the operator decides, and no definition has them."""
+    """The operator's limits of tasks and jobs whose workflow has none. They are part of no definition."""
 
     task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     task_max_attempts: int = DEFAULT_MAX_ATTEMPTS

@@ -81,7 +81,7 @@ def finish_if_done(step: Step) -> None:
 
 
 def _has_author(job: Job) -> bool:
-    """Return whether the definition of a workflow says what the result is; of a graph in code it is what came last."""
+    """Return whether the definition says what the result is. A graph in code does not."""
     return job.graph.outputs is not None or bool(job.graph.result_nodes)
 
 
@@ -121,7 +121,7 @@ def compute_result(step: Step, scope: Mapping[str, JsonValue]) -> None:
 
 
 def fail_result(step: Step, error: JsonObject) -> None:
-    """Fail the job because its result cannot be computed; a result that no author asked for is null instead."""
+    """Fail the job because its result cannot be computed; complete it if no author asked for one."""
     if _has_author(step.job):
         finish(step, Move.FAIL, error=error)
     else:
@@ -133,11 +133,12 @@ def _result(job: Job, scope: Mapping[str, Any]) -> Any:
         result: Any = job.graph.outputs.resolve(scope)
     else:
         nodes = _result_nodes(job)
-        outputs = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
-        result = None if nodes is None else next(iter(outputs.values()), None) if len(nodes) == 1 else outputs
-        if nodes is not None and len(nodes) == 1:
-            # It was checked as an output.
-            return result
+        if nodes is None:
+            return None
+        result = {str(ref[1]): loaded(scope, str(ref[1]), "output") for ref in _result_refs(job)}
+        if len(nodes) == 1:
+            # Its size was checked when it was an output.
+            return next(iter(result.values()), None)
     try:
         check_size(result, "the result")
     except EvaluationFailed:

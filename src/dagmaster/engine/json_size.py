@@ -9,6 +9,8 @@ from dagmaster.engine.expressions.json_values import MAX_JSON_DEPTH
 from dagmaster.errors import EvaluationFailed
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from dagmaster.json_types import JsonValue
 
 # The largest output of any node.
@@ -45,31 +47,34 @@ class _Measure:
             return _NUMBER, 0
         known = self._known.get(id(value))
         if known is None:
-            if depth >= MAX_JSON_DEPTH:
-                self._too_deep()
-            size, height = 2, 0
-            for item in value.values() if isinstance(value, dict) else value:
-                # Here, without a call for each: most values of a list of 100,000 results are numbers and
-                # texts.
-                kind = type(item)
-                if kind is str:
-                    size += len(item) + 3  # type: ignore[arg-type]
-                elif kind is not dict and kind is not list and not isinstance(item, str | list | dict):
-                    size += _NUMBER + 1
-                else:
-                    inner, below = self.size(item, depth + 1)
-                    size += inner + 1
-                    height = max(height, below)
-            if value:
-                height += 1
-            if isinstance(value, dict):
-                size += sum(len(key) + 3 for key in value)
-            known = self._known[id(value)] = (size, height)
-        if depth + known[1] > MAX_JSON_DEPTH:
+            known = self._known[id(value)] = self._measure(value, depth)
+        size, height = known
+        if depth + height > MAX_JSON_DEPTH:
             self._too_deep()
-        if known[0] > MAX_OUTPUT_BYTES:
+        if size > MAX_OUTPUT_BYTES:
             raise EvaluationFailed(f"{self._name} is larger than {MAX_OUTPUT_BYTES // 2**20} MiB as JSON")
         return known
+
+    def _measure(self, container: list[JsonValue] | dict[str, JsonValue], depth: int) -> tuple[int, int]:
+        if depth >= MAX_JSON_DEPTH:
+            self._too_deep()
+        size, height = 2, 0
+        items: Iterable[JsonValue] = container
+        if isinstance(container, dict):
+            items = container.values()
+            size += sum(len(key) + 3 for key in container)
+        for item in items:
+            # No call for a text or a number: a list of 100,000 results is mostly these.
+            kind = type(item)
+            if kind is str:
+                size += len(item) + 3  # type: ignore[arg-type]
+            elif kind is not dict and kind is not list and not isinstance(item, str | list | dict):
+                size += _NUMBER + 1
+            else:
+                inner, below = self.size(item, depth + 1)
+                size += inner + 1
+                height = max(height, below)
+        return size, height + bool(container)
 
     def _too_deep(self) -> None:
         raise EvaluationFailed(f"{self._name} is nested deeper than {MAX_JSON_DEPTH} levels")

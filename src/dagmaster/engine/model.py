@@ -182,8 +182,8 @@ def row_of(node: Node) -> NodeRow:
     parent = None if node.parent is None else node.parent.id
     return NodeRow(
         node.id, node.status, parent, node.index, node.skip_reason, node.attempt, node.failed_attempts,
-        node.lost_attempts, node.shared_losses, node.upstream, node.branch, node.wake_at, node.finished_seq, node.error,
-        total, expanded, node.stopped, node.fingerprint, node.handler_version,
+        node.lost_attempts, node.shared_losses, node.upstream, node.branch, node.wake_at, node.finished_seq,
+        node.error, total, expanded, node.stopped, node.fingerprint, node.handler_version,
     )  # fmt: skip
 
 
@@ -239,8 +239,8 @@ class Job:
         self.cancel_requested = False
         self.deadline_at: float | None = None
         self.deadline_passed = False
-        # `ending`: nothing new starts. `stopping`: running tasks are asked to stop, too. Both are stored, since they
-        # cannot be derived from the nodes: a failure of an earlier run ends nothing.
+        # `ending`: nothing new starts. `stopping`: running tasks are asked to stop, too. Both are stored,
+        # since they cannot be derived from the nodes: a failure of an earlier run ends nothing.
         self.ending = False
         self.stopping = False
         self.signals: JsonObject = {}
@@ -325,7 +325,7 @@ class Job:
         return changed
 
     def walk(self) -> Iterator[Node]:
-        """Yield all nodes in an order that does not change when the job is rebuilt; `nodes` has no such order."""
+        """Yield all nodes in the same order after a rebuild, unlike `nodes`."""
         pending = [self.nodes[node_id] for node_id in self.graph.specs][::-1]
         while pending:
             node = pending.pop()
@@ -342,7 +342,7 @@ class Job:
         return self.graph
 
     def put(self, spec: Spec) -> Node:
-        """Return the node of a spec that was put into the graph: a new one, or an existing one with this spec."""
+        """Return the node of a spec that was put into the graph: a new one, or the existing one."""
         node = self.nodes.get(spec.id)
         if node is None:
             node = self.nodes[spec.id] = new_node(spec.id, spec)
@@ -370,7 +370,7 @@ class Job:
         return self.graph.wiring.leaves.get(node_id, ())
 
     def record_leaf(self, node_id: str, gate: int, outcome: int) -> int:
-        """Count one settled leaf; return the outcome of the whole expression if that settles it, else OPEN."""
+        """Count one settled leaf; return the outcome of the whole expression, or OPEN."""
         gates = self.gates(node_id)
         counts = self.counts.get(node_id)
         if counts is None:
@@ -391,16 +391,21 @@ class Job:
             from dagmaster.engine.stand_ins import derive_stand_ins
 
             derive_stand_ins(self)
-        ready: list[str] = []
-        for node in live:
-            if node.parent is None and node.status is NodeStatus.PENDING:
-                for leaf, gate in self.leaves(node.id):
-                    outcome = self.leaf_outcome(leaf)
-                    if outcome != OPEN:
-                        self.record_leaf(node.id, gate, outcome)
-                if self.gate_outcome(node.id) == SATISFIED:
-                    ready.append(node.id)
-        self.backlog.replace(ready if self.status is JobStatus.RUNNING else ())
+        pending = [node.id for node in live if node.parent is None and node.status is NodeStatus.PENDING]
+        for node_id in pending:
+            self._count_leaves(node_id)
+        # A node that is ready starts with its job: not before, and not while the job ends.
+        starts = self.status is JobStatus.RUNNING
+        self.backlog.replace(
+            node_id for node_id in pending if starts and self.gate_outcome(node_id) == SATISFIED
+        )
+
+    def _count_leaves(self, node_id: str) -> None:
+        """Count the leaves of a pending node that are settled already."""
+        for leaf, gate in self.leaves(node_id):
+            outcome = self.leaf_outcome(leaf)
+            if outcome != OPEN:
+                self.record_leaf(node_id, gate, outcome)
 
     def leaf_outcome(self, leaf: Leaf) -> int:
         """Return the outcome of a leaf of a dependency expression."""
@@ -414,7 +419,9 @@ class Job:
     def gate_outcome(self, node_id: str) -> int:
         """Return the outcome of the dependency expression of a node, as counted so far."""
         counts = self.counts.get(node_id)
-        return counts[0] if counts is not None else OPEN if self.gates(node_id) else SATISFIED
+        if counts is not None:
+            return counts[0]
+        return OPEN if self.gates(node_id) else SATISFIED
 
 
 def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int = -1) -> Node:
@@ -425,7 +432,7 @@ def new_node(node_id: str, spec: Spec, parent: FanOut | None = None, index: int 
 
 
 def is_dormant(node: Node) -> bool:
-    """Return whether a node is left over from an earlier run: of a longer list, or of a node that adds others."""
+    """Return whether a node is left over from an earlier run, and not part of this one."""
     parent = node.parent
     if parent is None:
         return node.skip_reason is SkipReason.SUPERSEDED

@@ -53,7 +53,7 @@ def cancel_nodes(step: Step, named: Iterable[str], by: str) -> None:
 
 
 def is_stopping(job: Job, node: Node) -> bool:
-    """Return whether a node in flight was asked to stop together with its job, or with a fan-out that it is in."""
+    """Return whether a node in flight was asked to stop with its job or with its fan-out."""
     if job.stopping:
         return True
     fan = node.parent

@@ -179,7 +179,7 @@ def _fan_in_inputs(job: Job, spec: FanInSpec, scope: Mapping[str, Any]) -> tuple
 
 
 def _upstream(job: Job, node: Node) -> str | None:
-    """Return the satisfied leaf that finished first, `upstream` in expressions; None if there is no such leaf."""
+    """Return the satisfied leaf that finished first, `upstream` in expressions; None without one."""
     leaves, gates = job.leaves(node.id), job.gates(node.id)
     if not leaves or (gates[0].kind is GateKind.ALL and len(leaves) > 1):
         return None

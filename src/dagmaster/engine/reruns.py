@@ -46,9 +46,9 @@ def resume(step: Step, named: Iterable[str]) -> None:
 
 
 def retry(step: Step, named: Iterable[str]) -> None:
-    """Rerun the named nodes that can be: at once those that wait for a retry, in one new run those that are finished.
+    """Rerun the named nodes; ignore the event if none can be.
 
-    The event is ignored if none of them can.
+    Nodes that wait for a retry start at once. Finished nodes are reopened in one new run.
     """
     job = step.job
     reasons: dict[str, str] = {}
@@ -165,7 +165,7 @@ class _Plan:
         return node in self.restarted or node in self.superseded
 
     def reopen_affected_by(self, node: Node) -> None:
-        """Reopen the nodes skipped because of this one; if it ended the job, also those that were cancelled with it."""
+        """Reopen the nodes skipped because of this one, and if it ended the job, the cancelled ones."""
         job = self.job
         for descendant in self._descendants([node]):
             if descendant.status is not NodeStatus.FAILED and is_unsuccessful(descendant):

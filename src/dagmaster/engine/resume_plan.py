@@ -30,7 +30,7 @@ from dagmaster.engine.status import NodeStatus, SkipReason
 from dagmaster.text_format import format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dagmaster.engine.events import ResumeRequested, RetryRequested
     from dagmaster.engine.expressions.templates import Template
@@ -139,13 +139,12 @@ def _decide_in_run(
     job: Job, node: Node, before: Mapping[str, NodeRow], reopened: frozenset[str], context: ResumeContext
 ) -> ReuseDecision:
     row = before[node.id]
-    leaves = list(_last_children(node)) if isinstance(node, FanOut) and node.total is not None else []
-    # A fan-out that runs stays open: only its children are reopened.
-    redone = [child for child in leaves if child.id in reopened]
     if is_dormant(node):
         reason = f"added by `{node.spec.added_by}`, which is redone: runs again if it is added again"
         return ReuseDecision(node.id, ReuseKind.REDONE, reason, is_added_again=True)
-    if node.id not in reopened and not redone:
+    # A fan-out that runs stays open: only its children are reopened.
+    leaves = list(_last_children(node)) if isinstance(node, FanOut) and node.total is not None else []
+    if node.id not in reopened and all(child.id not in reopened for child in leaves):
         return ReuseDecision(node.id, ReuseKind.REUSED, _why_kept(node, row, context))
     missing = _missing_handler(node, context)
     if missing is not None:
@@ -153,20 +152,24 @@ def _decide_in_run(
     reason = _why_reopened(job, node, row, reopened, context)
     if not isinstance(node, FanOut) or row.total is None:
         return ReuseDecision(node.id, ReuseKind.REDONE, reason)
-    if node.total is None:
-        created = sum(candidate.parent == node.id for candidate in before.values())
-        return ReuseDecision(
-            node.id,
-            ReuseKind.REDONE,
-            f"{reason}: all children are redone ({row.total:,} before)",
-            (0, created),
-        )
+    if node.total is not None:
+        return _decide_children(node, leaves, before, reopened)
+    created = sum(candidate.parent == node.id for candidate in before.values())
+    reason += f": all children are redone ({row.total:,} before)"
+    return ReuseDecision(node.id, ReuseKind.REDONE, reason, (0, created))
+
+
+def _decide_children(
+    fan: FanOut, leaves: Sequence[Node], before: Mapping[str, NodeRow], reopened: frozenset[str]
+) -> ReuseDecision:
+    """Return what a new run does with the children of a fan-out that keeps its list."""
+    redone = [child for child in leaves if child.id in reopened]
     kept = sum(
         before[child.id].status is NodeStatus.COMPLETED for child in leaves if child.id not in reopened
     )
     why = [(child.id, _format_status(before[child.id])) for child in redone]
     text = _format_children(kept, why, left=len(leaves) - len(redone) - kept)
-    return ReuseDecision(node.id, ReuseKind.REDONE, text, (kept, len(redone)))
+    return ReuseDecision(fan.id, ReuseKind.REDONE, text, (kept, len(redone)))
 
 
 def _why_kept(node: Node, row: NodeRow, context: ResumeContext) -> str:

@@ -22,7 +22,8 @@ class Backoff(StrEnum):
 class RetryPolicy:
     """How often a node is attempted, and how long it waits before a retry.
 
-    `max_attempts` counts failures of the handler; `max_lost` counts attempts lost with a worker that ran nothing else.
+    `max_attempts` counts failures of the handler; `max_lost` counts attempts lost with a worker that ran
+    nothing else.
     """
 
     max_attempts: int = DEFAULT_MAX_ATTEMPTS

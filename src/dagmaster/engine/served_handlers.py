@@ -1,7 +1,7 @@
 """Which handlers a worker has, by their names.
 
-A worker registers the names of its handlers. A package whose functions it may import on demand is registered as
-`package.*`, which is the name of no handler.
+A worker registers the names of its handlers. A package whose functions it may import on demand is registered
+as `package.*`, which is the name of no handler.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ANY_FUNCTION: Final = ".*"
 
 
 def has_handler(served: Container[str], handler: str, *, by_package: bool = True) -> bool:
-    """Return whether a handler is among those of a worker: by its name or, with `by_package`, by its package."""
+    """Return whether a worker has a handler: by its name or, with `by_package`, by its package."""
     if handler in served:
         return True
     package = handler.rpartition(".")[0] if by_package else ""

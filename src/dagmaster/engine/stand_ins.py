@@ -30,9 +30,12 @@ def derive_stand_ins(job: Job) -> None:
 
 
 def update_stand_ins(job: Job, reused: Iterable[str], kept: Iterable[str]) -> Iterable[str]:
-    """Choose stand-ins again after names were reused; return the superseded nodes whose dependents are counted again.
+    """Choose stand-ins again after names were reused; return the superseded nodes this affects.
 
-    `kept`: the superseded members of groups that were added again. It costs these, and what reused nodes had added.
+    The caller counts the dependents of these again.
+
+    `kept`: the superseded members of groups that were added again. It costs these, and what reused nodes had
+    added.
     """
     affected = {node_id: None for node_id in kept if is_dormant(job.nodes[node_id])}
     pending = list(reused)
@@ -78,7 +81,7 @@ def superseded_outcome(job: Job, node_id: str) -> int:
 
 
 def dependents_of_superseded(job: Job, stand_in: str) -> Iterator[tuple[str, int]]:
-    """Yield the nodes, each with the number of the gate, that wait for superseded nodes with this stand-in."""
+    """Yield the nodes, each with its gate, that wait for superseded nodes with this stand-in."""
     for node_id in job.standing_for.get(stand_in, ()):
         for dependent, gate, _ in job.graph.wiring.dependents.get(node_id, ()):
             yield dependent, gate

@@ -41,10 +41,11 @@ class AttemptStatus(StrEnum):
 
 
 class Isolation(IntEnum):
-    """How the next attempt of a node is executed, after its worker died with several tasks and one may be the cause.
+    """How the next attempt of a node is executed; `isolation_after` decides.
 
-    SHARED: beside other tasks. PROCESS: in a child process of its own, beside other tasks. EXCLUSIVE: so, and
-    as the only task of its worker. `isolation_after` decides which.
+    If a worker dies with several tasks, one of them may be the cause.
+    SHARED: next to other tasks. PROCESS: in a separate child process, next to other tasks.
+    EXCLUSIVE: in a separate child process, and as the only task of its worker.
     """
 
     SHARED = 0
@@ -86,14 +87,14 @@ TERMINAL_JOB = frozenset({JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCE
 def displayed_status(status: JobStatus, *, waiting: int, active: int) -> JobStatus:
     """Return WAITING for a RUNNING job whose open nodes are only approvals, waits, signals or child jobs.
 
-    `waiting` counts its WAITING nodes, `active` those that are READY, DISPATCHED or RUNNING, without fan-outs. The SQL
-    of the read store asks the same, and one conformance suite compares both.
+    `waiting` counts its WAITING nodes, `active` those that are READY, DISPATCHED or RUNNING, without
+    fan-outs. The SQL of the read store asks the same, and one conformance suite compares both.
     """
     return JobStatus.WAITING if status is JobStatus.RUNNING and waiting and not active else status
 
 
 def in_flight_status(*, is_claimed: bool, has_started: bool) -> NodeStatus:
-    """Return how a DISPATCHED node is displayed: CLAIMED by a worker, or RUNNING once its handler has started.
+    """Return how a DISPATCHED node is displayed: CLAIMED, or RUNNING once its handler has started.
 
     The SQL of the read store asks the same, and one conformance suite compares both.
     """

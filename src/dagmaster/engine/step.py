@@ -27,7 +27,7 @@ def failure(kind: str, message: str, **details: Any) -> dict[str, Any]:
 
 
 def loaded(scope: Mapping[str, Any], node_id: str, field: str) -> Any:
-    """Return a loaded field of a node; raise `EvaluationFailed` for a node that was reopened in the meantime."""
+    """Return a loaded field of a node; raise `EvaluationFailed` if the node was reopened meanwhile."""
     value = scope.get("nodes", {}).get(node_id, {})
     if field not in value:
         path = f"nodes.{node_id}.{field}"
@@ -135,7 +135,7 @@ class Step:
 
 
 def _open_children(node: Node) -> list[Node]:
-    """Close a fan-out that ends before its new run started; return the children that this run had reopened."""
+    """Close a fan-out that ends before its new run started; return the children that were reopened."""
     if not isinstance(node, FanOut) or node.open == 0:
         return []
     node.close_admission()

@@ -25,7 +25,7 @@ def topological_order(ids: Collection[str], sources: Mapping[str, list[str]]) ->
 
 
 def find_cycle(sources: Mapping[str, list[str]]) -> list[str]:
-    """Find a cycle among nodes that wait for one another, in flow order, starting with the first in the file."""
+    """Find a cycle among nodes, in flow order, starting with the first in the file."""
     places = {node_id: index for index, node_id in enumerate(sources)}
     node_id = next(iter(sources))
     seen: dict[str, int] = {}

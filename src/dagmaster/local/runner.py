@@ -1,7 +1,8 @@
 """Run one job in this process: the orchestrator's own service and a worker, over any stores.
 
-`dagmaster run` runs it over PostgreSQL, `dagmaster run --ephemeral` and `run_workflow` over the stores in memory. The
-runner submits the job, answers its approvals, sends its commands and waits for its end. It decides nothing about nodes.
+`dagmaster run` runs it over PostgreSQL, `dagmaster run --ephemeral` and `run_workflow` over the stores in
+memory. The runner submits the job, answers its approvals, sends its commands and waits for its end. It
+decides nothing about nodes.
 """
 
 from __future__ import annotations

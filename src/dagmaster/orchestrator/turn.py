@@ -147,9 +147,9 @@ async def run_turn(
 ) -> TurnResult:
     """Apply events to a job and resolve everything that follows from them.
 
-    `reported` has the output of each successful attempt: it becomes the node's only if the engine accepts it. It is
-    `JsonText` where it was read from a store, and stays text unless an expression needs it. `reuse` computes
-    fingerprints and finds reusable results; without it there are neither.
+    `reported` has the output of each successful attempt: it becomes the node's only if the engine accepts it.
+    It is `JsonText` where it was read from a store, and stays text unless an expression needs it. `reuse`
+    computes fingerprints and finds reusable results; without it there are neither.
     """
     turn = _Turn(job, reported, scopes, values, now, reuse)
     for event in events:

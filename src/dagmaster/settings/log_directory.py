@@ -12,8 +12,9 @@ from dagmaster.settings.reading import read_settings
 def get_logs_dir() -> str:
     """Return the directory of task logs, and create it.
 
-    `DAGMASTER_LOG_DIR` or `AAICLICK_LOG_DIR`; else `~/.dagmaster/logs` on macOS and `/var/log/dagmaster` elsewhere.
-    Workers write files only if one of these variables is set. Raise `SettingsInvalid` if it cannot be created.
+    `DAGMASTER_LOG_DIR` or `AAICLICK_LOG_DIR`; else `~/.dagmaster/logs` on macOS and `/var/log/dagmaster`
+    elsewhere. Workers write files only if one of these variables is set. Raise `SettingsInvalid` if it cannot
+    be created.
     """
     directory = read_settings(services=True).settings.log_dir or default_logs_dir(sys.platform)
     try:

@@ -39,8 +39,9 @@ EXHAUSTING_FAILURES: Final = 9
 class MockHandlers:
     """A mock for each handler of some workflows. `failures` returns how often a node of a job has failed.
 
-    In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice. The nodes of
-    `poison` kill their worker: `kill_host` kills the process that calls it. Those of `growing` add nodes to their job.
+    In the share `failing` of the seeds a node may fail permanently; in the others its retries suffice. The
+    nodes of `poison` kill their worker: `kill_host` kills the process that calls it. Those of `growing` add
+    nodes to their job.
     """
 
     def __init__(

@@ -129,8 +129,8 @@ class Executor:
 
         Its outcome is a failure of kind `cancelled`, or a release if it has not started.
 
-        `releases`: because the lease expired or the worker drains. This is always a release: its job was not cancelled,
-        and the worker may have claimed the task again by the time its handler ends.
+        `releases`: because the lease expired or the worker drains. This is always a release: its job was not
+        cancelled, and the worker may have claimed the task again by the time its handler ends.
         """
         run = self._running.get(task_id)
         if run is not None:

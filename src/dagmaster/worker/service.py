@@ -58,9 +58,9 @@ beside them again until they have ended, and another worker may take the exclusi
 class Worker:
     """Serves queues; every queue if none is named.
 
-    `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and a
-    plain function that timed out is waited for, not abandoned. For tests and simulations, which have no other worker.
-    `echoes`: what handlers of this process print is captured, and printed, too.
+    `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and
+    a plain function that timed out is waited for, not abandoned. For tests and simulations, which have no
+    other worker. `echoes`: what handlers of this process print is captured, and printed, too.
     """
 
     def __init__(  # noqa: PLR0913 - all wiring in one place

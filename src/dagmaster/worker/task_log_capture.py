@@ -139,8 +139,8 @@ class TaskLog:
     def write(self, text: str) -> None:
         """Add text and schedule its delivery."""
         self._texts.append(text)
-        # `print` writes a text and its newline: one delivery for both. No lock is needed: `flush` clears the flag
-        # before it takes the texts, so that a text which is added later schedules another delivery.
+        # `print` writes a text and its newline: one delivery for both. No lock is needed: `flush` clears the
+        # flag before it takes the texts, so that a text which is added later schedules another delivery.
         if self._is_scheduled:
             return
         self._is_scheduled = True

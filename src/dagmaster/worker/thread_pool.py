@@ -1,7 +1,8 @@
 """Daemon threads for blocking work, which can be interrupted but not killed.
 
-`concurrent.futures` waits at exit for every thread it ever started, so one function that hangs would hang the process.
-These threads are daemons, and an abandoned one uses no slot. Everything but `work` happens on the loop's thread.
+`concurrent.futures` waits at exit for every thread it ever started, so one function that hangs would hang the
+process. These threads are daemons, and an abandoned one uses no slot. Everything but `work` happens on the
+loop's thread.
 """
 
 from __future__ import annotations

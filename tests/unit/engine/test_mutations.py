@@ -160,7 +160,7 @@ BUGS = [
     Bug(
         "a fan-out that has not started again starts children",
         fanout.child_settled,
-        "fan.status is NodeStatus.RUNNING and ",
+        "and fan.status is NodeStatus.RUNNING",
         "",
     ),
     Bug(

@@ -197,9 +197,10 @@ def waiting_for_retry(error: JsonObject, number: int, limit: int, *, wake_at: fl
     """
     left = wake_at - now
     again = f"in {age(left + 0.999)}" if left > 0 else "now"
+    failure = format_error(error) or "a failure"
     return Reason(
         code=ReasonCode.RETRY,
-        sentence=f"waits for a retry: attempt {number} of {limit} {again}, after {format_error(error) or 'a failure'}",
+        sentence=f"waits for a retry: attempt {number} of {limit} {again}, after {failure}",
         group_sentence=f"wait for a retry, after {error.get('type') or error.get('kind') or 'failures'}",
         data={"attempt": number, "max_attempts": limit, "at": _time(wake_at), "error": error},
     )
@@ -261,7 +262,7 @@ def waiting_for_child_job(child: ChildJob | None, cancel: JsonObject | None = No
 def task_in_flight(
     node: Node, out: InFlightTask | None, report: FinishedAttempt | None, context: DiagnosisContext
 ) -> Reason:
-    """Return the reason of a node whose task is queued, held by a worker, or reported but not processed yet."""
+    """Explain a node whose task is queued, held by a worker, or reported but not processed yet."""
     if report is not None or out is None:
         result = "" if report is None else f" as {report.status} {age(context.now - report.at)} ago"
         return Reason(
@@ -311,11 +312,11 @@ def queued(
     load = f"{workers}, {state.busy:,} of {state.slots:,} slots busy"
     data |= {"workers": state.workers, "slots": state.slots, "busy": state.busy}
     if isolation is Isolation.EXCLUSIVE:
-        needs, alone = f"a worker of {queue} that runs nothing else", "workers died that ran"
+        needs = f"a worker of {queue} that runs nothing else, since workers died that ran"
         return Reason(
             code=ReasonCode.EXCLUSIVE,
-            sentence=f"has been waiting {age(seconds)} for {needs}, since {alone} it beside other tasks; {load}",
-            group_sentence=f"wait for {needs}, since {alone} them beside other tasks; {load}",
+            sentence=f"has been waiting {age(seconds)} for {needs} it beside other tasks; {load}",
+            group_sentence=f"wait for {needs} them beside other tasks; {load}",
             data=data,
         )
     if state.lacks_processes:
@@ -364,9 +365,10 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
         return _stopping(node, out, context)
     if worker.is_silent:
         left = worker.lease_seconds - worker.silent_seconds
+        silent = age(worker.silent_seconds)
         return Reason(
             code=ReasonCode.WORKER_SILENT,
-            sentence=f"is held by worker {worker.where}, whose last heartbeat was {age(worker.silent_seconds)} ago; "
+            sentence=f"is held by worker {worker.where}, whose last heartbeat was {silent} ago; "
             f"if it is dead, the task is retried in {age(left)}",
             group_sentence=f"are held by worker {worker.where}, whose heartbeat is late",
             data={**data, "silent_seconds": worker.silent_seconds, "reclaim_in_seconds": left},
@@ -383,9 +385,10 @@ def _held_by(node: Node, out: InFlightTask, worker: Service, context: DiagnosisC
     data["seconds"] = seconds = max(context.now - out.started_at, 0.0)
     again = f", attempt {node.attempt}" if node.attempt > 1 else ""
     progress = _format_progress(out.progress)
+    detail = f"{again}: {progress}" if progress else again
     return Reason(
         code=ReasonCode.RUNNING,
-        sentence=f"has been running for {age(seconds)} on worker {where}{again}{progress and f': {progress}'}",
+        sentence=f"has been running for {age(seconds)} on worker {where}{detail}",
         group_sentence=f"are running on worker {where}",
         data={**data, "progress": None if out.progress is None else dict(out.progress)},
     )
@@ -395,10 +398,11 @@ def _stopping(node: Node, out: InFlightTask, context: DiagnosisContext) -> Reaso
     asked = age(context.now - (out.stop_requested_at or context.now))
     where = "" if out.worker is None else f" on worker {out.worker.where}"
     cancel = node.cancel_request
+    one, several = _format_cancel("is", cancel), _format_cancel("are", cancel)
     return Reason(
         code=ReasonCode.STOPPING,
-        sentence=f"{_format_cancel('is', cancel)}was asked to stop {asked} ago{where} and has not stopped yet",
-        group_sentence=f"{_format_cancel('are', cancel)}were asked to stop{where} and have not stopped yet",
+        sentence=f"{one}was asked to stop {asked} ago{where} and has not stopped yet",
+        group_sentence=f"{several}were asked to stop{where} and have not stopped yet",
         data={
             "attempt": node.attempt,
             "worker": None if out.worker is None else out.worker.id,
@@ -417,7 +421,7 @@ def being_cancelled(cancel: JsonObject) -> Reason:
 
 
 def _format_cancel(verb: str, cancel: JsonObject | None) -> str:
-    """Format who cancelled a node that has not stopped yet, as the start of a sentence; empty without a request."""
+    """Format who cancelled a node that has not stopped yet, as the start of a sentence."""
     return "" if cancel is None else f"{verb} being {cancel.get('message')}; "
 
 

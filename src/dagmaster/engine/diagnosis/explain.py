@@ -217,7 +217,7 @@ class Why:
     # ── Chains ──
 
     def chain(self, node_id: str) -> list[Link]:
-        """Return the chain from a node to its root cause; of several causes, the one whose root matters most."""
+        """Return the chain from a node to its root cause: to the most important of several."""
         links: list[Link] = []
         current: str | None = node_id
         while current is not None:
@@ -374,14 +374,14 @@ class Why:
 
 
 def without_cause(reason: Reason) -> Reason:
-    """Return the reason without the nested reason of the upstream node, for places that show that one anyway."""
+    """Return the reason without that of the upstream node, for places that show both."""
     if reason.code is not ReasonCode.NODES:
         return reason
     return replace(reason, sentence=reason.sentence.partition(active_nodes.CAUSE)[0])
 
 
 def nodes_to_quote(job: Job) -> Iterable[str]:
-    """Return the nodes whose outputs a reason may quote: approvals, and conditionals with the nodes they read."""
+    """Return the nodes whose outputs a reason may quote: approvals, conditionals and what these read."""
     names: set[str] = set()
     for node_id, spec in job.graph.specs.items():
         if isinstance(spec, ApprovalSpec | ConditionalSpec):

@@ -67,27 +67,37 @@ def _completed(node: Node, context: DiagnosisContext) -> Reason:
 
 def _how_completed(node: Node, context: DiagnosisContext) -> str:
     """Format how a node that is not a task completed."""
-    spec, output = node.spec, context.outputs.get(node.id)
-    if isinstance(spec, ConditionalSpec):
-        value = output.get("value") if isinstance(output, dict) else None
-        why = "" if spec.condition_field is None else f" (value = {preview(value)})"
-        return f": took branch {node.branch}{why}"
-    if isinstance(spec, ApprovalSpec) and isinstance(output, dict):
-        return f": approved by {output.get('approved_by') or 'timeout'}"
-    if isinstance(node, FanOut) and node.failed:
-        tolerated = format_count(node.failed, "tolerated failure")
-        return f": {node.completed:,} of {node.total or 0:,} children, {tolerated}"
     if isinstance(node, FanOut):
-        return f": all {format_count(node.total or 0, 'child', 'children')}"
-    if isinstance(spec, WorkflowSpec) and node.id in context.child_jobs:
-        return f": child job {context.child_jobs[node.id].id} completed"
-    if members(spec):
-        return f": all {format_count(len(members(spec)), 'member')}"
-    if isinstance(spec, WaitSpec):
-        return (
-            ": the wait ended" if spec.signal is None else f": signal {spec.signal} arrived, or it timed out"
-        )
-    return ""
+        return _how_all_completed(node)
+    spec, output = node.spec, context.outputs.get(node.id)
+    match spec:
+        case ConditionalSpec():
+            return f": took branch {node.branch}{_format_condition(spec, output)}"
+        case ApprovalSpec() if isinstance(output, dict):
+            return f": approved by {output.get('approved_by') or 'timeout'}"
+        case WorkflowSpec() if node.id in context.child_jobs:
+            return f": child job {context.child_jobs[node.id].id} completed"
+        case WaitSpec(signal=None):
+            return ": the wait ended"
+        case WaitSpec(signal=signal):
+            return f": signal {signal} arrived, or it timed out"
+    group = members(spec)
+    return f": all {format_count(len(group), 'member')}" if group else ""
+
+
+def _how_all_completed(fan: FanOut) -> str:
+    total = fan.total or 0
+    if not fan.failed:
+        return f": all {format_count(total, 'child', 'children')}"
+    return f": {fan.completed:,} of {total:,} children, {format_count(fan.failed, 'tolerated failure')}"
+
+
+def _format_condition(spec: ConditionalSpec, output: JsonValue) -> str:
+    """Format the value that a condition on a field compared."""
+    if spec.condition_field is None:
+        return ""
+    value = output.get("value") if isinstance(output, dict) else None
+    return f" (value = {preview(value)})"
 
 
 def _format_duration(seconds: float) -> str:
@@ -318,7 +328,7 @@ def _not_taken(job: Job, node: Node, context: DiagnosisContext) -> Reason:
 def _other_branch(
     job: Job, source: Node, spec: ConditionalSpec, name: str, context: DiagnosisContext
 ) -> Reason:
-    """Return the reason of a node behind a branch that was not taken, with the values that the condition read."""
+    """Explain a branch that was not taken by the values that the condition read."""
     names = [branch.name for branch in spec.branches]
     branch = spec.branches[names.index(name)]
     taken = source.branch or ""

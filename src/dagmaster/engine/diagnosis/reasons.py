@@ -75,19 +75,19 @@ class ReasonCode(StrEnum):
 
 MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.NO_ORCHESTRATOR: "The job waits for an orchestrator, and none is alive, or all of them drain.",
-    ReasonCode.ADVANCE_FAILED: "The job's owner failed to advance it: a bug, logged by the owner, which retries.",
+    ReasonCode.ADVANCE_FAILED: "The job's owner failed to advance it: a bug. The owner logs it and retries.",
     ReasonCode.OWNER_DIED: "The job's owner died. Another orchestrator takes over.",
     ReasonCode.NO_OWNER: "The job waits to be claimed by an orchestrator.",
     ReasonCode.OWNER_SILENT: "The last heartbeat of the job's owner is older than half of its lease.",
     ReasonCode.JOB_CANCELLED: "A cancel of the job was requested: `by`, `at`.",
     ReasonCode.JOB_DEADLINE: "The job exceeded its deadline.",
     ReasonCode.JOB_FAILED: "A node failed, and with it the job: `node`.",
-    ReasonCode.NO_WORKER: "The task is in a queue that no live worker serves, or whose workers all drain: `queue`.",
+    ReasonCode.NO_WORKER: "No live worker serves the task's queue, or all of them drain: `queue`.",
     ReasonCode.APPROVAL: "The node waits for an approval: by one of `approvers`, or by anyone.",
     ReasonCode.SIGNAL: "The node waits for a signal: `signal`.",
     ReasonCode.FAILED: "The last attempt failed: `error`. No retries are left, or the failure is permanent.",
     ReasonCode.NODE_CANCELLED: "The node was cancelled alone, which is a failure: `by`.",
-    ReasonCode.LOST: "Its workers died while they ran nothing else, more often than `max_lost` allows: `lost`.",
+    ReasonCode.LOST: "Workers that ran only this task died more often than `max_lost` allows: `lost`.",
     ReasonCode.DISPATCH_TIMEOUT: "No worker claimed the task within its dispatch timeout.",
     ReasonCode.REJECTED: "A person rejected the approval.",
     ReasonCode.NO_ANSWER: "The approval timed out.",
@@ -95,15 +95,15 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.UNRESOLVED: "An expression of the node could not be evaluated, or no branch matched.",
     ReasonCode.CHILD_JOB_FAILED: "The child job did not complete: `job_id`.",
     ReasonCode.CHILDREN_FAILED: "More children of the fan-out failed than it tolerates.",
-    ReasonCode.WORKER_DIED: "The worker that held the task died. The task is retried as soon as it is reclaimed.",
-    ReasonCode.WORKER_SILENT: "The last heartbeat of the worker that holds the task is older than half of its lease.",
+    ReasonCode.WORKER_DIED: "The worker that held the task died. The task is retried once it is reclaimed.",
+    ReasonCode.WORKER_SILENT: "The last heartbeat of the task's worker is older than half of its lease.",
     ReasonCode.RETRY: "The last attempt failed; the next may start at `at`.",
-    ReasonCode.STOPPING: "The attempt was asked to stop and has not reported yet. `by`: who cancelled the node.",
+    ReasonCode.STOPPING: "The attempt was asked to stop and has not reported yet. `by`: who cancelled it.",
     ReasonCode.CHILD_JOB: "The node waits for its child job: `job_id`, `status`.",
     ReasonCode.RUNNING: "A worker runs the handler: `worker`, `seconds`, `progress`.",
     ReasonCode.CLAIMED: "A worker claimed the task and has not started its handler: `worker`, `seconds`.",
     ReasonCode.QUEUED: "The task waits in its queue for a worker: `position`, `slots`, `busy`.",
-    ReasonCode.EXCLUSIVE: "Workers died that ran the task beside others: it waits for a worker without other tasks.",
+    ReasonCode.EXCLUSIVE: "Workers died that also ran other tasks: the task waits for a worker without any.",
     ReasonCode.REPORTED: "The attempt was reported. The job's owner processes the report next.",
     ReasonCode.DECIDING: "The job's owner advances the node within a moment.",
     ReasonCode.WAIT_UNTIL: "The node waits until `at`.",
@@ -112,13 +112,12 @@ MEANING: Final[dict[ReasonCode, str]] = {
     ReasonCode.NODES: "The node waits for upstream nodes: `because`.",
     ReasonCode.NOT_STARTED: "The job has not started.",
     ReasonCode.CANCELLED: "The node was cancelled with its job.",
-    ReasonCode.FAN_OUT_STOPPED: "Too many children of the fan-out failed, or it was cancelled: the others were"
-    " cancelled.",
+    ReasonCode.FAN_OUT_STOPPED: "The fan-out cancelled it: too many children failed, or it was cancelled.",
     ReasonCode.ENDED_EARLY: "The node did not start because the job was ending.",
     ReasonCode.UPSTREAM_FAILED: "An upstream node did not succeed: `because`.",
-    ReasonCode.BRANCH_NOT_TAKEN: "`conditional` took the branch `taken`, not this `branch`: `value`, `condition`.",
+    ReasonCode.BRANCH_NOT_TAKEN: "`conditional` took branch `taken`, not `branch`: `value`, `condition`.",
     ReasonCode.UPSTREAM_SKIPPED: "An upstream node was skipped: `because`.",
-    ReasonCode.SUPERSEDED: "An earlier run created it: from a list that was replaced, or a task that ran again.",
+    ReasonCode.SUPERSEDED: "An earlier run created it from a list or by a task that has been redone since.",
     ReasonCode.COMPLETED: "The node completed.",
     ReasonCode.JOB_COMPLETED: "The job completed.",
 }
@@ -130,8 +129,9 @@ _RANK: Final = {code: rank for rank, code in enumerate(ReasonCode)}
 class Reason:
     """The reason for the status of a node or a job.
 
-    `sentence` has no subject: that is the node, or "the job". `group_sentence` is its plural, without details that
-    differ between nodes: nodes with equal group sentences form a group. `because`: the nodes that caused it.
+    `sentence` has no subject: that is the node, or "the job". `group_sentence` is its plural, without details
+    that differ between nodes: nodes with equal group sentences form a group. `because`: the nodes that caused
+    it.
     """
 
     code: ReasonCode

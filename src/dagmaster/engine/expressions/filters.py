@@ -328,7 +328,7 @@ def _basename(value: JsonValue) -> str:
 
 
 def _compiled(value: JsonValue) -> JsonValue:
-    """Stand in for `default`, which is compiled, not called: its argument is evaluated only when it is needed."""
+    """Stand in for `default`, which is compiled so that its argument is evaluated only when needed."""
     return value
 
 

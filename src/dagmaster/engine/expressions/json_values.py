@@ -108,7 +108,7 @@ def identity(value: Any) -> Any:
 
 
 def pick(value: Any, key: Any) -> Any:
-    """Return `value[key]`: by key of an object, index or slice of an array, slice of a string; else `ABSENT`."""
+    """Return `value[key]` of an object, an array or a string (slices only); else `ABSENT`."""
     if isinstance(value, Mapping):
         return value[key] if isinstance(key, str) and key in value else ABSENT
     if isinstance(value, list | tuple):
@@ -169,7 +169,8 @@ def json_text(value: JsonValue, indent: int | None = None) -> str:
     _measure(value, indent or 0)
     separators = (",", ":") if indent is None else (",", ": ")
     try:
-        # `default=dict`: after the measurement, only a mapping that is not a dict can be unknown to the encoder.
+        # `default=dict`: after the measurement, only a mapping that is not a dict can be unknown to the
+        # encoder.
         text = json.dumps(value, ensure_ascii=False, separators=separators, indent=indent, default=dict)
     except (ValueError, RecursionError) as error:
         raise EvaluationFailed(f"the value cannot be written as JSON: {error}") from error

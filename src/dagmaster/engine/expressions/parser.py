@@ -90,7 +90,7 @@ def mask_strings(text: str) -> str:
 
 
 def names_in(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the names that start a path, in order, with their offsets; not keys, filters, tests or arguments."""
+    """Yield the names that start a path, in order, with their offsets."""
     masked = mask_strings(text)
     before = ""
     for word in _WORD.finditer(masked):

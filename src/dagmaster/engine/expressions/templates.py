@@ -78,7 +78,7 @@ class Template:
 
 
 class JsonTemplate(Template):
-    """A value without expressions, as JSON text: it is parsed only if something other than a task needs it."""
+    """A value without expressions, as JSON text, which most tasks take without parsing it."""
 
     __slots__ = ("text",)
     text: str
@@ -137,7 +137,7 @@ def fill_secrets(value: Any, lookup: Callable[[str], str]) -> Any:
 
 
 def detach_secrets(value: Any) -> tuple[Any, list[list[Any]]]:
-    """Return the value as plain JSON with null for each text that lacks a secret, and their places: [path, parts]."""
+    """Return the value with null for each text that lacks a secret, and their places: [path, parts]."""
     places: list[list[Any]] = []
 
     def walk(item: Any, path: list[str | int], level: int) -> Any:
@@ -299,7 +299,7 @@ def split_template(text: str) -> list[tuple[int, str, bool]]:
 
 
 def _end(text: str, start: int) -> int:
-    """Return the end of the expression that starts here: braces outside of strings and brackets, as in Jinja."""
+    """Return the end of the expression that starts here, ignoring braces in strings and brackets."""
     depth = 0
     for token in _TOKEN.finditer(text, start + 2):
         sign = token[0]

@@ -249,8 +249,8 @@ def _copy(wheel: Install, place: Path) -> None:
 def create(cluster: Path, install: Install, account: Account, lock: int) -> None:
     """Create a cluster with its database under another name, and rename it when it is complete.
 
-    `lock` is the locked server.lock. initdb inherits it: if this process is killed, the next one waits until initdb has
-    ended before it cleans up.
+    `lock` is the locked server.lock. initdb inherits it: if this process is killed, the next one waits until
+    initdb has ended before it cleans up.
     """
     if cluster.exists():
         raise _not_ours(cluster.parent, ["cluster without PG_VERSION"])

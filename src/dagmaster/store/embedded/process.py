@@ -96,8 +96,9 @@ def launch(data_dir: Path, cluster: Path, install: Install, account: Account, lo
 def socket_for(data_dir: Path, account: Account) -> Path:
     """Return the directory of the socket, made private.
 
-    Its mode is the only access control: 0700 for the server's user, so that only this user and root can connect, and
-    `trust` in pg_hba.conf trusts no other. A password would have to be in a file with the same mode.
+    Its mode is the only access control: 0700 for the server's user, so that only this user and root can
+    connect, and `trust` in pg_hba.conf trusts no other. A password would have to be in a file with the same
+    mode.
     """
     folder = data_dir / "socket"
     if not _fits(folder):
