@@ -55,7 +55,7 @@ def test_heartbeat_and_scan_are_a_third_of_the_lease_unless_set():
 @pytest.mark.parametrize(("settings", "seconds"), [({}, 2.0), ({"worker_heartbeat_seconds": 1.5}, 1.5)])
 def test_a_worker_renews_its_lease_as_often_as_it_is_set(tmp_path, settings, seconds):
     worker = make_worker(CONFIG, MemoryDatabase().blobs, Settings(scratch_dir=tmp_path, **settings))
-    assert worker._heartbeat_seconds == seconds
+    assert worker.options.heartbeat_seconds == seconds
 
 
 # ── Routing ──

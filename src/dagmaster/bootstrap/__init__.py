@@ -243,7 +243,7 @@ def default_limits(settings: Settings | ClientSettings) -> DefaultLimits:
     return limits if retries is None else replace(limits, task_max_attempts=retries + 1)
 
 
-def make_worker(  # noqa: PLR0913 - all wiring in one place
+def make_worker(
     config: DatabaseConfig,
     blobs: OutputBlobs,
     settings: Settings,
@@ -251,7 +251,6 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
     modules: tuple[str, ...] = (),
     registry: Registry | None = None,
     queues: Sequence[str] = (),
-    concurrency: int | None = None,
     blob_dir: pathlib.Path | None = None,
     in_process: bool = False,
 ) -> Worker:
@@ -262,35 +261,33 @@ def make_worker(  # noqa: PLR0913 - all wiring in one place
     from dagmaster.ports.run_queues import is_run_queue
     from dagmaster.store.postgres.worker_store import PostgresWorkerStore
     from dagmaster.worker.lazy_services import LazyServices
+    from dagmaster.worker.options import WorkerOptions, WorkerPorts
     from dagmaster.worker.service import Worker
 
-    concurrency = concurrency or settings.concurrency
-    processes, services = handler_processes(
-        settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=config.is_embedded
-    )
+    processes, services = handler_processes(settings, modules, blob_dir=blob_dir, is_alone=config.is_embedded)
     store = PostgresWorkerStore(config)
-    return Worker(
-        source=store,
-        ledger=store,
-        journal=store,
-        # Empty is not missing: functions may be found when tasks name them.
-        registry=find_handlers(modules, settings) if registry is None else registry,
-        blobs=blobs,
-        secrets=secret,
+    options = WorkerOptions(
         queues=queues,
-        concurrency=concurrency,
-        processes=None if in_process else processes,
-        shares_loop=in_process,
-        services=LazyServices(services),
+        concurrency=settings.concurrency,
         poll_seconds=settings.poll_seconds,
+        # Three heartbeats in a lease: one may be lost, and the next one late.
         heartbeat_seconds=settings.worker_heartbeat_seconds or settings.worker_lease_seconds / 3,
         drain_seconds=settings.drain_seconds,
         blocked_seconds=settings.blocked_seconds,
         task_timeout_seconds=settings.task_timeout_seconds,
-        log_dir=settings.log_dir,
-        echoes=in_process and settings.log_dir is None,
+        shares_loop=in_process,
         # The worker of `run` serves its own job only.
         publishes_handlers=not any(map(is_run_queue, queues)),
+        log_dir=settings.log_dir,
+        echoes=in_process and settings.log_dir is None,
+    )
+    return Worker(
+        WorkerPorts(source=store, ledger=store, journal=store, blobs=blobs, secrets=secret),
+        # Empty is not missing: functions may be found when tasks name them.
+        find_handlers(modules, settings) if registry is None else registry,
+        options=options,
+        processes=None if in_process else processes,
+        services=LazyServices(services),
     )
 
 
@@ -298,14 +295,13 @@ def handler_processes(
     settings: Settings,
     modules: tuple[str, ...],
     *,
-    concurrency: int,
     blob_dir: pathlib.Path | None,
     is_alone: bool,
 ) -> tuple[HandlerProcesses, ServicesConfig]:
     """Wire the child processes of a worker, and the services that handlers get in them."""
     from dagmaster.worker.process_pool import HandlerProcesses
 
-    limit = min(settings.processes or (os.cpu_count() or 1) + 4, concurrency)
+    limit = min(settings.processes or (os.cpu_count() or 1) + 4, settings.concurrency)
     services = handler_services_config(settings, blob_dir, processes=limit, is_alone=is_alone)
     pool = HandlerProcesses(
         handler_modules(modules, settings),
@@ -323,7 +319,6 @@ async def stored_services(
     *,
     modules: tuple[str, ...],
     registry: Registry,
-    concurrency: int | None,
     blob_dir: pathlib.Path,
     in_process: bool = False,
 ) -> AsyncIterator[LocalServices]:
@@ -352,7 +347,6 @@ async def stored_services(
                 modules=modules,
                 registry=registry,
                 queues=[queue],
-                concurrency=concurrency,
                 blob_dir=blob_dir,
                 in_process=in_process,
             ),
@@ -364,30 +358,26 @@ def ephemeral_services(
     *,
     modules: tuple[str, ...],
     registry: Registry,
-    concurrency: int | None,
     blob_dir: pathlib.Path,
 ) -> LocalServices:
-    """Wire the services of a local run whose job is kept in memory.
-
-    Plain functions run in child processes, too.
-    """
+    """Wire the services of a local run whose job is kept in memory. Plain functions run in child processes."""
     from dagmaster.local.memory_services import memory_services
     from dagmaster.worker.lazy_services import LazyServices
+    from dagmaster.worker.options import WorkerOptions
 
-    concurrency = concurrency or settings.concurrency
-    processes, services = handler_processes(
-        settings, modules, concurrency=concurrency, blob_dir=blob_dir, is_alone=True
-    )
+    processes, services = handler_processes(settings, modules, blob_dir=blob_dir, is_alone=True)
     return memory_services(
         registry,
         secrets=secret,
         services=LazyServices(services),
-        concurrency=concurrency,
         processes=processes,
         limits=default_limits(settings),
-        log_dir=settings.log_dir,
-        drain_seconds=settings.drain_seconds,
-        blocked_seconds=settings.blocked_seconds,
+        options=WorkerOptions(
+            concurrency=settings.concurrency,
+            drain_seconds=settings.drain_seconds,
+            blocked_seconds=settings.blocked_seconds,
+            log_dir=settings.log_dir,
+        ),
     )
 
 

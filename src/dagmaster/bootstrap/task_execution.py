@@ -21,9 +21,8 @@ async def execute_task(
     from dagmaster.worker.lazy_services import LazyServices
     from dagmaster.worker.task_log_capture import capture
 
-    processes, services = handler_processes(
-        load_settings(), modules, concurrency=1, blob_dir=None, is_alone=True
-    )
+    settings = load_settings().model_copy(update={"concurrency": 1})
+    processes, services = handler_processes(settings, modules, blob_dir=None, is_alone=True)
     executor = Executor(registry, processes=processes, services=LazyServices(services), reports=reports)
     with capture():
         try:

@@ -6,6 +6,7 @@ No server, nothing is stored.
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dagmaster.authoring.entrypoint_sources import loaded_function
@@ -55,7 +56,7 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
         handler_services_config,
         secret,
     )
-    from dagmaster.local.memory_services import memory_services
+    from dagmaster.local.memory_services import SHARED_LOOP, memory_services
     from dagmaster.local.runner import LocalRunner
     from dagmaster.settings import load_settings
     from dagmaster.worker.lazy_services import LazyServices
@@ -70,9 +71,8 @@ async def run_async(workflow: Workflow[..., R], /, **inputs: Any) -> R:
         registry.overlay(added),
         secrets=secret,
         services=LazyServices(handler_services_config(settings, blob_directory(settings))),
-        concurrency=settings.concurrency,
         limits=default_limits(settings),
-        shares_loop=True,
+        options=replace(SHARED_LOOP, concurrency=settings.concurrency),
     )
     runner = LocalRunner(services, is_alone=True)
     job_id = await runner.run(graph, to_inputs(inputs), children=children, env=allowed_env(settings))

@@ -50,8 +50,9 @@ class LocalRun:
         self.registry = registry
         self.modules = modules
         self.display = display
-        self.concurrency = concurrency
         self.settings = settings
+        if concurrency is not None:
+            self.settings = settings.model_copy(update={"concurrency": concurrency})
         self.answers: Answers | None = None
         self.interrupts = 0
         self._runner: LocalRunner | None = None
@@ -78,7 +79,6 @@ class LocalRun:
             self.settings,
             modules=self.modules,
             registry=self.registry,
-            concurrency=self.concurrency,
             blob_dir=blob_dir,
         ) as services:
             return await self._run(services, inputs, signals)
@@ -93,7 +93,6 @@ class LocalRun:
             self.settings,
             modules=self.modules,
             registry=self.registry,
-            concurrency=self.concurrency,
             blob_dir=blob_dir,
         )
         return await self._run(services, inputs, signals)

@@ -394,11 +394,9 @@ class Job:
         pending = [node.id for node in live if node.parent is None and node.status is NodeStatus.PENDING]
         for node_id in pending:
             self._count_leaves(node_id)
-        # A node that is ready starts with its job: not before, and not while the job ends.
-        starts = self.status is JobStatus.RUNNING
-        self.backlog.replace(
-            node_id for node_id in pending if starts and self.gate_outcome(node_id) == SATISFIED
-        )
+        ready = [node_id for node_id in pending if self.gate_outcome(node_id) == SATISFIED]
+        # An ending job starts nothing.
+        self.backlog.replace(ready if self.status is JobStatus.RUNNING else ())
 
     def _count_leaves(self, node_id: str) -> None:
         """Count the leaves of a pending node that are settled already."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +19,11 @@ from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.engine.graph import DefaultLimits
@@ -33,27 +34,25 @@ if TYPE_CHECKING:
 DRAIN_SECONDS: Final = 3.0
 """How long handlers have to end when a run is aborted. A run that finished has none left."""
 
+SHARED_LOOP: Final = WorkerOptions(drain_seconds=DRAIN_SECONDS, shares_loop=True)
+"""The worker of a run whose functions are called in this process."""
 
-def memory_services(  # noqa: PLR0913 - everything that is wired
+
+def memory_services(
     registry: Registry,
     *,
     database: MemoryDatabase | None = None,
     clock: Clock | None = None,
     secrets: Callable[[str], str | None] = lambda _name: None,
     services: WorkerServices | None = None,
-    concurrency: int = 32,
     processes: HandlerProcesses | None = None,
     limits: DefaultLimits | None = None,
-    drain_seconds: float = DRAIN_SECONDS,
-    blocked_seconds: float = 60.0,
-    shares_loop: bool = False,
-    log_dir: Path | None = None,
+    options: WorkerOptions = SHARED_LOOP,
 ) -> LocalServices:
     """Wire services whose jobs live in memory and end with this process.
 
     Leases never expire and nothing is polled: every writer is in this process, and the clock may jump.
-    `processes` serve one run: its worker closes them. `shares_loop`: see `Worker`. Handlers that a test
-    replaced are replaced here.
+    `processes` serve one run: its worker closes them. Handlers that a test replaced are replaced here.
     """
     registry = with_mocks(registry)
     idle_clock = IdleClock(clock)
@@ -72,21 +71,13 @@ def memory_services(  # noqa: PLR0913 - everything that is wired
 
     def make_worker(queue: str) -> Worker:
         store = MemoryWorkerStore(tables)
+        ports = WorkerPorts(source=store, ledger=store, journal=store, blobs=tables.blobs, secrets=secrets)
         return Worker(
-            store,
-            store,
-            store,
+            ports,
             registry,
-            blobs=tables.blobs,
-            secrets=secrets,
-            queues=[queue],
-            concurrency=concurrency,
+            options=replace(options, queues=[queue]),
             processes=processes,
             services=services,
-            drain_seconds=drain_seconds,
-            blocked_seconds=blocked_seconds,
-            shares_loop=shares_loop,
-            log_dir=log_dir,
         )
 
     application = Application(

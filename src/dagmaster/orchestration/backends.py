@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from dagmaster.client.system import LocalSystem, RemoteSystem, System, current_user
@@ -176,12 +176,13 @@ def memory_backend(clock: Clock | None = None) -> ApplicationBackend:
     """Return a database in memory, whose jobs `run_job_test` runs."""
     from dagmaster.authoring.python.process_functions import ProcessRegistry
     from dagmaster.bootstrap import find_handlers
-    from dagmaster.local.memory_services import memory_services
+    from dagmaster.local.memory_services import SHARED_LOOP, memory_services
     from dagmaster.settings.log_directory import configured_logs_dir
 
     log_dir = configured_logs_dir()
     functions = ProcessRegistry(find_handlers)
-    services = memory_services(functions, clock=clock, shares_loop=True, log_dir=log_dir)
+    options = replace(SHARED_LOOP, log_dir=log_dir)
+    services = memory_services(functions, clock=clock, options=options)
     return ApplicationBackend(services.application, DEFAULT_QUEUE, services=services, functions=functions)
 
 

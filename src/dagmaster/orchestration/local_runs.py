@@ -142,7 +142,6 @@ async def _services(job: Job) -> AsyncIterator[LocalServices]:
             settings,
             modules=(),
             registry=with_mocks(ProcessRegistry(find_handlers)),
-            concurrency=None,
             blob_dir=blob_directory(settings),
             in_process=True,
         ) as services,

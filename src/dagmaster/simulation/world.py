@@ -32,6 +32,7 @@ from dagmaster.simulation.oracle import Oracle
 from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
@@ -319,19 +320,20 @@ class World:
     def _start_worker(self) -> None:
         host = self._host("worker", self._start_worker)
         remote: Any = RemoteStore(self.network, host, self._stores.worker(self.database), self.oracle)
-        service = Worker(
-            remote,
-            remote,
-            remote,
-            self._mocks.registry,
+        ports = WorkerPorts(
+            source=remote,
+            ledger=remote,
+            journal=remote,
             blobs=self.database.blobs,
             secrets=lambda _name: "secret",
+        )
+        options = WorkerOptions(
             concurrency=self._rng.choice((1, 2, 8)),
             poll_seconds=self._poll_seconds,
             heartbeat_seconds=1.0,
             shares_loop=True,
         )
-        self._run_service(host, service)
+        self._run_service(host, Worker(ports, self._mocks.registry, options=options))
 
     def _run_service(self, host: Host, service: Orchestrator | Worker) -> None:
         self._services[host] = service

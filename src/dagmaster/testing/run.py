@@ -86,7 +86,6 @@ def run_workflow(
         clock=clock,
         secrets=dict(secrets or {}).get,
         services=services,
-        shares_loop=True,
     )
     runner = LocalRunner(local, answers=read_answers(answers, [workflow, *children]), is_alone=True)
     return asyncio.run(_run(runner, database, workflow, inputs or {}, children))

@@ -28,6 +28,7 @@ from dagmaster.ports.task_messages import Failed, Outcome, Released, Succeeded, 
 from dagmaster.worker.deadlines import Deadlines
 from dagmaster.worker.execution_mode import ExecutionMode, execution_mode
 from dagmaster.worker.handler_call import run_on_loop, run_on_thread
+from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.process_protocol import AddNodesRequest, encode_task, frame
 from dagmaster.worker.task_lines import log_task
 from dagmaster.worker.task_log_capture import TASK_LOG, TaskLog, is_capturing, outside_task, split_text
@@ -49,37 +50,27 @@ if TYPE_CHECKING:
     from dagmaster.worker.node_adder import NodeAdder
     from dagmaster.worker.process_pool import HandlerProcesses
 
-GRACE_SECONDS = 2.0
-"""How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
-
-INTERRUPT_SECONDS = 10.0
-"""How long an interrupted function may take to end: a system call cannot be interrupted, and may return."""
-
 
 class Executor:
     """Executes tasks. Its methods are called on the loop's thread. It owns the process pool and closes it."""
 
-    def __init__(  # noqa: PLR0913 - all wiring in one place
+    def __init__(
         self,
         registry: Registry,
         *,
+        limits: ExecutorLimits | None = None,
         processes: HandlerProcesses | None = None,
         reports: TaskReports | None = None,
         services: WorkerServices | None = None,
-        threads: int = 32,
-        grace_seconds: float = GRACE_SECONDS,
-        interrupt_seconds: float = INTERRUPT_SECONDS,
-        abandons_threads: bool = True,
         adder: NodeAdder | None = None,
     ) -> None:
         self.registry = registry
+        self.limits = limits or ExecutorLimits()
         self.adder = adder
-        self.reports: TaskReports = NoReports() if reports is None else reports
-        self.grace_seconds, self.interrupt_seconds = grace_seconds, interrupt_seconds
+        self.reports: TaskReports = reports or NoReports()
         self.processes = processes
         self.services = services
-        self.threads = DaemonThreads(threads)
-        self.abandons_threads = abandons_threads
+        self.threads = DaemonThreads(self.limits.threads)
         self.deadlines = Deadlines()
         self._running: dict[str, _Run] = {}
         # Of tasks that are not isolated, by handler.
@@ -110,7 +101,7 @@ class Executor:
         """Return the task with this log, its deadline and its clean-up time. Thread-safe."""
         for run in list(self._running.values()):
             if run.owns_log(log):
-                return run.message, self.deadlines.at(run), self.grace_seconds
+                return run.message, self.deadlines.at(run), self.limits.grace_seconds
         return None
 
     def running_seconds(self) -> dict[str, float]:
@@ -180,8 +171,8 @@ class _Run:
     """
 
     __slots__ = (
-        "_abandons_threads", "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_grace_seconds",
-        "_interrupt_seconds", "_is_overdue", "_log", "_loop", "_loop_thread", "_mode", "_processes", "_reports",
+        "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_is_overdue", "_limits", "_log",
+        "_loop", "_loop_thread", "_mode", "_processes", "_reports",
         "_request", "_spec", "_task", "_threads", "finished", "message",
     )  # fmt: skip
 
@@ -190,13 +181,11 @@ class _Run:
         self._spec = spec
         self._reports = executor.reports
         self._threads = executor.threads
-        self._abandons_threads = executor.abandons_threads
         self._mode = executor.execution_mode(spec, message.isolation)
         # The process pool, if it runs in a process.
         self._processes = executor.processes if self._mode is ExecutionMode.PROCESS else None
         self._deadlines = executor.deadlines
-        self._grace_seconds = executor.grace_seconds
-        self._interrupt_seconds = executor.interrupt_seconds
+        self._limits = executor.limits
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._context = HandlerContext(
@@ -336,7 +325,7 @@ class _Run:
             self._task.cancel()
         if self._processes is not None and grace_seconds != 0:
             self._processes.cancel(self)
-        grace = self._grace_seconds if grace_seconds is None else grace_seconds
+        grace = self._limits.grace_seconds if grace_seconds is None else grace_seconds
         self._grace = self._loop.call_later(grace, self._give_up)
 
     def expire(self) -> None:
@@ -350,12 +339,12 @@ class _Run:
             log_task(logging.WARNING, "did not stop in time and is killed", self.message)
             self._ending = add_ending(self._ending, "its process was killed", signal="SIGKILL")
             self._processes.kill(self)
-        elif self._task is None and not self._abandons_threads:
+        elif self._task is None and not self._limits.abandons_threads:
             self._threads.interrupt(self)
             # A retry after a timeout must not overlap with this attempt.
             self._is_overdue = isinstance(self._ending, Failed) and self._ending.error["kind"] == "timeout"
             if self._is_overdue:
-                self._grace = self._loop.call_later(self._interrupt_seconds, self._abandon_overdue)
+                self._grace = self._loop.call_later(self._limits.interrupt_seconds, self._abandon_overdue)
             else:
                 self._abandon()
         else:
@@ -391,7 +380,7 @@ class _Run:
             await self._processes.kill_and_wait(self)
         if self._task is not None:
             self._task.cancel()
-            await asyncio.wait([self._task], timeout=self._grace_seconds)
+            await asyncio.wait([self._task], timeout=self._limits.grace_seconds)
 
     # ── Reports of the handler ──────────────────────────────────────────────────────────────────────────────
 

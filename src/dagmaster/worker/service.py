@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 
 from dagmaster.clocks import loop_time, wait_at_most
 from dagmaster.connection_backoff import ConnectionBackoff
-from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
 from dagmaster.errors import DagmasterError, DatabaseUnavailable, StatementFailed
 from dagmaster.telemetry.logs import task_fields
 from dagmaster.worker.drain import Drain
@@ -23,26 +22,24 @@ from dagmaster.worker.handler_publication import HandlerPublication
 from dagmaster.worker.held_tasks import HeldTasks
 from dagmaster.worker.loop_watchdog import LoopWatchdog
 from dagmaster.worker.node_adder import NodeAdder
+from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.report_delivery import ReportDelivery, heartbeat_counters
 from dagmaster.worker.shutdown import ShutdownBudget
 from dagmaster.worker.task_lines import log_blocked, log_unfinished
 from dagmaster.worker.task_log_capture import capture
-from dagmaster.worker.task_pools import STALL_SECONDS, TaskPool, ThreadedTaskPool
+from dagmaster.worker.task_pools import TaskPool, ThreadedTaskPool
 from dagmaster.worker.task_runner import TaskRunner
 from dagmaster.worker.telemetry_buffer import TelemetryBuffer
 from dagmaster.worker.telemetry_flush import TelemetryFlush
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-    from pathlib import Path
+    from collections.abc import Awaitable, Callable
 
     from dagmaster.authoring.handler_registry import Registry
     from dagmaster.json_types import JsonObject
     from dagmaster.ports.handler_services import WorkerServices
-    from dagmaster.ports.output_blobs import OutputBlobs
-    from dagmaster.ports.task_journal import TaskJournal
-    from dagmaster.ports.task_ledger import TaskLedger
-    from dagmaster.ports.task_source import ClaimedTask, TaskSource
+    from dagmaster.ports.task_source import ClaimedTask
+    from dagmaster.worker.options import WorkerOptions, WorkerPorts
     from dagmaster.worker.process_pool import HandlerProcesses
 
 _LOGGER = logging.getLogger("dagmaster.worker")
@@ -51,68 +48,40 @@ CLAIM_SECONDS: Final = 1.0
 """How long a stopping worker waits for the answer to a claim."""
 
 EXCLUSIVE_DRAIN_SECONDS: Final = 60.0
-"""How long a worker claims nothing so that an exclusive task can run. Then its long tasks have other tasks
-beside them again until they have ended, and another worker may take the exclusive one."""
+"""How long a worker claims nothing so that an exclusive task can run.
+
+Then it claims again next to its long tasks, and another worker may take the exclusive one."""
 
 
 class Worker:
-    """Serves queues; every queue if none is named.
+    """Claims tasks, runs their handlers and reports the outcomes. It owns its process pool."""
 
-    `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and
-    a plain function that timed out is waited for, not abandoned. For tests and simulations, which have no
-    other worker. `echoes`: what handlers of this process print is captured, and printed, too.
-    """
-
-    def __init__(  # noqa: PLR0913 - all wiring in one place
+    def __init__(
         self,
-        source: TaskSource,
-        ledger: TaskLedger,
-        journal: TaskJournal,
+        ports: WorkerPorts,
         registry: Registry,
         *,
-        blobs: OutputBlobs,
-        secrets: Callable[[str], str | None],
-        queues: Sequence[str] = (),
-        concurrency: int = 32,
+        options: WorkerOptions,
         processes: HandlerProcesses | None = None,
         services: WorkerServices | None = None,
-        poll_seconds: float = 1.0,
-        heartbeat_seconds: float = 2.0,
-        drain_seconds: float = 30.0,
-        blocked_seconds: float = 60.0,
-        task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
-        stall_seconds: float = STALL_SECONDS,
-        shares_loop: bool = False,
-        publishes_handlers: bool = False,
-        log_dir: Path | None = None,
-        echoes: bool = False,
     ) -> None:
-        self.source, self.ledger, self.journal = source, ledger, journal
+        self.source, self.ledger, self.journal = ports.source, ports.ledger, ports.journal
+        self.options = options
         self.telemetry = TelemetryBuffer()
-        self.held = HeldTasks(concurrency, None if processes is None else processes.limit)
+        self.held = HeldTasks(options.concurrency, None if processes is None else processes.limit)
         self.counters = {"claimed": 0, "completed": 0, "failed": 0, "stopped": 0, "released": 0, "dropped": 0}
         self.ready = asyncio.Event()
+        self._ports = ports
         self._registry = registry
-        self._publication = HandlerPublication(ledger, registry) if publishes_handlers else None
-        self._blobs = blobs
-        self._secrets = secrets
-        self._queues = tuple(queues)
-        self._concurrency = concurrency
         self._processes = processes
         self._services = services
-        self._poll_seconds = poll_seconds
-        self._heartbeat_seconds = heartbeat_seconds
-        self._drain_seconds = drain_seconds
-        self._blocked_seconds, self._task_timeout_seconds = blocked_seconds, task_timeout_seconds
-        self._stall_seconds = stall_seconds
-        self._shares_loop = shares_loop
-        self._captures, self._echoes = echoes or not shares_loop or log_dir is not None, echoes
+        self._publication = HandlerPublication(self.ledger, registry) if options.publishes_handlers else None
         self._stopping = asyncio.Event()
         self._has_capacity = asyncio.Event()
         self._has_tasks = asyncio.Event()
         self._backoff = ConnectionBackoff(_LOGGER, max_seconds=1.0)
-        ledger.on_disconnect = self._backoff.on_disconnect
-        self._flush = TelemetryFlush(self.telemetry, journal, log_dir)
+        self.ledger.on_disconnect = self._backoff.on_disconnect
+        self._flush = TelemetryFlush(self.telemetry, self.journal, options.log_dir)
         # A claim may have left tasks that need a process in the queue: claim again when a task finishes.
         self._has_more = False
         # An exclusive task waits for this worker.
@@ -124,7 +93,7 @@ class Worker:
         self._is_deregistering = False
         self._imports = EntrypointImports(registry, self.held, self._enqueue)
         self._delivery = ReportDelivery(
-            ledger, self.held, self.telemetry, self._flush, self.counters,
+            self.ledger, self.held, self.telemetry, self._flush, self.counters,
             back_off=self._back_off, enqueue=self._enqueue, on_delivery=self._on_delivery,
         )  # fmt: skip
 
@@ -136,30 +105,31 @@ class Worker:
 
     async def run(self) -> None:
         """Run until stopped. During a database outage tasks keep running; they are reported afterwards."""
+        concurrency, stall_seconds = self.options.concurrency, self.options.stall_seconds
         adder = self._adder = NodeAdder(self.journal, self.held, self._back_off)
         executor = self._executor = Executor(
             self._registry, reports=self.telemetry, processes=self._processes, services=self._services,
-            threads=self._concurrency, abandons_threads=not self._shares_loop, adder=adder,
+            limits=ExecutorLimits(threads=concurrency, abandons_threads=not self.options.shares_loop), adder=adder,
         )  # fmt: skip
         runner = self._runner(executor)
-        pool = TaskPool(runner, self._concurrency, self._delivery.add_one, self._stall_seconds)
+        pool = TaskPool(runner, concurrency, self._delivery.add_one, stall_seconds)
         self._pools: dict[ExecutionMode, TaskPool | ThreadedTaskPool] = {
-            ExecutionMode.LOOP: pool if self._shares_loop else self._new_loop_pool(),
+            ExecutionMode.LOOP: pool if self.options.shares_loop else self._new_loop_pool(),
             ExecutionMode.THREAD: pool,
         }
         if self._processes is not None:
             self._pools[ExecutionMode.PROCESS] = TaskPool(
-                runner, self._processes.limit, self._delivery.add_one, self._stall_seconds
+                runner, self._processes.limit, self._delivery.add_one, stall_seconds
             )
             self.held.process_bound = self._registry.names_matching(
                 lambda spec: executor.execution_mode(spec) is ExecutionMode.PROCESS
             )
-        with capture(echoes=self._echoes) if self._captures else contextlib.nullcontext():
+        with capture(echoes=self.options.echoes) if self.options.captures else contextlib.nullcontext():
             await self._run_registered()
 
     async def _run_registered(self) -> None:
         loops = [self._delivery.run(), self._flush.run(self.held, self._has_tasks, self._running_seconds)]
-        if not self._shares_loop:
+        if not self.options.shares_loop:
             loops.append(self._watch_loop())
         background = self._background = [asyncio.create_task(loop) for loop in loops]
         try:
@@ -183,20 +153,22 @@ class Worker:
             lambda: self._runner(
                 Executor(self._registry, reports=self.telemetry, services=self._services, adder=self._adder)
             ),
-            self._concurrency, self._delivery.add, self._stall_seconds,
+            self.options.concurrency, self._delivery.add, self.options.stall_seconds,
         )  # fmt: skip
 
     def _runner(self, executor: Executor) -> TaskRunner:
         return TaskRunner(
             executor,
             telemetry=self.telemetry,
-            blobs=self._blobs,
-            secrets=self._secrets,
+            blobs=self._ports.blobs,
+            secrets=self._ports.secrets,
             other_worker_has_handler=self.ledger.other_worker_has_handler,
         )
 
     async def _register(self) -> None:
-        await self.ledger.register(self._queues, self._concurrency, self._registry.served_names())
+        await self.ledger.register(
+            tuple(self.options.queues), self.options.concurrency, self._registry.served_names()
+        )
         if self._publication is not None:
             self._publication.start()
 
@@ -224,7 +196,7 @@ class Worker:
 
     async def _shut_down(self) -> None:
         """Let running tasks finish; ask the rest to stop and release them. One time budget for all steps."""
-        budget = ShutdownBudget(self._drain_seconds, loop_time())
+        budget = ShutdownBudget(self.options.drain_seconds, loop_time())
         # The lease must not expire meanwhile.
         heartbeat = asyncio.create_task(self._heartbeat_loop())
         pools = list(dict.fromkeys(self._pools.values()))
@@ -240,7 +212,7 @@ class Worker:
         await asyncio.wait([leaving], timeout=budget.until_exit(loop_time()))
         late = [task for task in (*closing, leaving) if not task.done()]
         if late:
-            log_unfinished(list(self.held.values()), self._drain_seconds)
+            log_unfinished(list(self.held.values()), self.options.drain_seconds)
         for task in (heartbeat, *late):
             task.cancel()
         await asyncio.gather(heartbeat, *closing, leaving, return_exceptions=True)
@@ -325,7 +297,7 @@ class Worker:
             await self._has_capacity.wait()
 
     async def _sleep(self) -> None:
-        if not await wait_at_most(self.source.wakeup, self._poll_seconds):
+        if not await wait_at_most(self.source.wakeup, self.options.poll_seconds):
             # No notification arrived: check every queue.
             self.source.rescan_queues()
 
@@ -403,18 +375,18 @@ class Worker:
                 # The claim loop waits for a slot or for a notification.
                 self._has_capacity.set()
                 self.source.wakeup.set()
-            await wait_at_most(self.ledger.stops, self._drain.limit_wait(self._heartbeat_seconds))
+            await wait_at_most(self.ledger.stops, self._drain.limit_wait(self.options.heartbeat_seconds))
 
     async def _watch_loop(self) -> None:
-        """Watch the loop of the async handlers: abandon a handler that blocks it and release the other tasks."""
+        """Abandon a handler that blocks the loop of the async handlers, and release the other tasks."""
         while True:
             pool = self._pools[ExecutionMode.LOOP]
             assert isinstance(pool, ThreadedTaskPool)  # noqa: S101 - for mypy
             watch = LoopWatchdog(
                 pool,
                 self.telemetry,
-                blocked_seconds=self._blocked_seconds,
-                task_timeout_seconds=self._task_timeout_seconds,
+                blocked_seconds=self.options.blocked_seconds,
+                task_timeout_seconds=self.options.task_timeout_seconds,
             )
             blocker = None
             while blocker is None:

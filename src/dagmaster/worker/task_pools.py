@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.clocks import loop_time
 from dagmaster.engine.status import AttemptStatus
 from dagmaster.ports.task_ledger import TaskReport
-from dagmaster.worker.executor import GRACE_SECONDS
+from dagmaster.worker.options import GRACE_SECONDS, STALL_SECONDS
 from dagmaster.worker.task_lines import log_task
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from dagmaster.ports.task_source import ClaimedTask
     from dagmaster.worker.task_log_capture import TaskLog
     from dagmaster.worker.task_runner import TaskRunner
-
-STALL_SECONDS: Final = 1.0
-"""Tasks that wait for a slot are released if none becomes free in this time: other workers may have one."""
 
 END_SECONDS: Final = 0.5
 """How long a loop may take to end after its last task was abandoned."""

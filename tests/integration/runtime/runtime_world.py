@@ -34,6 +34,7 @@ from dagmaster.store.postgres.orchestrator_store import PostgresOrchestratorStor
 from dagmaster.store.postgres.read_store import PostgresReadStore
 from dagmaster.store.postgres.worker_store import PostgresWorkerStore
 from dagmaster.testing import JobReport
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.process_pool import HandlerProcesses
 from dagmaster.worker.service import Worker
 from tests.conformance.server import dsn_of, release_database, take_database
@@ -205,16 +206,16 @@ class World:
             else HandlerProcesses(modules, limit=processes, memory_limit_mb=memory_mb)
         )
         store = PostgresWorkerStore(self.address)
-        service = Worker(
-            store,
-            store,
-            store,
-            self.registry(),
+        ports = WorkerPorts(
+            source=store,
+            ledger=store,
+            journal=store,
             blobs=self.blobs,
             secrets=self.secrets.get,
+        )
+        options = WorkerOptions(
             queues=queues,
             concurrency=concurrency,
-            processes=pool,
             poll_seconds=poll_seconds,
             heartbeat_seconds=heartbeat_seconds,
             drain_seconds=drain_seconds,
@@ -222,6 +223,7 @@ class World:
             stall_seconds=stall_seconds,
             log_dir=log_dir,
         )
+        service = Worker(ports, self.registry(), options=options, processes=pool)
         self.workers.append(service)
         await self._begin(service)
         return service

@@ -16,6 +16,7 @@ from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.read_store import MemoryReadStore
 from dagmaster.store.memory.reusable_results import MemoryReusableResults
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
@@ -45,17 +46,15 @@ async def served_application(
     database = MemoryDatabase()
     orchestrator = Orchestrator(MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value)
     store = MemoryWorkerStore(database)
-    worker = Worker(
-        store,
-        store,
-        store,
-        registry,
+    ports = WorkerPorts(
+        source=store,
+        ledger=store,
+        journal=store,
         blobs=database.blobs,
         secrets=lambda _name: None,
-        shares_loop=True,
-        publishes_handlers=True,
-        queues=queues,
     )
+    options = WorkerOptions(queues=queues, shares_loop=True, publishes_handlers=True)
+    worker = Worker(ports, registry, options=options)
     observe_turns(orchestrator, metrics)
     observe_tasks(worker, metrics)
     services = [asyncio.create_task(service.run()) for service in (orchestrator, worker)]

@@ -49,7 +49,7 @@ class ReportRunner(LocalRunner):
 
     def __init__(self, registry: Registry, database: MemoryDatabase | None = None, **wiring) -> None:
         self.database = database or MemoryDatabase(wiring.get("clock"))
-        super().__init__(memory_services(registry, database=self.database, shares_loop=True, **wiring))
+        super().__init__(memory_services(registry, database=self.database, **wiring))
 
     async def run(self, graph, inputs, **more):
         job_id = await super().run(graph, inputs, **more)

@@ -10,6 +10,7 @@ from dagmaster.authoring.handler_context import HandlerContext
 from dagmaster.authoring.handler_registry import Registry, handler
 from dagmaster.ports.task_messages import Failed, Outcome, TaskMessage
 from dagmaster.worker.executor import Executor
+from dagmaster.worker.options import ExecutorLimits
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -57,10 +58,16 @@ def run(function: Any, message: TaskMessage | None = None, reports: RecordedRepo
     return outcome
 
 
-def with_executor(function: Any, main: Callable[[Executor], Awaitable[Any]], **options: Any) -> Any:
+def with_executor(
+    function: Any,
+    main: Callable[[Executor], Awaitable[Any]],
+    *,
+    reports: RecordedReports | None = None,
+    **limits: Any,
+) -> Any:
     async def bounded() -> Any:
         one = function if function is forever else handler("it")(function)
-        executor = Executor(Registry([one]), **options)
+        executor = Executor(Registry([one]), reports=reports, limits=ExecutorLimits(**limits))
         try:
             return await asyncio.wait_for(main(executor), A_WHILE)
         finally:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.authoring.handler_registry import Registry, discover
 from dagmaster.ports.task_messages import Outcome, Succeeded, TaskMessage
 from dagmaster.worker.executor import Executor
+from dagmaster.worker.options import ExecutorLimits
 from dagmaster.worker.process_pool import HandlerProcesses
 from tests.unit.worker.executor_fixtures import RecordedReports
 
@@ -70,7 +71,12 @@ def with_processes(
     async def bounded() -> Any:
         processes = HandlerProcesses(modules, limit=limit, **options)
         watched = Watched()
-        executor = Executor(registry(), processes=processes, reports=watched, grace_seconds=grace_seconds)
+        executor = Executor(
+            registry(),
+            processes=processes,
+            reports=watched,
+            limits=ExecutorLimits(grace_seconds=grace_seconds),
+        )
         try:
             return await asyncio.wait_for(main(executor, watched), A_LONG_WHILE)
         finally:

@@ -14,6 +14,7 @@ from dagmaster.engine.status import Isolation
 from dagmaster.store.memory.database import MemoryDatabase, StoredTask
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
 from dagmaster.worker import service
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
@@ -70,10 +71,15 @@ class World:
     @contextlib.asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[Worker]:
         store = MemoryWorkerStore(self.database)
-        worker = Worker(
-            store, store, store, self.registry, blobs=self.database.blobs, secrets=lambda _name: None, queues=["q"],
-            **{"shares_loop": True, "poll_seconds": 0.02, "heartbeat_seconds": 0.02, **options},
-        )  # fmt: skip
+        ports = WorkerPorts(
+            source=store,
+            ledger=store,
+            journal=store,
+            blobs=self.database.blobs,
+            secrets=lambda _name: None,
+        )
+        defaults = {"queues": ["q"], "shares_loop": True, "poll_seconds": 0.02, "heartbeat_seconds": 0.02}
+        worker = Worker(ports, self.registry, options=WorkerOptions(**{**defaults, **options}))
         running = asyncio.create_task(worker.run())
         await worker.ready.wait()
         try:

@@ -17,6 +17,7 @@ from dagmaster.store.memory.client_store import MemoryClientStore
 from dagmaster.store.memory.database import MemoryDatabase
 from dagmaster.store.memory.orchestrator_store import MemoryOrchestratorStore
 from dagmaster.store.memory.worker_store import MemoryWorkerStore
+from dagmaster.worker.options import WorkerOptions, WorkerPorts
 from dagmaster.worker.service import Worker
 
 if TYPE_CHECKING:
@@ -77,15 +78,14 @@ def test_a_worker_runs_what_another_source_delivers_and_reports_to_the_store():
         registry = Registry([writing])
         client, ledger = MemoryClientStore(database), MemoryWorkerStore(database)
         source = ListSource(ledger)
-        worker = Worker(
-            source,
-            ledger,
-            ledger,
-            registry,
+        ports = WorkerPorts(
+            source=source,
+            ledger=ledger,
+            journal=ledger,
             blobs=database.blobs,
             secrets=lambda _name: None,
-            shares_loop=True,
         )
+        worker = Worker(ports, registry, options=WorkerOptions(shares_loop=True))
         timing = Timing(poll_seconds=0.05, heartbeat_seconds=1.0, scan_seconds=1.0, worker_scan_seconds=1.0)
         orchestrator = Orchestrator(
             MemoryOrchestratorStore(database), blobs=database.blobs, redact=redact_value, timing=timing

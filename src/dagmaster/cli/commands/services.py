@@ -169,13 +169,14 @@ def worker(
     _pass_to_tasks(settings, data_dir)
 
     def make(config: DatabaseConfig, blobs: OutputBlobs, settings: Settings) -> Service:
+        if concurrency is not None:
+            settings = settings.model_copy(update={"concurrency": concurrency})
         worker = make_worker(
             config,
             blobs,
             settings,
             modules=modules,
             queues=served,
-            concurrency=concurrency,
             blob_dir=blob_directory(settings, data_dir),
         )
         return observe_tasks(worker, None if with_parent else open_metrics_port(settings, metrics_port))

@@ -1,0 +1,75 @@
+"""What a worker is made of, and how it works: the outside world it reaches, and its times and limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dagmaster.engine.graph import DEFAULT_TIMEOUT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from dagmaster.ports.output_blobs import OutputBlobs
+    from dagmaster.ports.task_journal import TaskJournal
+    from dagmaster.ports.task_ledger import TaskLedger
+    from dagmaster.ports.task_source import TaskSource
+
+GRACE_SECONDS: Final = 2.0
+"""How long a handler that was asked to stop has to end by itself. Then it is killed or abandoned."""
+
+INTERRUPT_SECONDS: Final = 10.0
+"""How long an interrupted function may take to end: a system call cannot be interrupted, and may return."""
+
+STALL_SECONDS: Final = 1.0
+"""Tasks that wait for a slot are released if none becomes free in this time: other workers may have one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPorts:
+    """The outside world of a worker. `secrets` returns the value of a secret by its name."""
+
+    source: TaskSource
+    ledger: TaskLedger
+    journal: TaskJournal
+    blobs: OutputBlobs
+    secrets: Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    """What a worker serves, and its times and limits. No queues: it serves every queue.
+
+    `shares_loop`: async handlers run on the loop of the service, their output is captured only for files, and
+    a plain function that timed out is waited for, not abandoned. For tests and simulations, which have no
+    other worker. `echoes`: what handlers of this process print is captured and printed.
+    """
+
+    queues: Sequence[str] = ()
+    concurrency: int = 32
+    poll_seconds: float = 1.0
+    heartbeat_seconds: float = 2.0
+    drain_seconds: float = 30.0
+    blocked_seconds: float = 60.0
+    task_timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    stall_seconds: float = STALL_SECONDS
+    shares_loop: bool = False
+    publishes_handlers: bool = False
+    log_dir: Path | None = None
+    echoes: bool = False
+
+    @property
+    def captures(self) -> bool:
+        """Whether the output of handlers is captured."""
+        return self.echoes or not self.shares_loop or self.log_dir is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutorLimits:
+    """The threads of an executor, and how long it waits for handlers that should have ended."""
+
+    threads: int = 32
+    grace_seconds: float = GRACE_SECONDS
+    interrupt_seconds: float = INTERRUPT_SECONDS
+    abandons_threads: bool = True
