@@ -29,7 +29,10 @@ class IdleClock:
         self._on_idle: Callable[[bool], None] = lambda _has_timer: None
 
     def attach(self, *, is_waiting: Callable[[], bool], on_idle: Callable[[bool], None]) -> None:
-        """Set what else the run waits for, and what is called, with whether a timer is set, when only time is left."""
+        """Set what else the run waits for, and what is called when only time is left.
+
+        The call tells whether a timer is set.
+        """
         self._is_waiting = is_waiting
         self._on_idle = on_idle
 

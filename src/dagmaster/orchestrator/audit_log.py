@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from dagmaster.engine.decisions import Decision
     from dagmaster.engine.events import EngineEvent
-    from dagmaster.engine.model import Job
+    from dagmaster.engine.model import Job, Node
     from dagmaster.json_types import JsonObject, JsonValue
     from dagmaster.orchestrator.inbox import PendingEvents
     from dagmaster.orchestrator.turn import TurnResult
@@ -31,7 +31,7 @@ MIN_TRAIL_SECONDS: Final = 1.0
 
 
 class _Context(NamedTuple):
-    """Details of decisions: ids of child jobs and approval messages by node, and the nodes that reuse a result."""
+    """Details of decisions: ids of child jobs and approval messages by node, and nodes that reuse results."""
 
     children: Mapping[str, str]
     messages: Mapping[str, str]
@@ -166,14 +166,8 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
             data = {"worker": worker, "alone": alone, "charged": is_charged}
             yield AuditEvent(EventType.ATTEMPT_LOST, node, attempt, _json(data))
         case ev.TaskReleased(node, attempt):
-            ends = [decision for decision in decisions if isinstance(decision, d.Cancel | d.Fail)]
-            is_cancelled = any(decision.node == node for decision in ends)
-            yield AuditEvent(
-                EventType.ATTEMPT_RELEASED,
-                node,
-                attempt,
-                _json({"cancelled": True}) if is_cancelled else None,
-            )
+            text = _json({"cancelled": True}) if _ends(node, decisions) else None
+            yield AuditEvent(EventType.ATTEMPT_RELEASED, node, attempt, text)
         case ev.ChildJobFinished(node, attempt, status):
             yield AuditEvent(EventType.CHILD_JOB_FINISHED, node, attempt, _json({"status": status}))
         case ev.Approved(node, by, _, comment):
@@ -183,17 +177,21 @@ def _of_event(event: EngineEvent, decisions: list[Decision]) -> Iterable[AuditEv
         case ev.SignalReceived(name):
             yield AuditEvent(EventType.SIGNAL_RECEIVED, data=_json({"signal": name}))
         case ev.CancelRequested(comment):
-            yield AuditEvent(
-                EventType.CANCEL_REQUESTED, data=_json({"comment": comment}) if comment else None
-            )
+            text = _json({"comment": comment}) if comment else None
+            yield AuditEvent(EventType.CANCEL_REQUESTED, data=text)
         case _:
             return
+
+
+def _ends(node: str, decisions: Iterable[Decision]) -> bool:
+    """Return whether decisions end a node instead of trying it again."""
+    return any(isinstance(decision, d.Cancel | d.Fail) and decision.node == node for decision in decisions)
 
 
 def _signal_waits(result: TurnResult) -> Iterable[AuditEvent]:
     """Yield the waits for a signal: a wait without a timeout has no timer, so no decision records it."""
     for node in result.changed:
-        if isinstance(node.spec, WaitSpec) and node.spec.signal and node.status is NodeStatus.WAITING:
+        if isinstance(node.spec, WaitSpec) and node.spec.signal and _is_waiting(node):
             yield AuditEvent(EventType.NODE_WAITING, node.id, data=_json({"signal": node.spec.signal}))
 
 
@@ -232,7 +230,7 @@ def _append(audit_events: list[AuditEvent], job: Job, decision: Decision, contex
             audit_events.append(audit_event)
 
 
-def _of_decision(  # noqa: C901, PLR0911, PLR0912 - one for each kind
+def _of_decision(  # noqa: PLR0911 - one for each kind
     job: Job, decision: Decision, context: _Context
 ) -> AuditEvent | None:
     match decision:
@@ -249,32 +247,33 @@ def _of_decision(  # noqa: C901, PLR0911, PLR0912 - one for each kind
                 EventType.NODE_EXPANDED, node, data=_json({"first": first, "count": count, "total": total})
             )
         case d.AddNodes(_, nodes):
-            written: list[JsonValue] = [node for node in nodes if not is_group_start(node)]
-            return AuditEvent(
-                EventType.NODES_ADDED, data=_json({"nodes": written[:100], "count": len(written)})
-            )
-        case d.StartChildJob(node, attempt):
+            return AuditEvent(EventType.NODES_ADDED, data=_json(_added_data(nodes)))
+        case d.StartChildJob(node, attempt) if node in context.children:
             # A rejected one is recorded as a failed attempt.
-            data = _json({"job_id": context.children.get(node)})
-            return (
-                AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data)
-                if node in context.children
-                else None
-            )
+            data = _json({"job_id": context.children[node]})
+            return AuditEvent(EventType.CHILD_JOB_STARTED, node, attempt, data)
         case d.RequestApproval(node) if node not in context.reused:
-            return AuditEvent(
-                EventType.APPROVAL_REQUESTED, node, data=_json({"message": context.messages.get(node, "")})
-            )
-        case d.WaitUntil(node, at) if node is not None and isinstance(job.nodes[node].spec, WaitSpec):
-            if job.nodes[node].status is NodeStatus.WAITING:
-                return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": format_rfc3339(at)}))
+            data = _json({"message": context.messages.get(node, "")})
+            return AuditEvent(EventType.APPROVAL_REQUESTED, node, data=data)
+        case d.WaitUntil(str(node), at) if _is_waiting(job.nodes[node]):
+            return AuditEvent(EventType.NODE_WAITING, node, data=_json({"until": format_rfc3339(at)}))
         case d.Reopen():
             return AuditEvent(EventType.JOB_RESUMED, data=_json(_reopened_data(job, decision)))
         case d.FinishJob(status, _, error):
             return AuditEvent(EventType.JOB_FINISHED, data=_json({"status": status.value, "error": error}))
         case _:
             return None
-    return None
+
+
+def _is_waiting(node: Node) -> bool:
+    """Return whether this is a node of type `wait` that waits. Other timers are retries and timeouts."""
+    return isinstance(node.spec, WaitSpec) and node.status is NodeStatus.WAITING
+
+
+def _added_data(nodes: Iterable[str]) -> JsonObject:
+    """Return the data of added nodes: the first 100, and how many they are."""
+    written: list[JsonValue] = [node for node in nodes if not is_group_start(node)]
+    return {"nodes": written[:100], "count": len(written)}
 
 
 def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
@@ -289,7 +288,7 @@ def _cancel_requested(accepted: d.AcceptCancel) -> AuditEvent:
 
 
 def _reopened_data(job: Job, reopen: d.Reopen) -> JsonObject:
-    """Return the data of a resume: the reopened nodes, and how many nodes and children of fan-outs they are."""
+    """Return the data of a resume: the reopened nodes, and the counts of nodes and children of fan-outs."""
     opened = [job.nodes[node] for node in reopen.nodes if node in job.nodes and not is_group_start(node)]
     count = sum(
         node.parent is None and not isinstance(node.spec, StartSpec | EndSpec | GroupSpec) for node in opened

@@ -38,7 +38,7 @@ class ChildJobs:
         self._new_id = new_id
 
     async def start(self, owned: OwnedJob, result: TurnResult) -> tuple[list[NewJob], list[EngineEvent]]:
-        """Create the child jobs of a turn; return them, and the events of those that are rejected or reused."""
+        """Create the child jobs of a turn; return them, and the events of rejected and reused ones."""
         created: list[NewJob] = []
         events: list[EngineEvent] = []
         stopped = {(stop.node, stop.attempt) for stop in result.stops}

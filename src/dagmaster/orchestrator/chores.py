@@ -25,7 +25,7 @@ async def expire_workers(store: OrchestratorStore) -> None:
 
 
 class MetricRollup:
-    """Counts finished jobs, and now and then deletes sums that are older than `retention_seconds`; None: it never does.
+    """Counts finished jobs, and now and then deletes sums that are older than `retention_seconds`, if given.
 
     Jobs never wait for it, nor do they stop if it fails.
     """

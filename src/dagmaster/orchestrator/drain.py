@@ -1,4 +1,4 @@
-"""The drain of an orchestrator: while an operator wants it, it claims no jobs, and other orchestrators get its own.
+"""The drain of an orchestrator: it claims no jobs, and other orchestrators get the jobs it owns.
 
 It stays registered: a supervisor that starts it again would only undo the drain (ADR 0033).
 """

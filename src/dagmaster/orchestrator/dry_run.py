@@ -1,4 +1,4 @@
-"""Dry run of a new job: it takes the turns of a real one as far as no task has to run, because its result is reused.
+"""Dry run of a new job: it takes the turns of a real one as far as the results of tasks are reused.
 
 No task is dispatched and nothing is written; values that the turns make are kept in memory.
 """
@@ -44,8 +44,9 @@ async def dry_run_job(
 ) -> Job:
     """Return the new job as it is when tasks have to run. `source`: the job whose results are reused."""
     claimed = ClaimedJob(
-        row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version, content_hash=graph.content_hash,
-        inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0, queue=None, workflows=workflows, parent=None,
+        row=JobRow(id=""), workflow_id=graph.workflow_id, version=graph.version,
+        content_hash=graph.content_hash, inputs=inputs, env=env, priority=5, epoch=0, event_seq=0, depth=0,
+        queue=None, workflows=workflows, parent=None,
         resumed_from=None if source is None else source.job_id, redo=redo,
     )  # fmt: skip
     values = _DryRunValues(results)

@@ -118,7 +118,7 @@ def _grow(graph: Graph, batches: list[StoredBatch], limits: DefaultLimits | None
 
 
 class OutlineCache(GraphCache):
-    """The same for outlines: graphs without expressions, or with those of branches only, which are not compiled."""
+    """A cache of outlines: graphs without expressions, or with the texts of branches only."""
 
     def __init__(
         self,

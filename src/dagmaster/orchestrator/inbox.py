@@ -199,9 +199,10 @@ def add_commands(
 
 
 def may_follow_batch(results: Iterable[TaskResult]) -> bool:
-    """Return whether an attempt among these may have added nodes at once: its commands were sent before its result.
+    """Return whether an attempt among these may have added nodes at once.
 
-    The results of lost attempts, and of some that were released, do not say so.
+    Then its commands were sent before its result. The results of lost attempts, and of some that were
+    released, do not say so.
     """
     return any(result.batches is not None or result.status in _UNREPORTED for result in results)
 

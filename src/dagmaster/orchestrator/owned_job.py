@@ -113,7 +113,9 @@ class OwnedJob:
     @staticmethod
     def timer_event(name: str) -> EngineEvent:
         """Return the event of a timer that is due."""
-        return BacklogDue() if name == _BACKLOG else TimerFired(None if name == _DEADLINE else name)
+        if name == _BACKLOG:
+            return BacklogDue()
+        return TimerFired(None if name == _DEADLINE else name)
 
     def keep_sources(self, sources: Mapping[str, list[JsonValue]]) -> None:
         """Cache lists that were just frozen, and drop those of finished fan-outs."""

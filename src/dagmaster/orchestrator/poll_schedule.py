@@ -15,7 +15,7 @@ LAST_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The intervals of an orchestrator's polls, heartbeats and scans, and how long it keeps metrics; None: for ever."""
+    """The intervals of an orchestrator's polls, heartbeats and scans, and how long it keeps metrics."""
 
     poll_seconds: float = 1.0
     heartbeat_seconds: float = 5.0
@@ -36,7 +36,7 @@ class PollSchedule:
         self._has_finished_jobs = False
 
     def due(self) -> set[str]:
-        """Return the kinds to read now: those notified, and all of them once in a poll interval, however busy it is."""
+        """Return the kinds to read now: the notified ones, and all of them once in a poll interval."""
         store, now = self._store, self._store.clock.now()
         store.wakeup.clear()
         waiting = set(store.pending_kinds)
@@ -54,13 +54,18 @@ class PollSchedule:
         return waiting
 
     def on_claim(self, *, has_jobs: bool) -> None:
-        """Claim again after a claim with jobs, and soon: a job stored during a claim may have sent no notification."""
+        """Claim again at once after a claim with jobs, and a few times soon after it.
+
+        A job that is stored during a claim may have sent no notification.
+        """
         if has_jobs:
             self._store.pending_kinds.add("jobs")
             self._store.wakeup.set()
-        self._recheck = (
-            FIRST_SECONDS if has_jobs else (inf if self._recheck > LAST_SECONDS else self._recheck * 4)
-        )
+            self._recheck = FIRST_SECONDS
+        elif self._recheck > LAST_SECONDS:
+            self._recheck = inf
+        else:
+            self._recheck *= 4
         self._recheck_at = self._store.clock.now() + self._recheck
 
     def on_finish(self) -> None:

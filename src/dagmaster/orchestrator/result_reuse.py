@@ -102,7 +102,7 @@ class ResultReuse:
         return self._source.job_id, node.id
 
     async def fetch(self, candidates: Mapping[str, SourceNode]) -> list[ResultReused]:
-        """Return the reusable results of these nodes, without those that are gone or whose handler has changed."""
+        """Return the reusable results of these nodes, unless they are gone or their handler has changed."""
         if self._source is None or self._reusable is None or not candidates:
             return []
         # Read each time: the versions may have changed since the job was claimed.

@@ -283,7 +283,7 @@ class Orchestrator:
         return committed
 
     async def _commit(self, turns: list[TurnCommit], now: float) -> set[str]:
-        """Commit turns together; if the database rejects that, one by one, so that one bad job does not block all."""
+        """Commit turns together; if the database rejects that, one by one: one bad job blocks no other."""
         try:
             return await turn_traces.commit_turns(self.store, turns, self.jobs, now)
         except StatementFailed as error:

@@ -151,7 +151,7 @@ async def run_turn(
     It is `JsonText` where it was read from a store, and stays text unless an expression needs it. `reuse`
     computes fingerprints and finds reusable results; without it there are neither.
     """
-    turn = _Turn(job, reported, scopes, values, now, reuse)
+    turn = _Turn(job, now, reported=reported, scopes=scopes, values=values, reuse=reuse)
     for event in events:
         turn.result.events.append((len(turn.result.decisions), event))
         turn.collect(advance(job, event, now))
@@ -163,7 +163,7 @@ async def recover(
     job: Job, *, scopes: ExpressionScopes, values: Values, now: float, reuse: ResultReuse | None = None
 ) -> TurnResult:
     """Answer the open needs of a job that was just loaded."""
-    turn = _Turn(job, {}, scopes, values, now, reuse)
+    turn = _Turn(job, now, reported={}, scopes=scopes, values=values, reuse=reuse)
     turn.collect(pending_needs(job))
     await turn.resolve_all()
     return turn.result
@@ -172,13 +172,14 @@ async def recover(
 class _Turn:
     """The state of one turn."""
 
-    def __init__(  # noqa: PLR0917 - the inputs of a turn
+    def __init__(
         self,
         job: Job,
+        now: float,
+        *,
         reported: Mapping[tuple[str, int], JsonValue],
         scopes: ExpressionScopes,
         values: Values,
-        now: float,
         reuse: ResultReuse | None,
     ) -> None:
         self.job = job
@@ -291,7 +292,7 @@ class _Turn:
     async def _load_one_by_one(
         self, needs: Iterable[Need], unresolved: list[Dispatch | StartChildJob | RequestApproval]
     ) -> tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]]:
-        """Fail the nodes that need a missing blob, and return the needs and decisions that can be resolved."""
+        """Fail the nodes that need a missing blob; return the needs and decisions that can be resolved."""
         loadable: tuple[deque[Need], list[Dispatch | StartChildJob | RequestApproval]] = (deque(), [])
         for need in needs:
             try:
@@ -394,7 +395,7 @@ def _is_fresh_source(key: ValueKey, result: TurnResult) -> bool:
 def _find_reusable(
     reuse: ResultReuse, node: Node, request: ResolvedTask | ApprovalRequest
 ) -> SourceNode | None:
-    """Set the fingerprint of a node that is about to start; return a reusable result for it, if there is one."""
+    """Set the fingerprint of a node that is about to start; return a reusable result, if there is one."""
     if isinstance(request, ResolvedTask):
         params, spec = request.params, request.task
         if uses_secrets(spec.params):

@@ -118,7 +118,7 @@ def _cancel_in_flight(owned: OwnedJob, result: TurnResult, commit: TurnCommit) -
 def redact_secret_inputs(
     owned: OwnedJob, result: TurnResult, redact: Callable[[Any, Collection[str]], Any]
 ) -> None:
-    """Redact the secret inputs in what the engine made of them: errors, messages, comments, outputs, the result.
+    """Redact the secret inputs in what the engine made of them: errors, messages, outputs, the result.
 
     Outputs and errors of handlers were redacted by their worker. Params, child inputs and frozen lists stay:
     ADR 0015.
@@ -179,7 +179,7 @@ def _code_alone(code_fingerprint: str) -> str:
 
 
 async def _store_value(owned: OwnedJob, path: str, value: JsonValue, blobs: OutputBlobs) -> JsonText:
-    """Return a value of the engine for its row: short ones as text, long ones as a reference to a new blob."""
+    """Return a value of the engine for its row: as text or, if it is long, as a reference to a new blob."""
     text = json.dumps(value)
     if len(text) <= MAX_INLINE:
         return JsonText(text)

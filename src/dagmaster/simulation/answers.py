@@ -1,4 +1,4 @@
-"""Commands that let a simulated job of any workflow finish: every approval is approved, every signal is sent."""
+"""Commands that let any simulated job finish: every approval is approved, every signal is sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def answer_all(graphs: Iterable[Graph]) -> list[ScheduledCommand]:
-    """Return commands that approve every approval and send every signal of graphs, repeated until the job ends."""
+    """Return commands that approve every approval and send every signal of graphs until the job ends."""
     return [
         command for graph in graphs for spec in graph.specs.values() if (command := _answer(spec)) is not None
     ]

@@ -1,4 +1,4 @@
-"""What the oracle checks of a job at the end: its rows, its audit log, and the nodes that were added to it."""
+"""What the oracle checks of a finished job: its rows, its audit log, and the nodes that were added to it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dagmaster.store.memory.database import MemoryDatabase, StoredJob
+    from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 FINISHED: Final = ("COMPLETED", "FAILED", "CANCELLED")
 TERMINAL: Final = (*FINISHED, "SKIPPED")
@@ -69,7 +69,7 @@ def _check_completions(job: StoredJob, outcome_of: Callable[[str, str, int], str
 
 
 def _check_attempts(job: StoredJob, database: MemoryDatabase) -> None:
-    """Check that the end of each attempt has one event, with the same outcome, unless its report was ignored."""
+    """Check that each attempt has one event of its end, with its outcome, unless its report was ignored."""
     ends: dict[tuple[str | None, int | None], list[str]] = {}
     ignored = set[tuple[str | None, int | None]]()
     for event in job.events:
@@ -112,26 +112,40 @@ def _check_batches(job: StoredJob) -> None:
 
 def _check_nodes(job: StoredJob, database: MemoryDatabase) -> None:
     job_id = job.new.id
-    children: dict[str, list[int]] = {}
     for node_id, node in job.nodes.items():
-        row = node.row
-        if row.status.value not in TERMINAL:
-            violate(f"job {job_id} has finished, and its node {node_id} is {row.status.value}")
-        if row.parent is not None and row.fan_out_index is not None:
-            children.setdefault(row.parent, []).append(row.fan_out_index)
-        if node.output is not None and node.task_id is not None:
-            output = json.loads(node.output.text or "{}")
-            # Only a mapping names the attempt that made it.
-            attempt = output.get("attempt", row.attempt) if isinstance(output, dict) else row.attempt
-            if attempt != row.attempt:
-                violate(
-                    f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {row.attempt}"
-                )
+        status = node.row.status.value
+        if status not in TERMINAL:
+            violate(f"job {job_id} has finished, and its node {node_id} is {status}")
+        _check_output(job_id, node_id, node)
         if not any(event.node == node_id for event in job.events):
-            violate(f"job {job_id}: node {node_id} has no event, and is {row.status.value}")
+            violate(f"job {job_id}: node {node_id} has no event, and is {status}")
         attempts = sorted(key[2] for key in database.attempts if key[:2] == (job_id, node_id))
         if attempts != list(range(1, len(attempts) + 1)):
             violate(f"job {job_id}: the attempts at {node_id} are {attempts}")
+    _check_children(job)
+
+
+def _check_output(job_id: str, node_id: str, node: StoredNode) -> None:
+    """Check that an output is of the attempt that the node completed with."""
+    if node.output is None or node.task_id is None:
+        return
+    output = json.loads(node.output.text or "{}")
+    if not isinstance(output, dict):
+        # Mocks write their attempt into mappings only.
+        return
+    accepted = node.row.attempt
+    attempt = output.get("attempt", accepted)
+    if attempt != accepted:
+        violate(f"job {job_id}: the output of {node_id} is of attempt {attempt}, not of {accepted}")
+
+
+def _check_children(job: StoredJob) -> None:
+    """Check that the children of each fan-out are numbered without gaps."""
+    children: dict[str, list[int]] = {}
+    for node in job.nodes.values():
+        row = node.row
+        if row.parent is not None and row.fan_out_index is not None:
+            children.setdefault(row.parent, []).append(row.fan_out_index)
     for fan_id, numbers in children.items():
         if sorted(numbers) != list(range(len(numbers))):
-            violate(f"job {job_id}: the children of {fan_id} are {sorted(numbers)}")
+            violate(f"job {job.new.id}: the children of {fan_id} are {sorted(numbers)}")

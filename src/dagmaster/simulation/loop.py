@@ -1,4 +1,4 @@
-"""A simulated event loop: its time is a number, its order is drawn from a seed, and its hosts may crash or pause.
+"""A simulated event loop: its time is a number, its order comes from a seed, its hosts may crash or pause.
 
 Every callback belongs to the host in whose context it was created. One host runs its callbacks in their
 order, as a process does; which host runs next is drawn. Callbacks of a dead host never run, those of a paused

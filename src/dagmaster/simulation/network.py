@@ -97,8 +97,8 @@ class SimulatedClock(SystemClock):
 
 
 TABLES: Final = (
-    "graphs", "workflows", "active", "jobs", "keys", "queue", "results", "inbox", "attempts", "logs", "checkpoints",
-    "orchestrators", "workers",
+    "graphs", "workflows", "active", "jobs", "keys", "queue", "results", "inbox", "attempts", "logs",
+    "checkpoints", "orchestrators", "workers",
 )  # fmt: skip
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob
 
 STATE: Final = (
-    "_owners", "_epochs", "_heartbeats", "_stopped", "_draining", "_dispatched", "_attempts", "_claims", "_finished",
-    "_terminal", "_keys", "_failures", "_cancelled",
+    "_owners", "_epochs", "_heartbeats", "_stopped", "_draining", "_dispatched", "_attempts", "_claims",
+    "_finished", "_terminal", "_keys", "_failures", "_cancelled",
 )  # fmt: skip
 
 JOURNAL: Final = frozenset({"append_logs", "checkpoint", "mark_started", "progress"})
@@ -232,7 +232,7 @@ class Oracle:
                 self._cancelled |= {(turn.job.id, name): run for name in names}
 
     def _check_stops(self, job_id: str) -> None:
-        """Check that every task of a job that is stopped was asked to stop: nothing else would end it soon."""
+        """Check that every task of a stopped job was asked to stop: nothing else would end it soon."""
         for task in self._database.queue.values():
             if task.job_id == job_id and task.stop_requested_at is None:
                 violate(
@@ -350,7 +350,7 @@ class Oracle:
             violate(f"{_name(store)} wrote {written} of a task that it has not claimed: {args[0]}")
 
     def _journal_of_others(self, name: str, entries: Any) -> dict[tuple[str, str], Any]:
-        """Return the journal entries that this call must not change: those of tasks whose claim has another token."""
+        """Return the journal entries of tasks claimed with another token: this call must not change them."""
         tokens = (
             [(task_id, token) for task_id, (token, _) in entries.items()]
             if isinstance(entries, dict)

@@ -41,6 +41,9 @@ _TEXT, _NUMBER, _LIST = (
     Requirement(kind=Kind.LIST),
 )
 _NONEMPTY = Requirement(kind=Kind.LIST, min_items=1)
+_CONDITION: Final = Requirement(kind=Kind.BOOLEAN, certainty=GUESSED)
+# A wait until a time in the past ends at once.
+_TIME_OF_WAIT: Final = Requirement(kind=Kind.TEXT, choices=(PAST_TIME,), only=True)
 _ANY: Final = Requirement()
 _FILTER_INPUTS: Final[Mapping[str, Requirement]] = {
     "length": Requirement(kind=Kind.TEXT, certainty=GUESSED),
@@ -103,31 +106,34 @@ class Shapes:
                 inside = [shape.inside() for shape in self._named(spec.source.source, scope)]
                 self._spec(spec.child, _Scope(scope.graph, scope.spec, None, (*scope.items, inside)))
             case WorkflowSpec():
-                child = self._graphs.get(spec.workflow_id)
-                inputs = spec.inputs.source if isinstance(spec.inputs.source, dict) else {}
-                for name, value in inputs.items():
-                    # An input without a type is a string.
-                    declared = None if child is None else child.inputs.get(name)
-                    schema = {} if declared is None else {"type": "string", **declared}
-                    self._value(value, requirement_of(schema), scope)
+                self._child_inputs(spec, scope)
             case WaitSpec():
                 if spec.seconds is not None:
                     self._value(spec.seconds.source, _NUMBER, scope)
                 if spec.until is not None:
-                    self._value(
-                        spec.until.source, Requirement(kind=Kind.TEXT, choices=(PAST_TIME,), only=True), scope
-                    )
+                    self._value(spec.until.source, _TIME_OF_WAIT, scope)
             case ConditionalSpec():
-                if spec.condition_field is not None:
-                    self._value(spec.condition_field.source, _ANY, scope)
-                inside_it = _Scope(scope.graph, spec, spec.condition_field)
-                for branch in spec.branches:
-                    if branch.condition is not None:
-                        self._expression(
-                            parse(branch.condition.text), Requirement(certainty=GUESSED), inside_it
-                        )
+                self._conditions(spec, scope)
             case _:
                 return
+
+    def _child_inputs(self, spec: WorkflowSpec, scope: _Scope) -> None:
+        child = self._graphs.get(spec.workflow_id)
+        if not isinstance(spec.inputs.source, dict):
+            return
+        for name, value in spec.inputs.source.items():
+            declared = None if child is None else child.inputs.get(name)
+            # An input without a type is a string.
+            schema = {} if declared is None else {"type": "string", **declared}
+            self._value(value, requirement_of(schema), scope)
+
+    def _conditions(self, spec: ConditionalSpec, scope: _Scope) -> None:
+        if spec.condition_field is not None:
+            self._value(spec.condition_field.source, _ANY, scope)
+        inside = _Scope(scope.graph, spec, spec.condition_field)
+        for branch in spec.branches:
+            if branch.condition is not None:
+                self._expression(parse(branch.condition.text), Requirement(certainty=GUESSED), inside)
 
     def _value(self, value: Any, requirement: Requirement, scope: _Scope) -> None:
         if isinstance(value, dict | list):
@@ -140,26 +146,16 @@ class Shapes:
 
     # ── Requirements of expressions ──
 
-    def _expression(self, node: Any, requirement: Requirement, scope: _Scope) -> None:  # noqa: PLR0912, C901 - one for each kind
+    def _expression(self, node: Any, requirement: Requirement, scope: _Scope) -> None:
         match node:
             case ast.Name() | ast.Getattr() | ast.Getitem():
-                for shape in self._paths(node, scope):
-                    shape.require(requirement)
-                root = _root(node)
-                if not isinstance(root, ast.Name):
-                    self._expression(root, _ANY, scope)
-                elif root.name == "value" and scope.value is not None:
-                    self._value(scope.value.source, requirement if node is root else _ANY, scope)
+                self._path(node, requirement, scope)
             case ast.Filter():
                 self._filter(node, requirement, scope)
             case ast.Compare():
                 self._compare(node, scope)
             case ast.BinExpr() if node.operator == "+":
-                kind = _kind(node.left) or _kind(node.right) or requirement.kind
-                for side in (node.left, node.right):
-                    self._expression(side, Requirement(kind=kind), scope)
-                if kind is None:
-                    self._same_kind.append((node.left, node.right, scope))
+                self._sum(node, requirement, scope)
             case ast.BinExpr():
                 self._expression(node.left, _NUMBER, scope)
                 is_divided = node.operator in ("/", "//", "%")
@@ -167,17 +163,33 @@ class Shapes:
             case ast.Neg() | ast.Pos():
                 self._expression(node.node, _NUMBER, scope)
             case ast.CondExpr():
-                self._expression(node.test, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
+                self._expression(node.test, _CONDITION, scope)
                 self._expression(node.expr1, requirement, scope)
                 self._expression(node.expr2, requirement, scope)
-            case ast.And() | ast.Or():
-                for side in (node.left, node.right):
-                    self._expression(side, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
-            case ast.Not():
-                self._expression(node.node, Requirement(kind=Kind.BOOLEAN, certainty=GUESSED), scope)
+            case ast.And() | ast.Or() | ast.Not():
+                for inner in node.iter_child_nodes():
+                    self._expression(inner, _CONDITION, scope)
             case _:
                 for inner in node.iter_child_nodes():
                     self._expression(inner, _ANY, scope)
+
+    def _path(self, node: Any, requirement: Requirement, scope: _Scope) -> None:
+        for shape in self._paths(node, scope):
+            shape.require(requirement)
+        root = _root(node)
+        if not isinstance(root, ast.Name):
+            self._expression(root, _ANY, scope)
+        elif root.name == "value" and scope.value is not None:
+            # `value` stands for another expression: what is required of it is required of that.
+            self._value(scope.value.source, requirement if node is root else _ANY, scope)
+
+    def _sum(self, node: Any, requirement: Requirement, scope: _Scope) -> None:
+        """Require one kind of both sides of a `+`, which adds numbers, texts or lists."""
+        kind = _kind(node.left) or _kind(node.right) or requirement.kind
+        for side in (node.left, node.right):
+            self._expression(side, Requirement(kind=kind), scope)
+        if kind is None:
+            self._same_kind.append((node.left, node.right, scope))
 
     def _filter(self, node: ast.Filter, requirement: Requirement, scope: _Scope) -> None:
         operand: Any = node.node
@@ -262,21 +274,18 @@ class Shapes:
         return self._at([node.name, *reversed(keys)], scope)
 
     def _at(self, path: list[str | int], scope: _Scope) -> list[Shape]:
-        match path:
+        # `outer.outer.item` is the item of the fan-out two levels further out.
+        level = next((number for number, key in enumerate(path) if key != "outer"), len(path))
+        match path[level:]:
+            case ["item", *keys] if level < len(scope.items):
+                shapes = scope.items[-1 - level]
+            case _ if level:
+                return []
             case ["nodes", str(name), "output" | "outputs" as field, *keys]:
                 shapes, keys = self._of_node(name, str(field), keys, scope.graph)
-            case ["upstream", "output" | "outputs" as field, *keys]:
-                requires = None if scope.spec is None else scope.spec.requires
-                leaves = [] if requires is None else requires.leaves()
-                shapes = (
-                    [self.of.setdefault(leaf.node, Shape()) for leaf in leaves] if field == "output" else []
-                )
-            case ["item", *keys] if scope.items:
-                shapes = scope.items[-1]
-            case ["outer", *_]:
-                level = next((number for number, key in enumerate(path) if key != "outer"), len(path))
-                is_item = level < min(len(path), len(scope.items)) and path[level] == "item"
-                shapes, keys = (scope.items[-1 - level], path[level + 1 :]) if is_item else ([], [])
+            case ["upstream", "output", *keys] if scope.spec is not None and scope.spec.requires is not None:
+                leaves = scope.spec.requires.leaves()
+                shapes = [self.of.setdefault(leaf.node, Shape()) for leaf in leaves]
             case ["value", *keys] if scope.value is not None:
                 shapes = self._named(scope.value.source, _Scope(scope.graph, scope.spec))
             case _:
@@ -310,7 +319,7 @@ class Shapes:
                     shape.require(Requirement(min_items=min_items))
 
     def _unify_operands(self) -> None:
-        """Give both operands of a sum or a comparison the same kind; without any requirement they are numbers."""
+        """Give both operands of a sum or a comparison the same kind: numbers, if nothing is known."""
         for left, right, scope in self._same_kind:
             both = [*self._denoted(left, scope), *self._denoted(right, scope)]
             most_certain = max(both, key=lambda shape: shape.certainty, default=Shape())

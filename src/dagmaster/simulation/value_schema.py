@@ -109,8 +109,9 @@ class Shape:
             case Kind.LIST:
                 count = rng.randint(self.min_items, max(MAX_ITEMS, self.min_items))
                 return [self.inside().draw(rng, number) for number in range(count)]
-            case _ if self.choices and (self.only or rng.random() < 0.7):  # noqa: PLR2004 - sometimes another value
-                return rng.choice([choice for choice in self.choices if choice or not self.nonzero] or [1])
+        if self.choices and (self.only or rng.random() < _CHOICE_SHARE):
+            return self._draw_choice(rng)
+        match self.kind:
             case Kind.TEXT:
                 return rng.choice(TEXTS)
             case Kind.BOOLEAN:
@@ -120,6 +121,13 @@ class Shape:
             case _:
                 return rng.choice(NUMBERS[1:] if self.nonzero else NUMBERS)
 
+    def _draw_choice(self, rng: random.Random) -> Any:
+        choices = [choice for choice in self.choices if choice] if self.nonzero else self.choices
+        return rng.choice(choices or [1])
+
+
+_CHOICE_SHARE: Final = 0.7
+"""How often a value is one of the choices that a comparison gives; otherwise it is any other."""
 
 _TYPES: Final = {
     "string": Kind.TEXT,
@@ -135,12 +143,16 @@ def kind_of(value: JsonValue) -> Kind | None:
     """Return the kind of a literal."""
     if isinstance(value, bool):
         return Kind.BOOLEAN
-    return Kind.TEXT if isinstance(value, str) else Kind.NUMBER if isinstance(value, int | float) else None
+    if isinstance(value, str):
+        return Kind.TEXT
+    return Kind.NUMBER if isinstance(value, int | float) else None
 
 
 def requirement_of(schema: Mapping[str, Any]) -> Requirement:
     """Return what the JSON schema of a value requires."""
-    choices = tuple(schema["enum"]) if "enum" in schema else (schema["const"],) if "const" in schema else ()
+    choices: tuple[Any, ...] = tuple(schema.get("enum", ()))
+    if not choices and "const" in schema:
+        choices = (schema["const"],)
     bounds = [schema[key] for key in ("minimum", "maximum") if key in schema]
     kind = _TYPES.get(str(schema.get("type"))) or (kind_of(choices[0]) if choices else None)
     if not choices and kind is Kind.NUMBER and bounds:

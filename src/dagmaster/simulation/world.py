@@ -125,7 +125,7 @@ def simulate(
 
 def _schedule(seed: int, rng: random.Random, case: Case, faults: Faults, stores: StoreFactories) -> Outcome:
     loop = SimulatedLoop(rng)
-    world = World(loop, rng, case, faults, stores, seed)
+    world = World(loop, rng, case=case, faults=faults, stores=stores, seed=seed)
     violation: str | None = None
     disabled = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -196,10 +196,11 @@ def _without_attempts(end: tuple[str, JsonText | None]) -> tuple[str, JsonValue]
 class World:
     """The hosts of one schedule."""
 
-    def __init__(  # noqa: PLR0917 - the parts of a schedule
+    def __init__(
         self,
         loop: SimulatedLoop,
         rng: random.Random,
+        *,
         case: Case,
         faults: Faults,
         stores: StoreFactories,
@@ -353,7 +354,7 @@ class World:
         self._loop.call_later(self._rng.uniform(0.1, 8.0), self._stop_service)
 
     async def _drain_services(self, host: Host) -> None:
-        """Drain services as an operator does, one after the other, and let most of them claim again after a while."""
+        """Drain services as an operator does, one after the other; most of them claim again later."""
         remote: Any = RemoteStore(self.network, host, MemoryClientStore(self.database), self.oracle)
         while self.network.is_stormy:
             await asyncio.sleep(self._rng.uniform(0.1, 3.0))

@@ -127,7 +127,7 @@ class TextFormatter(_Formatter):
 
 
 class JsonFormatter(_Formatter):
-    """One JSON object a line: time, level, logger, message, pid, the fields of the process and of the record."""
+    """One JSON object a line: time, level, logger, message, pid, fields of the process and of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""

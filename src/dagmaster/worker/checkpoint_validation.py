@@ -25,7 +25,7 @@ def needs_validation(context: HandlerContext) -> bool:
 
 
 def discard_stale_checkpoint(context: HandlerContext) -> None:
-    """Replace the checkpoint by the newest earlier one whose artifacts all exist unchanged; log what is wrong.
+    """Replace the checkpoint by the newest one whose artifacts all exist unchanged; log what is wrong.
 
     It blocks while the storage answers; `BlobsUnavailable` fails the attempt, because the answer decides what
     is done.
@@ -44,7 +44,7 @@ def discard_stale_checkpoint(context: HandlerContext) -> None:
 
 
 def _stale_artifact(context: HandlerContext, checkpoint: Checkpoint) -> str | None:
-    """Return which artifact of a checkpoint is missing or has changed, in words; None if all are as they were."""
+    """Return in words which artifact of a checkpoint is missing or has changed; None without one."""
     for artifact in map(str, checkpoint.artifacts):
         problem = _problem(context, artifact, checkpoint.versions.get(artifact))
         if problem is not None:

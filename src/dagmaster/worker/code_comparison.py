@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def own_fingerprint(message: TaskMessage, spec: HandlerSpec | None) -> str | None:
-    """Return the fingerprint of the code here if it differs from the submitter's; None if not, or if it is unknown."""
+    """Return the fingerprint of the code here if it is known to differ from the submitter's."""
     own = "" if spec is None or message.code_fingerprint is None else code_fingerprint(spec.function)
     return own if own and own != message.code_fingerprint else None
 

@@ -38,7 +38,7 @@ class Drain:
         held: Collection[str],
         pools: Iterable[TaskPool | ThreadedTaskPool],
     ) -> bool:
-        """Release what has not started, and after the grace period what runs; return whether the request changed."""
+        """Release what has not started, and what runs after the grace period; tell if the request changed."""
         was_requested, self.is_requested = self.is_requested, request is not None
         self._seconds_left = None if request is None else request.seconds_left
         if request is not None:

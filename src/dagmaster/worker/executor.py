@@ -67,7 +67,8 @@ class Executor:
         self.registry = registry
         self.limits = limits or ExecutorLimits()
         self.adder = adder
-        self.reports: TaskReports = reports or NoReports()
+        # A buffer without reports is false.
+        self.reports: TaskReports = NoReports() if reports is None else reports
         self.processes = processes
         self.services = services
         self.threads = DaemonThreads(self.limits.threads)
@@ -171,9 +172,9 @@ class _Run:
     """
 
     __slots__ = (
-        "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_is_overdue", "_limits", "_log",
-        "_loop", "_loop_thread", "_mode", "_processes", "_reports",
-        "_request", "_spec", "_task", "_threads", "finished", "message",
+        "_adder", "_begun_at", "_context", "_deadlines", "_ending", "_grace", "_is_overdue", "_limits",
+        "_log", "_loop", "_loop_thread", "_mode", "_processes", "_reports", "_request", "_spec", "_task",
+        "_threads", "finished", "message",
     )  # fmt: skip
 
     def __init__(self, message: TaskMessage, spec: HandlerSpec, executor: Executor) -> None:

@@ -32,7 +32,7 @@ _TOO_LARGE = f"is larger than {MAX_OUTPUT_BYTES // 1024 // 1024} MiB"
 
 
 def json_copy(value: Any, *, kind: str, subject: str) -> Any:
-    """Return the value as new dicts and lists of exact JSON types; raise PermanentError about `subject` otherwise."""
+    """Return the value as new dicts and lists of JSON types; raise PermanentError about `subject`."""
     copier = _Copier()
     try:
         copied = copier.copy(value, 1)
@@ -46,7 +46,10 @@ def json_copy(value: Any, *, kind: str, subject: str) -> Any:
 
 
 class _NotJsonError(Exception):
-    """Raised where the bad value is; each level on the way up adds its key, so that a good value pays for no path."""
+    """Raised where the bad value is; each level on the way up adds its key.
+
+    A good value pays for no path.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -138,7 +141,7 @@ class _Copier:
         return value
 
     def _convert_subclass(self, value: Any, depth: int) -> Any:
-        """Convert tuples, subclasses of JSON types (OrderedDict, numpy's float64), dates, models … to plain JSON."""
+        """Convert tuples, subclasses of JSON types (OrderedDict, numpy's float64), dates, models, etc."""
         if isinstance(value, str):
             return self._text(str.__str__(value))
         if isinstance(value, int):

@@ -43,7 +43,7 @@ class NodeAdder:
         self._loop = asyncio.get_running_loop()
 
     def add(self, task: TaskMessage, call: int, part: JsonObject) -> Future[JsonObject]:
-        """Store nodes that a task adds by its n-th call; return the future of the names and ids of tasks and groups."""
+        """Store nodes that a task adds by its n-th call; return the future of their names and ids."""
         return asyncio.run_coroutine_threadsafe(self._add(task, call, part), self._loop)
 
     def add_for_process(

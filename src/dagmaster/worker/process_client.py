@@ -319,7 +319,7 @@ class HandlerProcess(asyncio.Protocol):
             self._loop.remove_reader(self._log_fd)
 
     def _read_rest_of_log(self) -> None:
-        """Read what is in the pipe now, but no later output: a process that the handler started may write for ever."""
+        """Read what is in the pipe now. A process that the handler started may write for ever."""
         if self._log_fd < 0:
             return
         (left,) = struct.unpack("i", fcntl.ioctl(self._log_fd, termios.FIONREAD, bytes(4)))

@@ -1,4 +1,4 @@
-"""The main program of a handler process: runs one task after the other on the main thread and sends the outcomes.
+"""The main program of a handler process: runs tasks one by one on the main thread and sends the outcomes.
 
 Started by `process_client` as `python -m dagmaster.worker.process_main`. Every import here delays its start.
 It ends with its worker: otherwise it would continue a task that another worker has claimed.
@@ -212,7 +212,10 @@ class Attempt:
         """Call the handler."""
         spec = registry.find(self._handler)
         if spec is None:
-            text = f"the worker has the handler {self._handler!r}, but its process does not: was its module changed?"
+            text = (
+                f"the worker has the handler {self._handler!r}, but its process does not: was its module"
+                " changed?"
+            )
             return failed("handlers_unavailable", f"{text} Start the worker again.")
         if is_blocking(spec):
             return run_on_thread(spec, self._context, self._params, own=True)
@@ -341,7 +344,7 @@ class _ToStderr(logging.StreamHandler[TextIO]):
 
 
 def limit_memory(limit_mb: int) -> None:
-    """Limit the memory of handlers: a MemoryError fails one attempt instead of using up the machine's memory."""
+    """Limit the memory of handlers: a MemoryError fails one attempt, and the machine keeps its memory."""
     limit = limit_mb * 1024 * 1024
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(

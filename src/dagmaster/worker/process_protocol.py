@@ -3,8 +3,8 @@
 No pickle: a handler's process may be broken, and its messages must not execute code. The messages:
 
     worker   {"modules", "path", "memory_limit_mb"} first, then {"task"}, {"cancel"}, {"added"}, {"shutdown"}
-    process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"}, {"add_nodes"} and last
-             an outcome
+    process  {"ready"} or {"unavailable"} first, then for each task {"progress"}, {"checkpoint"},
+             {"add_nodes"} and last an outcome
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Frames:
 
 
 def encode_task(message: TaskMessage, handler: str) -> JsonObject:
-    """Return the message for a task; raise PermanentError of kind `invalid_params` if its params are not JSON."""
+    """Return the message for a task; raise PermanentError (`invalid_params`) if its params are not JSON."""
     params = message.params
     return {
         "task": {

@@ -20,7 +20,7 @@ class QueueThroughput:
         self._finished[queue] += 1
 
     def last_minute(self, now: float) -> dict[str, int]:
-        """Return how many tasks of each queue finished in the last minute, as far as reads go back; not for none."""
+        """Return how many tasks of each queue finished in the last minute, as far as reads go back."""
         self._earlier.append((now, self._finished.copy()))
         while len(self._earlier) > 1 and self._earlier[1][0] <= now - WINDOW_SECONDS:
             self._earlier.popleft()

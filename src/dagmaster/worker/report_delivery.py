@@ -38,7 +38,7 @@ _COUNTERS: Final = {status: status.lower() for status in AttemptStatus}
 
 
 class ReportDelivery:
-    """Delivers the reports of a worker, and drops each task that it holds when its report is accepted or dropped."""
+    """Delivers the reports of a worker, and lets go of a task when its report is accepted or dropped."""
 
     def __init__(
         self,

@@ -109,7 +109,8 @@ class Worker:
         adder = self._adder = NodeAdder(self.journal, self.held, self._back_off)
         executor = self._executor = Executor(
             self._registry, reports=self.telemetry, processes=self._processes, services=self._services,
-            limits=ExecutorLimits(threads=concurrency, abandons_threads=not self.options.shares_loop), adder=adder,
+            limits=ExecutorLimits(threads=concurrency, abandons_threads=not self.options.shares_loop),
+            adder=adder,
         )  # fmt: skip
         runner = self._runner(executor)
         pool = TaskPool(runner, concurrency, self._delivery.add_one, stall_seconds)

@@ -71,7 +71,7 @@ def make_message(
 
 
 class SecretReplaced(Exception):
-    """A task got a value of a secret that is not known any more: what is reported of it cannot be redacted."""
+    """A task got a value of a secret that is not known any more: its report cannot be redacted."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -84,7 +84,7 @@ class SecretReplaced(Exception):
 
 
 def fingerprint_secrets(references: str | None, secrets: Callable[[str], str | None]) -> dict[str, str]:
-    """Return the fingerprints of the secrets that a task gets now, by name: `secret_values` compares them later."""
+    """Return the fingerprints of the secrets that a task gets, by name; `secret_values` compares them."""
     values = {name: secrets(name) for name in _secret_names(references)}
     return {name: _fingerprint(name, value) for name, value in values.items() if value is not None}
 
@@ -169,7 +169,8 @@ async def make_report(
 def _success(task: ReportedTask, outcome: Succeeded, output: JsonText, version: str | None) -> TaskReport:
     metrics = json.dumps(outcome.metrics) if outcome.metrics else None
     report = TaskReport(
-        task.task_id, task.token, AttemptStatus.COMPLETED, output=output, metrics=metrics, handler_version=version,
+        task.task_id, task.token, AttemptStatus.COMPLETED, output=output, metrics=metrics,
+        handler_version=version,
         running_seconds=outcome.running_seconds,
     )  # fmt: skip
     if outcome.added is not None:

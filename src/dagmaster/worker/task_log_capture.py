@@ -166,7 +166,10 @@ class TaskLog:
 
 
 class _TaskStream:
-    """Replaces `sys.stdout` or `sys.stderr`; text outside of tasks goes to the real stream, or all if it `echoes`."""
+    """Replaces `sys.stdout` or `sys.stderr`; text outside of tasks goes to the real stream.
+
+    If it `echoes`, the text of tasks goes there as well.
+    """
 
     def __init__(self, real: TextIO, *, echoes: bool) -> None:
         self._real = real
@@ -190,7 +193,9 @@ class _TaskStream:
     @property
     def buffer(self) -> Any:
         log = TASK_LOG.get()
-        return self._real.buffer if log is None else _TaskBytes(log, self._real if self._echoes else None)
+        if log is None:
+            return self._real.buffer
+        return _TaskBytes(log, self._real if self._echoes else None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
@@ -216,7 +221,7 @@ class _TaskBytes:
 
 
 class _ToTaskLog(logging.Handler):
-    """Sends a log record to the log of its task; if it `echoes`, to standard error as well, as Python would."""
+    """Sends a log record to the log of its task, and to standard error if it `echoes`."""
 
     def __init__(self, level: int, *, echoes: bool) -> None:
         super().__init__(level)

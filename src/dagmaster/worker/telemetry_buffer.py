@@ -1,4 +1,4 @@
-"""Buffer progress, checkpoints and log chunks of tasks until they are stored, and know which starts are stored.
+"""Buffer progress, checkpoints and log chunks of tasks until they are stored; know which starts are.
 
 Filled on any thread, emptied on the service's loop.
 """
@@ -164,7 +164,7 @@ class TelemetryBuffer:
             self.on_checkpoint()
 
     def _keep_progress(self, task_id: str, of_task: _TaskTelemetry) -> None:
-        """Buffer the progress of a task with its last checkpoints: the owner of the job gets both with the result."""
+        """Buffer the progress of a task with its last checkpoints; the job's owner gets both."""
         with self._lock:
             self._progress[task_id] = (of_task.token, json.dumps(of_task.progress | of_task.checkpoints))
 
@@ -256,7 +256,7 @@ class TelemetryBuffer:
 
 
 def with_checkpoint(progress: dict[str, Any], phase: str, seconds: float) -> dict[str, Any]:
-    """Return the progress of a task with another checkpoint: its phase, and the seconds until it was saved."""
+    """Return the progress of a task with one more checkpoint: its phase, and when it was saved."""
     checkpoints = [*progress.get("checkpoints", ()), (phase[:MAX_PHASE_CHARACTERS], round(seconds, 3))]
     count = progress.get("checkpoint_count", 0) + 1
     return {**progress, "checkpoints": checkpoints[-MAX_CHECKPOINTS_REPORTED:], "checkpoint_count": count}
@@ -279,7 +279,7 @@ def _cut(text: str, size: int) -> tuple[str, str]:
 
 
 def _now() -> float:
-    """Return the time of the running loop, which a simulation sets; of the machine on a thread without a loop."""
+    """Return the time of the running loop, which a simulation sets; without a loop, of the machine."""
     try:
         return loop_time()
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""Store the buffered telemetry of tasks: checkpoints, log chunks and progress; and which tasks have started."""
+"""Store the buffered telemetry of tasks: checkpoints, log chunks, progress, and which tasks have started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ A task that runs for less is never marked as started: its report says for how lo
 write."""
 
 CHECKPOINT_SECONDS: Final = 0.02
-"""Shortest interval between stored checkpoints. Otherwise they are stored at once: the process may be killed."""
+"""Shortest interval between stored checkpoints: a checkpoint is stored soon, as the process may be killed."""
 
 _LOGGER = logging.getLogger("dagmaster.worker")
 

@@ -1,4 +1,4 @@
-"""Open object stores with the configuration of the environment, for obstore and GDAL; redact secrets in errors."""
+"""Open object stores as the environment configures them, for obstore and GDAL; redact secrets in errors."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def gdal_path(uri: BlobUri) -> GdalPath:
 
 
 def redact_secrets(text: str) -> str:
-    """Return the error message of a library on one line, without secrets of the environment and without signatures."""
+    """Return the error message of a library on one line, without secrets and signatures."""
     for name, value in os.environ.items():
         if len(value) >= MIN_SECRET_LENGTH and _SECRET_NAMES.search(name):
             text = text.replace(value, "***")
@@ -118,7 +118,7 @@ def _s3_endpoint() -> str:
 
 
 def _s3_options() -> dict[str, str]:
-    """Return the options that differ from obstore's; GDAL reads keys, token and region from the same variables."""
+    """Return GDAL's options that differ from obstore's; both read keys, token and region from one place."""
     # By default obstore puts the bucket into the path, and GDAL into the host name.
     virtual = _is_true(os.environ.get("AWS_VIRTUAL_HOSTED_STYLE_REQUEST", ""))
     options = {"AWS_VIRTUAL_HOSTING": "TRUE" if virtual else "FALSE"}

@@ -2,16 +2,17 @@
 
 Atomic create-if-absent, tested with moto 5.2 and Azurite 3.37 with obstore 0.12 in November 2026:
 
-- small blobs, up to one chunk: a conditional put, `put(mode="create")`: one request with If-None-Match, which all four
-  support.
-- larger: uploaded in parts under a temporary name, copied conditionally by the store (`copy(overwrite=False)`), and the
-  temporary name is deleted. `put(mode="create")` would hold the whole blob in memory: obstore has no condition on the
-  completion of a multipart upload. On S3 the copy is a multipart upload of one part, completed with If-None-Match
-  (`copy_if_not_exists="multipart"`); the plain copy of S3 has no such condition. Azure may report a copy as pending,
-  which happens between accounts; ours stays within one, and the size is verified before success is reported.
-- above 5 GiB on S3, the limit of a copied part: the name is checked first, and the blob is uploaded in parts under its
-  own name. It still appears at once. Of two concurrent uploads the last wins; names are derived from the sources of a
-  result, so both have the same content.
+- small blobs, up to one chunk: a conditional put, `put(mode="create")`: one request with If-None-Match, which
+  all four support.
+- larger: uploaded in parts under a temporary name, copied conditionally by the store
+  (`copy(overwrite=False)`), and the temporary name is deleted. `put(mode="create")` would hold the whole blob
+  in memory: obstore has no condition on the completion of a multipart upload. On S3 the copy is a multipart
+  upload of one part, completed with If-None-Match (`copy_if_not_exists="multipart"`); the plain copy of S3
+  has no such condition. Azure may report a copy as pending, which happens between accounts; ours stays within
+  one, and the size is verified before success is reported.
+- above 5 GiB on S3, the limit of a copied part: the name is checked first, and the blob is uploaded in parts
+  under its own name. It still appears at once. Of two concurrent uploads the last wins; names are derived
+  from the sources of a result, so both have the same content.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class BlobStores:
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _put(self, uri: BlobUri, name: str, data: Any, *, mode: Any = None, size: int = 0) -> Any:
-        """Write a blob; return the store's answer, with the etag, or None if it exists and may not be replaced."""
+        """Write a blob; return the store's answer, or None if the blob exists and may not be replaced."""
         part = max(CHUNK_BYTES, -(-size // MAX_PARTS))
         try:
             return obstore.put(
@@ -238,7 +239,7 @@ class BlobStores:
         return f"{folder}/{UNFINISHED}".lstrip("/")
 
     def _delete_stale_uploads(self, uri: BlobUri, folder: str) -> None:
-        """Delete uploads of killed processes, once per process: they are never listed, but each costs storage."""
+        """Delete uploads of killed processes, once per process: no list shows them, and they cost storage."""
         if f"{uri.container}/{folder}" in self._cleaned_folders:
             return
         self._cleaned_folders.add(f"{uri.container}/{folder}")

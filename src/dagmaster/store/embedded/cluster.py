@@ -147,7 +147,10 @@ def exists(cluster: Path) -> bool:
 
 
 def account_for(cluster: Path) -> Account:
-    """Return the server's user: the caller; for root the owner of the files, DAGMASTER_POSTGRES_USER or `nobody`."""
+    """Return the server's user: the caller.
+
+    For root: the owner of the files, DAGMASTER_POSTGRES_USER or `nobody`.
+    """
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     if exists(cluster):
@@ -339,7 +342,7 @@ def failure(what: str, data_dir: Path, output: str) -> EmbeddedPostgresUnavailab
 
 
 def make_private(folder: Path, owner: Account, mode: int) -> None:
-    """Create a directory that only its owner can read and write; raise if it exists and belongs to another user."""
+    """Create a directory that only its owner can use; raise if it exists and belongs to another user."""
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     status = folder.lstat()

@@ -1,4 +1,4 @@
-"""Inspect the data directory of an embedded PostgreSQL without creating it and without starting its server."""
+"""Inspect the data directory of an embedded PostgreSQL without creating it or starting its server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FLOCK: Final = re.compile(r"\d+: FLOCK +\S+ +\S+ (?P<pid>\d+) [0-9a-f]+:[0-9a-f
 
 @dataclass(frozen=True, slots=True)
 class DataDirectory:
-    """Whether a data directory has a cluster, and which processes use its server, such as `process 7 (dagmaster)`."""
+    """Whether a data directory has a cluster, and which processes use it, like `process 7 (dagmaster)`."""
 
     has_cluster: bool
     users: tuple[str, ...]
 
 
 def inspect_data_directory(data_dir: Path) -> DataDirectory:
-    """Return the state of a data directory; raise what a start of its server would raise if it cannot be used."""
+    """Return the state of a data directory; raise what a start of its server would raise."""
     _require_usable(data_dir)
     return DataDirectory(cluster.exists(data_dir / "cluster"), tuple(lock_holders(data_dir / "users.lock")))
 

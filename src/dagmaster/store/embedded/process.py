@@ -1,4 +1,4 @@
-"""The process of the embedded PostgreSQL: launch it, check whether it accepts connections, signal it to stop."""
+"""The process of the embedded PostgreSQL: launch it, check whether it accepts connections, stop it."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def socket_for(data_dir: Path, account: Account) -> Path:
 
 
 def _fits(folder: Path) -> bool:
-    """Return whether a socket path is short enough, and has no characters that PostgreSQL or drivers interpret."""
+    """Return whether a socket path is short, and has no characters that PostgreSQL or drivers interpret."""
     text = str(_socket_in(folder))
     return (
         len(os.fsencode(text)) <= _SOCKET_PATH_BYTES and re.fullmatch(r"[A-Za-z0-9/._-]+", text) is not None
@@ -217,7 +217,10 @@ def _socket_in(folder: Path) -> Path:
 
 
 def _pid_file(cluster: Path) -> list[str] | None:
-    """Return the lines of postmaster.pid if complete: id, directory, time, port, socket, address, memory, status."""
+    """Return the lines of postmaster.pid if complete.
+
+    They are id, directory, time, port, socket, address, memory and status.
+    """
     try:
         lines = os.fsdecode((cluster / "postmaster.pid").read_bytes()).splitlines()
     except OSError:

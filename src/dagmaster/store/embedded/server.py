@@ -152,7 +152,7 @@ class EmbeddedPostgres:
         raise cluster.failure("did not start", self.data_dir, process.log_since(self.data_dir, log_size))
 
     def _wait_until_settled(self) -> Path | None:
-        """Wait for a start or a stop in progress; return the socket directory of a ready server, else None."""
+        """Wait for a start or a stop in progress; return the socket directory of a ready server."""
         ends = time.monotonic() + START_SECONDS
         while (socket_dir := process.find_ready_socket(self._cluster)) is None:
             if self._is_free():
