@@ -176,7 +176,7 @@ def _python() -> str:
     """Return the names that workflows in Python are written with."""
     text = (
         GENERATED
-        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\nFunctions about graphs, jobs and workers that are `async` are in `dagmaster.blocking`, too, to be called without `await`.\n[How they are used](../tutorial/python.md).\n"
+        + "# Workflows in Python\n\nAll names are in `dagmaster`, but `TaskFunction`: that is what `@task` makes of a function.\nFunctions about graphs, jobs and workers that are `async` are also in `dagmaster.blocking`, to be called without `await`.\n[How they are used](../tutorial/python.md).\n"
     )
     for name in PYTHON_NAMES:
         thing = TaskFunction if name == "TaskFunction" else getattr(dagmaster, name)
@@ -310,7 +310,7 @@ Jinja's grammar, parsed once when the workflow is loaded, evaluated by dagmaster
 | `nodes.y.status`, `nodes.y.error` | always readable, e.g. `nodes.y.status == 'FAILED'`, `nodes.y.error.message` |
 | `nodes.fan.outputs`, `nodes.fan.failed` | the children's outputs in index order (null for a failed one); `[{{index, error}}]` |
 | `upstream.output.z` | of the satisfied dependency that finished first |
-| `item`, `index`, `outer.item`, `outer.index` | inside a fan-out's task: the item and its index; those of the outer fan-out |
+| `item`, `index`, `outer.item`, `outer.index` | inside a fan-out's task: the item and its index; item and index of the outer fan-out |
 | `value` | in conditions: the `condition_field` |
 | `job.id`, `env.NAME` | the job; an environment variable that the operator allowed |
 | `secrets.NAME` | in task params only, alone or as a part of text |
@@ -322,7 +322,7 @@ Filters: {", ".join(filters)}.
 - A key always wins over a method: `output.items` is `output["items"]`.
 - A string that is one expression keeps its type: `"{{{{ inputs.count }}}}"` is a number. In text, strings are inserted as they are and everything else as JSON.
 - A missing key is an error that names the existing keys. `| default(…)` after a path applies if any part of it is missing. Null is a value.
-- `nodes.fan.outputs | map(attribute='size')` is the list of this key of each output; null, as of a failed child, stays null.
+- `nodes.fan.outputs | map(attribute='size')` is the list of this key of each output; null, for example of a failed child, stays null.
 - A value is never parsed as a template again. A literal `{{{{` is written `{{{{ '{{{{' }}}}`.
 
 Conditions: one that starts with an operator (`"< 100"`) has `value` put before it; otherwise it is an expression (`"100 <= value < 1000"`).
@@ -531,7 +531,7 @@ def _formats() -> str:
         " installed rasterio and pyogrio wheels. A driver reads if it opens nothing but its own files: no"
         " network, no"
         " program, no file that its content names; and if a test reads an intact and damaged files of it.\n\n"
-        "Rasters are recognised by their content; those of drivers marked * have no signature, and need one"
+        "Rasters are recognised by their content; rasters of drivers marked * have no signature, and need one"
         " of the"
         " suffixes. Files of features need their suffix. A `.zip` archive may hold a dataset of any"
         " format.\n\n"
