@@ -10,7 +10,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from typing import Any, TypeVar, Union, get_args, get_origin
 
 from dagmaster.errors import Problem, ServerAnswerInvalid
@@ -68,6 +68,8 @@ def _make_parser(hint: Any) -> Parser:
         parser = _mapping_parser(_parser(arguments[1]))
     elif isinstance(hint, type) and issubclass(hint, StrEnum):
         parser = _enum_parser(hint)
+    elif isinstance(hint, type) and issubclass(hint, IntEnum):
+        parser = _numbered_enum_parser(hint)
     elif isinstance(hint, type) and issubclass(hint, Record | Problem):
         parser = _object_parser(hint)
     return parser
@@ -96,6 +98,8 @@ def _union_parser(arguments: tuple[Any, ...]) -> Parser:
     """
     parsers = [_parser(argument) for argument in arguments if argument is not type(None)]
     *first, last = parsers
+    if not first:
+        return lambda value, read_at: None if value is None else last(value, read_at)
 
     def parse(value: Any, read_at: float) -> Any:
         if value is None:
@@ -120,6 +124,11 @@ def _mapping_parser(item: Parser) -> Parser:
 
 def _enum_parser(of: type[StrEnum]) -> Parser:
     return lambda value, _read_at: of(value)
+
+
+def _numbered_enum_parser(of: type[IntEnum]) -> Parser:
+    members = {member.name.lower(): member for member in of}
+    return lambda value, _read_at: members[value]
 
 
 def _parse_time(value: Any, _read_at: float) -> float:

@@ -7,18 +7,18 @@ numbered enums their names. Values of jobs (inputs, outputs) are JSON already an
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar, get_args, get_type_hints
+from operator import methodcaller
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Final, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from dagmaster.errors import Problem
 from dagmaster.text_format import format_rfc3339
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
 E = TypeVar("E", bound=StrEnum)
-F = TypeVar("F", bound="Callable[..., Any]")
+F = TypeVar("F", bound=Callable[..., Any])
 
 Timestamp = Annotated[float, "timestamp"]
 """Seconds since the epoch; `to_dict()` writes RFC 3339."""
@@ -106,7 +106,8 @@ def as_member(of: type[E], value: str) -> E | str:
 
 
 _SHOWN_AFTER: Final = "shown_after"
-_Converters = tuple[tuple[str, "Callable[[Any], Any] | None"], ...]
+_Converter = Callable[[Any], Any]
+_Converters = tuple[tuple[str, _Converter | None], ...]
 _known: dict[type[Any], _Converters] = {}
 
 
@@ -133,31 +134,43 @@ def _converters(record: type[Any]) -> _Converters:
     return converters
 
 
-def _converter(hint: Any) -> Callable[[Any], Any] | None:
+def _converter(hint: Any) -> _Converter | None:
     """Return what turns a value of a type into JSON; None if it is JSON already."""
-    arguments = [argument for argument in get_args(hint) if argument is not type(None)]
-    types = {hint, *arguments}
-    if Timestamp in types:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint is Timestamp:
         return format_rfc3339
-    classes = [type_ for type_ in types if isinstance(type_, type)]
-    if any(issubclass(type_, Record | StrEnum | IntEnum) for type_ in classes) or tuple in _origins(hint):
-        return _to_json
-    return None
+    if origin in (Union, UnionType):
+        return _union_converter(arguments)
+    if origin is tuple:
+        return _tuple_converter(_converter(arguments[0]))
+    if origin is Mapping:
+        return _mapping_converter(_converter(arguments[1]))
+    if not isinstance(hint, type):
+        return None
+    if issubclass(hint, StrEnum):
+        return str
+    if issubclass(hint, IntEnum):
+        return _lower_name
+    return methodcaller("to_dict") if issubclass(hint, Record | Problem) else None
 
 
-def _origins(hint: Any) -> set[Any]:
-    return {getattr(part, "__origin__", None) for part in (hint, *get_args(hint))}
+def _union_converter(arguments: tuple[Any, ...]) -> _Converter | None:
+    """Return the converter of the members of a union that have one; text that may stand for an enum stays text."""
+    converters = {converter for argument in arguments if (converter := _converter(argument)) is not None}
+    if len(converters) > 1:
+        raise TypeError(f"a value of {arguments} has more than one form in JSON")
+    return next(iter(converters), None)
 
 
-def _to_json(value: Any) -> Any:
-    if isinstance(value, Record | Problem):
-        return value.to_dict()
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, IntEnum):
-        return value.name.lower()
-    if isinstance(value, tuple):
-        return [_to_json(item) for item in value]
-    if isinstance(value, dict) or hasattr(value, "items"):
-        return {str(key): _to_json(item) for key, item in value.items()}
-    return value
+def _tuple_converter(convert: _Converter | None) -> _Converter:
+    return list if convert is None else lambda items: [convert(item) for item in items]
+
+
+def _mapping_converter(convert: _Converter | None) -> _Converter:
+    if convert is None:
+        return lambda items: {str(key): item for key, item in items.items()}
+    return lambda items: {str(key): convert(item) for key, item in items.items()}
+
+
+def _lower_name(value: IntEnum) -> str:
+    return value.name.lower()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum, StrEnum
 
 import pytest
 
@@ -80,3 +82,41 @@ def test_a_property_is_shown_after_something_that_is_shown():
 
     with pytest.raises(ValueError, match="read_at"):
         record_schema(Wrong)
+
+
+class Size(IntEnum):
+    SMALL = 0
+    VERY_LARGE = 1
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thing(Record):
+    """A thing with enums."""
+
+    size: Size | None
+    sizes: Mapping[str, Size]
+    colour: Colour | str
+    colours: tuple[Colour, ...]
+
+
+def test_enums_are_text_and_come_back_as_members_but_for_those_of_a_newer_version():
+    thing = Thing(size=Size.VERY_LARGE, sizes={"a": Size.SMALL}, colour="mauve", colours=(Colour.RED,))
+    document = thing.to_dict()
+    assert document == {"size": "very_large", "sizes": {"a": "small"}, "colour": "mauve", "colours": ["red"]}
+    assert type(document["colours"][0]) is str
+    parsed = parse_record(Thing, document, read_at=0.0)
+    assert parsed == thing
+    assert parsed.size is Size.VERY_LARGE
+
+
+def test_a_field_has_one_form_in_json():
+    @dataclass(frozen=True)
+    class Unclear(Record):
+        value: Size | Colour
+
+    with pytest.raises(TypeError, match="more than one form"):
+        Unclear(Size.SMALL).to_dict()
