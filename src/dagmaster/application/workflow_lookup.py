@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.engine.graph import Graph
-    from dagmaster.ports.read_store import VersionRecord
+    from dagmaster.records.workflows import VersionRecord
 
 _KNOWN_WORKFLOWS: Final = 1_000
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pathlib
     from collections.abc import Iterable
 
-    from dagmaster.application.views import HandlerView
+    from dagmaster.application.views import HandlerRecord
     from dagmaster.authoring.handler_catalog import HandlerCatalog
     from dagmaster.client.system import System
 
@@ -28,11 +28,11 @@ def known_handlers(modules: Iterable[str], data_dir: pathlib.Path | None) -> Han
     return KnownHandlers(load_registry(modules), load)
 
 
-async def list_all_handlers(system: System) -> list[HandlerView]:
+async def list_all_handlers(system: System) -> list[HandlerRecord]:
     """Return all handlers that workers have published, by name."""
     from dagmaster.application.queries import handlers as queries
 
-    views: list[HandlerView] = []
+    views: list[HandlerRecord] = []
     cursor: str | None = None
     while True:
         page = await system.call(queries.list_handlers, cursor=cursor, limit=1_000)
@@ -42,7 +42,7 @@ async def list_all_handlers(system: System) -> list[HandlerView]:
             return views
 
 
-def _definition(view: HandlerView) -> dict[str, Any]:
+def _definition(view: HandlerRecord) -> dict[str, Any]:
     definition = define_handler(
         name=view.name,
         version=view.version,

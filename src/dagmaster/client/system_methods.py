@@ -5,21 +5,31 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.application.api_keys import id_of
-from dagmaster.application.views.api_keys import ApiKeyView, NewApiKeyView
-from dagmaster.application.views.audit import AuditBatchView
-from dagmaster.application.views.audit_trail import AuditEntryView
-from dagmaster.application.views.fleet import FleetView, OrchestratorView, QueueView, WorkerView
-from dagmaster.application.views.handlers import HandlerTestView, HandlerView
-from dagmaster.application.views.health import SchemaVersionView, SchemaView
-from dagmaster.application.views.metrics import (
+from dagmaster.application.views import (
+    ActivateResult,
+    ApiKeyView,
+    AuditBatchView,
+    AuditEntryView,
+    DrainResult,
     FailureReport,
+    FleetView,
+    HandlerRecord,
+    HandlerTestView,
     MetricRebuildView,
+    NewApiKeyView,
     NodeMetricsReport,
+    OrchestratorView,
+    PublishResult,
+    QueueView,
+    SchemaVersionView,
+    SchemaView,
     ThroughputReport,
+    VersionRecord,
+    WorkerView,
+    WorkflowDetailView,
     WorkflowMetricsReport,
+    WorkflowRecord,
 )
-from dagmaster.application.views.results import ActivateResult, DrainResult, PublishResult
-from dagmaster.application.views.workflows import VersionView, WorkflowDetailView, WorkflowView
 from dagmaster.client.methods import Request, get, post, returns, returns_list, returns_page
 
 if TYPE_CHECKING:
@@ -43,14 +53,14 @@ class SystemMethods:
 
     # ── Workflows ──
 
-    @returns_page(WorkflowView)
+    @returns_page(WorkflowRecord)
     def list_workflows(
         self, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> Request:
         """List the published workflows by id; with `tag`, those that have it."""
         return get("workflows", tag=tag, cursor=cursor, limit=limit)
 
-    @returns_page(VersionView)
+    @returns_page(VersionRecord)
     def list_versions(self, workflow_id: str, *, cursor: str | None = None, limit: int = 100) -> Request:
         """List the versions of a workflow, oldest first."""
         return get("workflows", workflow_id, "versions", cursor=cursor, limit=limit)
@@ -77,12 +87,12 @@ class SystemMethods:
 
     # ── Handlers ──
 
-    @returns_page(HandlerView)
+    @returns_page(HandlerRecord)
     def list_handlers(self, *, cursor: str | None = None, limit: int = 100) -> Request:
         """List the handlers that workers have published, by name."""
         return get("handlers", cursor=cursor, limit=limit)
 
-    @returns(HandlerView)
+    @returns(HandlerRecord)
     def find_handler(self, name: str) -> Request:
         """Return a published handler by its name or an alias."""
         return get("handlers", name)

@@ -341,35 +341,6 @@ class LogRecord(NamedTuple):
     position: Position
 
 
-# ── Workflows ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowRecord:
-    """A published workflow. Its name and tags are those of its active version, else of the newest one."""
-
-    workflow_id: str
-    name: str | None
-    tags: tuple[str, ...]
-    versions: int
-    newest_version: int
-    active_version: int | None
-    published_at: float
-    now: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionRecord:
-    """A published version of a workflow."""
-
-    workflow_id: str
-    version: int
-    content_hash: str
-    is_active: bool
-    published_at: float
-    now: float
-
-
 # ── Diagnosis ───────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -41,9 +41,7 @@ from dagmaster.ports.read_records import (
     Position,
     TaskFilter,
     TaskRecord,
-    VersionRecord,
     WaitInfo,
-    WorkflowRecord,
 )
 
 if TYPE_CHECKING:
@@ -55,10 +53,11 @@ if TYPE_CHECKING:
     from dagmaster.ports.added_nodes import AddedNodeReader
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.finished_tasks import FinishedTaskReader
-    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.job_feed import JobFeed
     from dagmaster.ports.metrics import MetricReader
     from dagmaster.ports.timelines import TimelineReader
+    from dagmaster.records.handlers import HandlerRecord
+    from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
     "ALL_LOGS",
@@ -88,10 +87,8 @@ __all__ = [
     "Subscription",
     "TaskFilter",
     "TaskRecord",
-    "VersionRecord",
     "WaitInfo",
     "WorkerRecord",
-    "WorkflowRecord",
 ]
 
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Iterator
 
     from dagmaster.application.views.events_and_logs import LogView
-    from dagmaster.application.views.workflows import WorkflowView
     from dagmaster.records.page import Page
+    from dagmaster.records.workflows import WorkflowRecord
 
 COMMANDS = Path(dagmaster.__file__).parent / "cli" / "commands"
 MODULES = (
@@ -74,9 +74,9 @@ def test_type_checkers_see_the_answers_of_both_clients():
     """`make check` runs mypy over this."""
     if TYPE_CHECKING:
         client = Client()
-        assert_type(client.list_workflows(tag="a"), Page[WorkflowView])
+        assert_type(client.list_workflows(tag="a"), Page[WorkflowRecord])
         assert_type(client.follow_logs("1"), Iterator[LogView])
-        _: Coroutine[Any, Any, Page[WorkflowView]] = AsyncClient().list_workflows(tag="a")
+        _: Coroutine[Any, Any, Page[WorkflowRecord]] = AsyncClient().list_workflows(tag="a")
         assert_type(AsyncClient().follow_logs("1"), AsyncGenerator[LogView, None])
         client.job_detail(1)  # type: ignore[arg-type]
-    assert inspect.signature(Client.list_workflows).return_annotation == "Page[WorkflowView]"
+    assert inspect.signature(Client.list_workflows).return_annotation == "Page[WorkflowRecord]"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagmaster.engine.graph import Graph
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_trail import AuditEntry, ChangeOrigin
-    from dagmaster.ports.read_store import VersionRecord
+    from dagmaster.records.workflows import VersionRecord
 
 
 @dataclass(frozen=True, slots=True)

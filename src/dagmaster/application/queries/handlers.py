@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dagmaster.application.cursors import CursorKind, next_cursor, start_page
-from dagmaster.application.views.handlers import HandlerView
 from dagmaster.authoring.handler_definitions import PublishedHandlers
 from dagmaster.authoring.suggestions import did_you_mean
 from dagmaster.errors import HandlerNotFound
@@ -13,7 +12,7 @@ from dagmaster.records.page import Page
 
 if TYPE_CHECKING:
     from dagmaster.application.context import Application
-    from dagmaster.ports.handler_definitions import HandlerRecord
+    from dagmaster.records.handlers import HandlerRecord
 
 MAX_HANDLERS: Final = 10_000
 """How many handlers are used to validate: more than any fleet has."""
@@ -21,21 +20,21 @@ MAX_HANDLERS: Final = 10_000
 
 async def list_handlers(
     app: Application, *, cursor: str | None = None, limit: int = 100
-) -> Page[HandlerView]:
+) -> Page[HandlerRecord]:
     """List the published handlers by name."""
     records = await app.read.handlers(after=start_page(CursorKind.HANDLERS, cursor, limit), limit=limit)
     return Page(
-        items=tuple(map(handler_view, records)),
+        items=tuple(records),
         next_cursor=next_cursor(CursorKind.HANDLERS, records, limit, lambda record: (record.name,)),
     )
 
 
-async def find_handler(app: Application, name: str) -> HandlerView:
+async def find_handler(app: Application, name: str) -> HandlerRecord:
     """Return a published handler by its name or an alias; raise `HandlerNotFound` with the nearest name."""
     records = await app.read.handlers(limit=MAX_HANDLERS)
     for record in sorted(records, key=lambda record: record.name != name):
-        if name in (record.name, *record.definition.get("aliases", ())):  # type: ignore[misc]
-            return handler_view(record)
+        if name in (record.name, *record.aliases):
+            return record
     hint = did_you_mean(name, [record.name for record in records])
     raise HandlerNotFound(f"no worker has published a handler {name!r}{f': {hint}' if hint else ''}")
 
@@ -44,18 +43,3 @@ async def published_handlers(app: Application) -> PublishedHandlers:
     """Return the published handlers, to validate workflows with."""
     records = await app.read.handlers(limit=MAX_HANDLERS)
     return PublishedHandlers((record.definition for record in records), app.default_queue)
-
-
-def handler_view(record: HandlerRecord) -> HandlerView:
-    """Return the view of a published handler."""
-    definition = record.definition
-    fields = ("description", "module", "queue", "timeout_seconds", "retry", "params", "output")
-    return HandlerView(
-        name=record.name,
-        version=record.version,
-        aliases=tuple(definition.get("aliases") or ()),  # type: ignore[arg-type]
-        workers=record.workers,
-        other_versions=record.other_versions,
-        published_at=record.published_at,
-        **{name: definition.get(name) for name in fields},  # type: ignore[arg-type]
-    )

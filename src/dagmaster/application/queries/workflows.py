@@ -10,9 +10,7 @@ from dagmaster.application.views.workflows import (
     ChangeKind,
     DefinitionChangeView,
     VersionDiffView,
-    VersionView,
     WorkflowDetailView,
-    WorkflowView,
 )
 from dagmaster.application.workflow_lookup import (
     choose_version,
@@ -28,45 +26,32 @@ if TYPE_CHECKING:
 
     from dagmaster.application.context import Application
     from dagmaster.json_types import JsonObject
-    from dagmaster.ports.read_store import VersionRecord
+    from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 
 async def list_workflows(
     app: Application, *, tag: str | None = None, cursor: str | None = None, limit: int = 100
-) -> Page[WorkflowView]:
+) -> Page[WorkflowRecord]:
     """List the published workflows by id; with `tag`, those that have it."""
     records = await app.read.workflows(
         tag=tag, after=start_page(CursorKind.WORKFLOWS, cursor, limit), limit=limit
     )
-    items = tuple(
-        WorkflowView(
-            workflow_id=record.workflow_id,
-            name=record.name,
-            tags=record.tags,
-            versions_total=record.versions,
-            newest_version=record.newest_version,
-            active_version=record.active_version,
-            published_at=record.published_at,
-            read_at=record.now,
-        )
-        for record in records
-    )
     return Page(
-        items=items,
+        items=tuple(records),
         next_cursor=next_cursor(CursorKind.WORKFLOWS, records, limit, lambda record: (record.workflow_id,)),
     )
 
 
 async def list_versions(
     app: Application, workflow_id: str, *, cursor: str | None = None, limit: int = 100
-) -> Page[VersionView]:
+) -> Page[VersionRecord]:
     """List the versions of a workflow, oldest first; raise `WorkflowNotFound` if it is not published."""
     after = start_page(CursorKind.VERSIONS, cursor, limit)
     records = await app.read.versions(workflow_id, after=after, limit=limit)
     if after is None and not records:
         raise await workflow_not_found(app, workflow_id)
     return Page(
-        items=tuple(map(_version_view, records)),
+        items=tuple(records),
         next_cursor=next_cursor(CursorKind.VERSIONS, records, limit, lambda record: (record.version,)),
     )
 
@@ -84,7 +69,7 @@ async def workflow_detail(
         is_active=chosen.is_active,
         published_at=chosen.published_at,
         definition=redact_definition(await app.read.definition(chosen.content_hash) or {}),
-        versions=tuple(map(_version_view, versions)),
+        versions=tuple(versions),
     )
 
 
@@ -130,13 +115,3 @@ def _change_kind(old: Any, new: Any) -> ChangeKind:
     if old is None:
         return ChangeKind.ADDED
     return ChangeKind.REMOVED if new is None else ChangeKind.CHANGED
-
-
-def _version_view(record: VersionRecord) -> VersionView:
-    return VersionView(
-        workflow_id=record.workflow_id,
-        version=record.version,
-        content_hash=record.content_hash,
-        is_active=record.is_active,
-        published_at=record.published_at,
-    )

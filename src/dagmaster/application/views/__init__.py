@@ -24,7 +24,7 @@ from dagmaster.application.views.fleet import (
 from dagmaster.application.views.footprints import FootprintsView, FootprintView
 from dagmaster.application.views.graph_tasks import AddedNodesView, GraphTaskView, ReleasedHoldView
 from dagmaster.application.views.graphs import GraphEdgeView, GraphNodeView, GraphView
-from dagmaster.application.views.handlers import HandlerTestView, HandlerView
+from dagmaster.application.views.handlers import HandlerTestView
 from dagmaster.application.views.health import (
     HealthPartView,
     HealthState,
@@ -108,9 +108,7 @@ from dagmaster.application.views.workflows import (
     ChangeKind,
     DefinitionChangeView,
     VersionDiffView,
-    VersionView,
     WorkflowDetailView,
-    WorkflowView,
 )
 from dagmaster.engine.diagnosis.reasons import ReasonCode
 from dagmaster.engine.graph import Kind
@@ -125,8 +123,10 @@ from dagmaster.engine.status import (
 from dagmaster.errors import Problem
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.command_kinds import CommandKind
+from dagmaster.records.handlers import HandlerRecord
 from dagmaster.records.page import Page
 from dagmaster.records.record import Record
+from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 
 __all__ = [
     "TERMINAL_JOB",
@@ -169,8 +169,8 @@ __all__ = [
     "GraphTaskView",
     "GraphView",
     "GroupView",
+    "HandlerRecord",
     "HandlerTestView",
-    "HandlerView",
     "HealthPartView",
     "HealthState",
     "HealthView",
@@ -235,12 +235,12 @@ __all__ = [
     "TimelineView",
     "ValidationResult",
     "VersionDiffView",
-    "VersionView",
+    "VersionRecord",
     "ViolationView",
     "WorkerView",
     "WorkflowDetailView",
     "WorkflowHistoryReport",
     "WorkflowMetricsReport",
     "WorkflowMetricsView",
-    "WorkflowView",
+    "WorkflowRecord",
 ]

@@ -19,7 +19,7 @@ def view_schemas() -> dict[str, Any]:
         for view in classes
         if isinstance(view, type) and issubclass(view, Record | Problem) and view is not Record
     ]
-    definitions = {schema_name(view): record_schema(view) for view in shown}
+    definitions = {schema_name(view): record_schema(view) for view in sorted(shown, key=schema_name)}
     for name in [name for name in definitions if name.endswith("View")]:
         definitions[f"{name}Page"] = page_schema(name)
     message = message_schema()

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from dagmaster.json_types import JsonObject, JsonValue
-from dagmaster.records.record import READ_AT, Record, Timestamp
+from dagmaster.records.record import Record
+from dagmaster.records.workflows import VersionRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowView(Record):
-    """A published workflow. New jobs get the active version."""
-
-    workflow_id: str
-    name: str | None
-    tags: tuple[str, ...]
-    versions_total: int
-    newest_version: int
-    active_version: int | None
-    published_at: Timestamp
-    read_at: Timestamp = field(metadata=READ_AT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VersionView(Record):
-    """A published version of a workflow."""
-
-    workflow_id: str
-    version: int
-    content_hash: str
-    is_active: bool
-    published_at: Timestamp
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkflowDetailView(VersionView):
+class WorkflowDetailView(VersionRecord):
     """One version of a workflow with its definition, and all its versions."""
 
     definition: JsonObject
-    versions: tuple[VersionView, ...]
+    versions: tuple[VersionRecord, ...]
 
 
 class ChangeKind(StrEnum):

@@ -14,7 +14,7 @@ from dagmaster.cli.system import on_system
 if TYPE_CHECKING:
     import pathlib
 
-    from dagmaster.application.views import Page, WorkflowDetailView, WorkflowView
+    from dagmaster.application.views import Page, WorkflowDetailView, WorkflowRecord
     from dagmaster.client.system import System
 
 
@@ -36,7 +36,7 @@ def list_workflows(
       dagmaster workflows list --tag flood --json
     """
 
-    async def query(system: System) -> Page[WorkflowView]:
+    async def query(system: System) -> Page[WorkflowRecord]:
         from dagmaster.application.queries import workflows
 
         return await system.call(workflows.list_workflows, tag=tag, cursor=cursor, limit=limit)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dagmaster import Graph
-    from dagmaster.application.views import WorkflowDetailView, WorkflowView
+    from dagmaster.application.views import WorkflowDetailView, WorkflowRecord
     from dagmaster.json_types import JsonObject
 
 
-def workflows_table(workflows: Sequence[WorkflowView]) -> Table:
+def workflows_table(workflows: Sequence[WorkflowRecord]) -> Table:
     """Draw a list of workflows."""
     table = Table(box=None, pad_edge=False, header_style=DIM)
     for name in ("workflow", "active", "versions", "published", "tags", "name"):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from dagmaster.engine.diagnosis.context import FinishedAttempt, InFlightTask
 from dagmaster.engine.status import TERMINAL_NODE, Isolation, NodeStatus
 from dagmaster.ports.audit_events import EventType
-from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import DiagnosisFacts, FleetCounts, FleetRecord, QueueRecord
+from dagmaster.records.handlers import HandlerRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     OVERDUE_SECONDS,
@@ -164,10 +164,10 @@ def _handler_record(database: MemoryDatabase, name: str, live: Counter[tuple[str
     )
     chosen = min(newest, key=lambda stored: live[name, stored.definition.version] == 0)
     own_version = chosen.definition.version
-    return HandlerRecord(
+    return HandlerRecord.of_definition(
+        json.loads(chosen.definition.document),
         name=name,
         version=own_version,
-        definition=json.loads(chosen.definition.document),
         published_at=chosen.published_at,
         workers=live[name, own_version],
         other_versions=tuple(

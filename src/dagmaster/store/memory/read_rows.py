@@ -22,9 +22,8 @@ from dagmaster.ports.read_store import (
     NodeRecord,
     OwnerRecord,
     TaskRecord,
-    VersionRecord,
-    WorkflowRecord,
 )
+from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import heartbeat_age, is_over
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory.added_nodes import stored_batches
@@ -48,17 +47,19 @@ _ACTIVE: Final = (NodeStatus.READY, NodeStatus.DISPATCHED, NodeStatus.RUNNING)
 # ── Workflows ──
 
 
-def workflow_record(versions: list[VersionRecord], definition: Mapping[str, Any]) -> WorkflowRecord:
+def workflow_record(
+    versions: list[VersionRecord], definition: Mapping[str, Any], now: float
+) -> WorkflowRecord:
     """Return the record of a published workflow: of its versions, oldest first, and the definition of one of them."""
     return WorkflowRecord(
         workflow_id=versions[0].workflow_id,
         name=definition.get("name"),
         tags=tuple(definition.get("tags", ())),
-        versions=len(versions),
+        versions_total=len(versions),
         newest_version=versions[-1].version,
         active_version=next((version.version for version in versions if version.is_active), None),
         published_at=max(version.published_at for version in versions),
-        now=versions[-1].now,
+        read_at=now,
     )
 
 

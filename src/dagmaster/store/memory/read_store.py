@@ -18,10 +18,9 @@ from dagmaster.ports.read_store import (
     NodeValues,
     PendingCommand,
     QueueBacklog,
-    VersionRecord,
     WaitInfo,
-    WorkflowRecord,
 )
+from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.memory import fleet_reader
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
-    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.read_store import (
         AttemptRecord,
         DiagnosisFacts,
@@ -69,6 +67,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
+    from dagmaster.records.handlers import HandlerRecord
     from dagmaster.store.memory.database import MemoryDatabase, StoredJob, StoredNode
 
 _FAILURES: Final = frozenset(
@@ -380,7 +379,8 @@ class MemoryReadStore:
     async def _workflow_record(self, workflow_id: str) -> WorkflowRecord:
         versions = await self.versions(workflow_id)
         shown = next((version for version in versions if version.is_active), versions[-1])
-        return workflow_record(versions, await self.definition(shown.content_hash) or {})
+        definition = await self.definition(shown.content_hash) or {}
+        return workflow_record(versions, definition, self._database.clock.now())
 
     async def versions(
         self, workflow_id: str, *, after: Position | None = None, limit: int | None = None
@@ -394,7 +394,6 @@ class MemoryReadStore:
                 content_hash=workflow.content_hash,
                 is_active=database.active.get(workflow_id) == workflow.version,
                 published_at=database.published_at[key],
-                now=database.clock.now(),
             )
             for key, workflow in sorted(database.workflows.items())
             if workflow.workflow_id == workflow_id and workflow.version > last

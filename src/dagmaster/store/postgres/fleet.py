@@ -6,8 +6,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dagmaster.engine.status import NodeStatus
-from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.read_store import FleetRecord, QueueRecord
+from dagmaster.records.handlers import HandlerRecord
 from dagmaster.store.fleet_state import (
     CRASH_KINDS,
     MAX_STOPPED,
@@ -85,10 +85,10 @@ async def read_handlers(
         return []
     params = {"after": last, "limit": limit, "lease_seconds": worker_lease_seconds}
     return [
-        HandlerRecord(
+        HandlerRecord.of_definition(
+            json.loads(row["definition"]),
             name=row["name"],
             version=row["version"],
-            definition=json.loads(row["definition"]),
             published_at=row["published_at"],
             workers=row["workers"],
             other_versions=tuple(json.loads(row["versions"])[1:]),

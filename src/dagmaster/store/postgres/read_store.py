@@ -13,10 +13,9 @@ from dagmaster.ports.read_store import (
     NodeValues,
     PendingCommand,
     QueueBacklog,
-    VersionRecord,
     WaitInfo,
-    WorkflowRecord,
 )
+from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from dagmaster.store.fleet_state import queue_state
 from dagmaster.store.json_columns import from_json
 from dagmaster.store.postgres.added_nodes import PostgresAddedNodeReader
@@ -59,7 +58,6 @@ if TYPE_CHECKING:
     from dagmaster.json_types import JsonValue
     from dagmaster.ports.audit_events import StoredEvent
     from dagmaster.ports.database_config import DatabaseConfig
-    from dagmaster.ports.handler_definitions import HandlerRecord
     from dagmaster.ports.read_store import (
         AttemptRecord,
         ChildCounts,
@@ -77,6 +75,7 @@ if TYPE_CHECKING:
         TaskFilter,
         TaskRecord,
     )
+    from dagmaster.records.handlers import HandlerRecord
     from dagmaster.store.postgres.named_queries import Query
 
 _SQL = queries("read")

@@ -17,7 +17,7 @@ from dagmaster.errors import DagmasterError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.application.views import HandlerView, ValidationResult, WorkflowView
+    from dagmaster.application.views import HandlerRecord, ValidationResult, WorkflowRecord
     from dagmaster.json_types import JsonObject
 
 NEW: Final = """\
@@ -88,8 +88,8 @@ class EditorPage:
 
 def editor_page(
     text: str,
-    workflows: Sequence[WorkflowView],
-    handlers: Sequence[HandlerView],
+    workflows: Sequence[WorkflowRecord],
+    handlers: Sequence[HandlerRecord],
     *,
     workflow_id: str = "",
     version: int | None = None,
@@ -186,7 +186,7 @@ def draw_draft(nodes: Mapping[str, Any], edges: Sequence[tuple[str, str]]) -> di
     }
 
 
-def completions(handlers: Sequence[HandlerView]) -> dict[str, Any]:
+def completions(handlers: Sequence[HandlerRecord]) -> dict[str, Any]:
     """Return what the editor offers, whatever the text: keys of the file, handlers, expressions."""
     keys: dict[str, str] = {}
     for model in _MODELS:
@@ -205,7 +205,7 @@ def completions(handlers: Sequence[HandlerView]) -> dict[str, Any]:
     }
 
 
-def new_node(kind: str, handler: str, handlers: Sequence[HandlerView] = ()) -> JsonObject:
+def new_node(kind: str, handler: str, handlers: Sequence[HandlerRecord] = ()) -> JsonObject:
     """Return the keys that a new node of a kind starts with.
 
     A handler without a queue of its own gets one.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         JobView,
         QueueView,
         ThroughputReport,
-        WorkflowView,
+        WorkflowRecord,
     )
 
 MAX_MEMBERS: Final = 60
@@ -115,7 +115,7 @@ def overview_page(
     failures: FailureReport,
     throughput: ThroughputReport,
     fleet: FleetView,
-    workflows: Sequence[WorkflowView],
+    workflows: Sequence[WorkflowRecord],
 ) -> OverviewPage:
     """Return the overview.
 

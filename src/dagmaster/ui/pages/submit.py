@@ -19,7 +19,7 @@ from dagmaster.text_format import format_list
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dagmaster.application.views import SubmissionPlanView, VersionView, WorkflowView
+    from dagmaster.application.views import SubmissionPlanView, VersionRecord, WorkflowRecord
     from dagmaster.json_types import JsonObject
 
 PRIORITIES: Final = {"10": "10, most urgent", "5": "5, normal", "0": "0, least urgent"}
@@ -84,7 +84,7 @@ class SubmitPage:
     priorities: tuple[tuple[str, str], ...] = ()
 
 
-def choose_page(workflows: Sequence[WorkflowView]) -> SubmitPage:
+def choose_page(workflows: Sequence[WorkflowRecord]) -> SubmitPage:
     """Return the page that asks for a workflow."""
     return SubmitPage(title="Submit a job", workflows=_workflow_options(workflows), entry=SubmitEntry())
 
@@ -92,8 +92,8 @@ def choose_page(workflows: Sequence[WorkflowView]) -> SubmitPage:
 def submit_page(
     entry: SubmitEntry,
     schema: JsonObject,
-    workflows: Sequence[WorkflowView],
-    versions: Sequence[VersionView],
+    workflows: Sequence[WorkflowRecord],
+    versions: Sequence[VersionRecord],
     *,
     problems: Sequence[Problem] = (),
     plan: SubmissionPlanView | None = None,
@@ -241,7 +241,7 @@ def _input_of(problem: Problem) -> str:
     return "" if match is None else match[0]
 
 
-def _workflow_options(workflows: Sequence[WorkflowView]) -> tuple[tuple[str, str], ...]:
+def _workflow_options(workflows: Sequence[WorkflowRecord]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (
             view.workflow_id,

@@ -12,7 +12,7 @@ from dagmaster.ui.pages.workflow_rows import WorkflowRow, workflow_row
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from dagmaster.application.views import JobView, Page, WorkflowMetricsReport, WorkflowView
+    from dagmaster.application.views import JobView, Page, WorkflowMetricsReport, WorkflowRecord
 
 PATH = "/ui/workflows"
 
@@ -31,7 +31,7 @@ class WorkflowsPage:
 
 
 def workflows_page(
-    page: Page[WorkflowView],
+    page: Page[WorkflowRecord],
     *,
     metrics: WorkflowMetricsReport,
     newest: Mapping[str, JobView],

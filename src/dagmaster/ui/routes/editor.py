@@ -15,7 +15,7 @@ from dagmaster.application.commands.validation import to_sources, validate_text
 from dagmaster.application.context import Application
 from dagmaster.application.queries.handlers import list_handlers, published_handlers
 from dagmaster.application.queries.workflows import list_workflows, workflow_detail
-from dagmaster.application.views import HandlerView, ValidationResult
+from dagmaster.application.views import HandlerRecord, ValidationResult
 from dagmaster.authoring import node_edits
 from dagmaster.errors import (
     QueryInvalid,
@@ -106,7 +106,7 @@ def _text(form: Form) -> str:
     return form.text("text", max_length=MAX_TEXT).replace("\r\n", "\n")
 
 
-def _edit(text: str, form: Form, handlers: Sequence[HandlerView]) -> str:
+def _edit(text: str, form: Form, handlers: Sequence[HandlerRecord]) -> str:
     node_id, source, target = form.text("node_id"), form.text("source"), form.text("target")
     match form.text("edit"):
         case "add":

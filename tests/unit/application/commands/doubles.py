@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from dagmaster.application.context import Application
 from dagmaster.clocks import SystemClock
 from dagmaster.ports.job_records import Accepted, StoredWorkflow
-from dagmaster.ports.read_store import FleetCounts, PendingCommand, VersionRecord
+from dagmaster.ports.read_store import FleetCounts, PendingCommand
+from dagmaster.records.workflows import VersionRecord
 from dagmaster.snowflakes import Snowflakes
 from tests.unit.application.world import FakeBlobs, FakeReadStore, an_event
 
@@ -122,7 +123,6 @@ def a_version(workflow_id: str, version: int, content_hash: str, *, is_active: b
         content_hash=content_hash,
         is_active=is_active,
         published_at=100.0,
-        now=110.0,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from dagmaster.application.queries.workflows import list_versions, list_workflows, workflow_detail
 from dagmaster.errors import WorkflowNotFound
-from dagmaster.ports.read_store import VersionRecord, WorkflowRecord
+from dagmaster.records.workflows import VersionRecord, WorkflowRecord
 from tests.unit.application.world import FLOW, FakeReadStore, an_application, run
 
 
@@ -19,7 +19,6 @@ def a_version(version: int, *, is_active: bool = False) -> VersionRecord:
         content_hash="x",
         is_active=is_active,
         published_at=100.0,
-        now=200.0,
     )
 
 
@@ -28,11 +27,11 @@ def a_workflow(workflow_id: str) -> WorkflowRecord:
         workflow_id=workflow_id,
         name=None,
         tags=(),
-        versions=2,
+        versions_total=2,
         newest_version=2,
         active_version=1,
         published_at=100.0,
-        now=200.0,
+        read_at=200.0,
     )
 
 

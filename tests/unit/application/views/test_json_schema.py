@@ -38,7 +38,6 @@ from dagmaster.ports.api_keys import Scope
 from dagmaster.ports.audit_events import EventType
 from dagmaster.ports.audit_trail import AuditEntry, AuditFilter, ChangeOrigin
 from dagmaster.ports.command_kinds import CommandKind
-from dagmaster.ports.handler_definitions import HandlerRecord
 from dagmaster.ports.handler_reports import Checkpoint
 from dagmaster.ports.read_store import (
     AttemptRecord,
@@ -54,6 +53,7 @@ from dagmaster.ports.read_store import (
 )
 from dagmaster.ports.task_messages import TaskMessage
 from dagmaster.ports.timelines import TimelineRecord
+from dagmaster.records.handlers import HandlerRecord
 from dagmaster.store.memory.api_key_store import MemoryApiKeyStore
 from dagmaster.store.memory.audit_trail import MemoryAuditTrail
 from dagmaster.store.memory.schema_admin import MemorySchemaAdmin
@@ -140,8 +140,8 @@ def app() -> Application:
 
 def a_handler() -> HandlerRecord:
     definition = describe_handler(spec_of(echo))
-    return HandlerRecord(
-        name="echo", version="1", definition=definition, published_at=1.0, workers=1, other_versions=("0",)
+    return HandlerRecord.of_definition(
+        definition, name="echo", version="1", published_at=1.0, workers=1, other_versions=("0",)
     )
 
 

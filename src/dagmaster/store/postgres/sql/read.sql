@@ -206,9 +206,9 @@ FROM dag_task_logs l WHERE l.task_id = :task_id::bigint AND l.chunk = :chunk::in
 
 -- name: workflows
 -- The published workflows by id: their versions, the active one, and the name and tags in its definition.
-SELECT w.workflow_id, w.versions, w.newest_version, w.active_version, w.published_at,
-       extract(epoch FROM clock())::float8 AS now, g.definition ->> 'name' AS name, t.tags
-FROM (SELECT workflow_id, count(*) AS versions, max(version) AS newest_version,
+SELECT w.workflow_id, w.versions_total, w.newest_version, w.active_version, w.published_at,
+       extract(epoch FROM clock())::float8 AS read_at, g.definition ->> 'name' AS name, t.tags
+FROM (SELECT workflow_id, count(*) AS versions_total, max(version) AS newest_version,
              max(version) FILTER (WHERE is_active) AS active_version,
              extract(epoch FROM max(created_at))::float8 AS published_at,
              (array_agg(content_hash ORDER BY is_active DESC, version DESC))[1] AS content_hash
@@ -225,8 +225,7 @@ LIMIT :limit
 
 -- name: versions
 -- The versions of a workflow, oldest first; all of them if the limit is NULL.
-SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created_at)::float8 AS published_at,
-       extract(epoch FROM clock())::float8 AS now
+SELECT workflow_id, version, content_hash, is_active, extract(epoch FROM created_at)::float8 AS published_at
 FROM dag_workflows WHERE workflow_id = :workflow_id AND version > :after::integer ORDER BY version LIMIT :limit::bigint
 
 -- name: fleet_counts
